@@ -1,0 +1,65 @@
+"""Every error that edgetrain raises on purpose, and the exit status of each.
+
+A message names the object, what was found, what was expected and the next move. Anything
+else that escapes is a bug of ours.
+"""
+
+
+class EdgetrainError(Exception):
+    """Base of all; `exit_status` is what the command line returns for it."""
+
+    exit_status = 1
+
+
+class UsageError(EdgetrainError):
+    """An argument or option is wrong, or two of them contradict each other."""
+
+    exit_status = 2
+
+
+class BudgetError(EdgetrainError):
+    """No plan of the frontier fits the budget.
+
+    Attributes:
+      min_budget_nbytes: arena bytes of the smallest plan.
+    """
+
+    exit_status = 3
+
+    def __init__(self, message: str, min_budget_nbytes: int = 0) -> None:
+        super().__init__(message)
+        self.min_budget_nbytes = min_budget_nbytes
+
+
+class InputFileError(EdgetrainError):
+    """A file that was handed in cannot be used as it is."""
+
+    exit_status = 4
+
+
+class ModelError(InputFileError):
+    """The ONNX model is malformed, too large to be true, or not trainable here."""
+
+
+class UnsupportedOpError(ModelError):
+    """The model uses ops that edgetrain does not have; all of them are listed."""
+
+
+class DataError(InputFileError):
+    """A data file or a sample in it is malformed."""
+
+
+class CheckpointError(InputFileError):
+    """A checkpoint is damaged or belongs to another run."""
+
+
+class ProgramError(InputFileError):
+    """A Program file is damaged, of another version, or reaches outside its arena."""
+
+
+class RunError(EdgetrainError):
+    """Training cannot go on (too many non-finite steps, disk full); the last state is kept."""
+
+
+class ParityError(EdgetrainError):
+    """The comparison with the reference failed."""
