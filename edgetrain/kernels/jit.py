@@ -217,6 +217,7 @@ def _emit(text: str, target: Target) -> bytes:
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = target.triple, str(machine.target_data)
     for function in module.functions:
+        function.add_function_attribute("nounwind")
         if not function.is_declaration and not function.name.startswith("et_"):
             function.linkage = "internal"
             function.add_function_attribute("alwaysinline")

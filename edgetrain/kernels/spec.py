@@ -1,0 +1,123 @@
+"""The declaration of a kernel's operands, one line: names, modes, storages, extents.
+
+    "x:r:S[n*c] y:w:S[n*c] key? scale:f n c ws:t[c*4]"
+
+`name:mode:storage[elements]` is a reference: mode `r` read, `w` written whole, `m` read and
+written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
+`i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
+each thread, `name:f` a float32, a bare name an integer. Extents are expressions of the integers,
+`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+
+from ..errors import ProgramError
+
+NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
+ALIGN = 64
+_TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
+_FUNCTIONS = {"min": min, "max": max, "__builtins__": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand; `mode` is r, w, m, t, f or i; `extent` in elements (t: bytes per thread)."""
+
+    name: str
+    mode: str
+    storage: str = ""
+    optional: bool = False
+    extent: CodeType | None = None
+
+    @property
+    def is_reference(self) -> bool:
+        return self.mode in "rwm"
+
+
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, f"<extent {expression}>", "eval")
+
+
+def _split(text: str) -> list[str]:
+    """Tokens at spaces outside brackets."""
+    out, depth, word = [], 0, ""
+    for char in text + " ":
+        depth += (char == "[") - (char == "]")
+        if char.isspace() and depth == 0:
+            if word:
+                out.append(word)
+            word = ""
+        elif not char.isspace():
+            word += char
+    return out
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Operands of a kernel in the order of its parameters after (thread, nthreads)."""
+
+    operands: tuple[Operand, ...]
+    checks: tuple[CodeType, ...] = ()
+    variables: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def parse(cls, text: str, check: str = "") -> "Spec":
+        operands = []
+        for word in _split(text):
+            match = _TOKEN.fullmatch(word)
+            if match is None:
+                raise ValueError(f"operand {word!r} of a kernel's declaration")
+            name, optional, mode, storage, extent = match.groups()
+            code = _compiled(extent) if extent else None
+            operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
+        variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
+        checks = tuple(_compiled(part) for part in check.split(";") if part.strip())
+        return cls(tuple(operands), checks, tuple(variables))
+
+    @property
+    def kinds(self) -> str:
+        """Letters for `jit.object_for`."""
+        return "".join("r" if o.is_reference else o.mode for o in self.operands)
+
+    @property
+    def words(self) -> int:
+        """int64 words of the operands in a tape."""
+        return sum(2 if o.mode == "t" else 1 for o in self.operands)
+
+    def names(self, values: Mapping[str, int], nthreads: int, lanes: int) -> dict[str, int]:
+        """What an extent expression sees."""
+        integers = {o.name: values[o.name] for o in self.operands if o.mode == "i"}
+        return {**integers, "nthreads": nthreads, "lanes": lanes}
+
+    def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
+        """Bytes of scratch of one thread, a multiple of 64; 0 where the kernel needs none."""
+        names = self.names(values, nthreads, lanes)
+        total = 0
+        for operand in self.operands:
+            if operand.mode == "t" and operand.extent is not None:
+                total += -(-int(eval(operand.extent, _FUNCTIONS, names)) // ALIGN) * ALIGN
+        return total
+
+    def extents(
+        self, values: Mapping[str, int], storages: Mapping[str, str], nthreads: int, lanes: int
+    ) -> dict[str, int]:
+        """Bytes that each present reference touches from its offset on.
+
+        Raises:
+          ProgramError: a check fails, an integer is negative, or an expression is undefined.
+        """
+        names = self.names(values, nthreads, lanes)
+        try:
+            if any(not eval(check, _FUNCTIONS, names) for check in self.checks):
+                raise ProgramError(f"instruction with integers {names}: they contradict each other")
+            return {
+                o.name: int(eval(o.extent, _FUNCTIONS, names))
+                * NBYTES[storages.get(o.storage, o.storage)]
+                for o in self.operands
+                if o.is_reference and o.extent is not None and values[o.name] >= 0
+            }
+        except ArithmeticError as error:
+            raise ProgramError(f"instruction with integers {names}: {error}") from error

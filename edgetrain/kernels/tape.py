@@ -1,0 +1,93 @@
+"""The interpreter: runs a tape's instructions over the arena, n threads in step.
+
+An instruction is `[kernel, words, operand words ...]` in int64. Every thread walks the whole
+tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
+then a yield to the system, since unpinned threads may share one core.
+"""
+
+from .registry import kernel
+
+SPIN = 2000
+# Words of the barrier block: arrivals, generation, address of a `void yield(void)` or 0.
+BARRIER_WORDS = 24  # arrivals at 0, generation at 8, yield at 16: apart, one cache line each
+
+
+@kernel("run_tape", "tape code end table barrier")
+def run_tape():
+    """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
+
+    Here `base` reaches kernels unchanged; `tape` is the arena's base again, as an integer.
+    """
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from .prim import I32, I64, ld_i64
+
+    @intrinsic
+    def call(typingctx, function, base, args, thread, nthreads):
+        def codegen(context, builder, signature, operands):
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+            target = builder.inttoptr(operands[0], kind.as_pointer())
+            builder.call(target, operands[1:])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), codegen
+
+    @intrinsic
+    def call_yield(typingctx, function):
+        def codegen(context, builder, signature, operands):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.inttoptr(operands[0], kind.as_pointer()), [])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), codegen
+
+    @intrinsic
+    def arrive(typingctx, barrier):
+        def codegen(context, builder, signature, operands):
+            where = builder.inttoptr(operands[0], I32.as_pointer())
+            arrived = builder.atomic_rmw("add", where, ir.Constant(I32, 1), "acq_rel")
+            return builder.sext(arrived, I64)
+
+        return types.int64(types.int64), codegen
+
+    @intrinsic
+    def load_generation(typingctx, barrier):
+        def codegen(context, builder, signature, operands):
+            where = builder.add(operands[0], ir.Constant(I64, 64))
+            where = builder.inttoptr(where, I32.as_pointer())
+            return builder.sext(builder.load_atomic(where, "acquire", 4, typ=I32), I64)
+
+        return types.int64(types.int64), codegen
+
+    @intrinsic
+    def release(typingctx, barrier, generation):
+        def codegen(context, builder, signature, operands):
+            arrivals = builder.inttoptr(operands[0], I32.as_pointer())
+            builder.store_atomic(ir.Constant(I32, 0), arrivals, "monotonic", 4)
+            where = builder.add(operands[0], ir.Constant(I64, 64))
+            where = builder.inttoptr(where, I32.as_pointer())
+            builder.store_atomic(builder.trunc(operands[1], I32), where, "release", 4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    spin = SPIN
+
+    def run(thread, nthreads, base, code, end, table, barrier):
+        while code < end:
+            call(ld_i64(table, ld_i64(code, 0)), base, code + 16, thread, nthreads)
+            code += 16 + 8 * ld_i64(code, 1)
+            if nthreads > 1:
+                generation = load_generation(barrier)
+                if arrive(barrier) == nthreads - 1:
+                    release(barrier, generation + 1)
+                else:
+                    turns = 0
+                    while load_generation(barrier) == generation:
+                        turns += 1
+                        if turns > spin:
+                            call_yield(ld_i64(barrier, 16))
+
+    return run
