@@ -1,0 +1,23 @@
+"""Ways in and out of edgetrain that need torch or onnx.
+
+    export_torch    a torch module -> an ONNX file that can be trained
+
+Nothing is imported before it is asked for, so `import exporters` costs neither torch nor onnx.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "ExportWarning": "exporters.torch_export",
+    "export_torch": "exporters.torch_export",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - names resolve lazily, through __getattr__
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that defines `name` at its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'exporters' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,54 @@
+"""Write an ONNX model so that a reader never sees half of it."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+from edgetrain.errors import UsageError
+
+INLINE_LIMIT_NBYTES = 1_500_000_000
+# A protobuf message may not exceed 2 GiB; some is left for the graph itself.
+PROTOBUF_LIMIT_NBYTES = 2_000_000_000
+
+
+def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] | bool) -> None:
+    """Write `model` to `path` by a temporary directory, fsync and rename.
+
+    With external data, `<path>.data` is renamed into place first: between the two renames a
+    reader of an older `path` can see newer weights.
+
+    Args:
+      model: every initializer has its value.
+      path: the file; its directory exists.
+      external_data: weights in `<path>.data`; "auto" above INLINE_LIMIT_NBYTES.
+    Raises:
+      UsageError: inline data was asked for and exceeds what protobuf can hold.
+    """
+    nbytes = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
+    external = nbytes > INLINE_LIMIT_NBYTES if external_data == "auto" else external_data
+    if not external and nbytes > PROTOBUF_LIMIT_NBYTES:
+        raise UsageError(
+            f"'{path}': {nbytes} bytes of weights in one file, protobuf holds "
+            f"{PROTOBUF_LIMIT_NBYTES}. Leave out external_data=False."
+        )
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        draft = Path(folder) / path.name
+        data = f"{path.name}.data" if external else None
+        ir.save(model, draft, external_data=data)
+        written = [draft] if data is None else [Path(folder) / data, draft]
+        for file in written:
+            if file.exists():  # no data file when every tensor is small
+                _fsync(file)
+                os.replace(file, path.parent / file.name)
+    _fsync(path.parent)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

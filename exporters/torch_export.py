@@ -1,0 +1,210 @@
+"""A torch module to an ONNX file that can be trained.
+
+torch's own export is made for inference: it folds batch-norm into convolutions, merges equal
+initializers, bakes the batch size, and drops dropout. Here the module is traced in training
+mode with a symbolic batch, and every parameter reaches the file untouched, under torch's name.
+
+The file's `metadata_props` (JSON, all optional for a reader):
+
+    edgetrain.parameters   names of the initializers to train, in torch's order
+    edgetrain.frozen       those of them with requires_grad=False
+    edgetrain.buffers      names of the initializers that are buffers (running statistics, tables)
+    edgetrain.tied         {other torch name: name of the initializer it shares}
+    edgetrain.unused       parameters the forward pass never reads; they are not in the file
+    edgetrain.padding_idx  {embedding weight: row that torch would keep out of the gradient}
+"""
+
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir as ir
+import torch
+from torch import nn
+
+from edgetrain.errors import ModelError, UsageError
+from exporters.onnx_save import save_atomically
+from exporters.torch_graph import make_trainable
+from exporters.torch_names import Inventory, take_inventory
+
+DEFAULT_OPSET = 20
+OPSETS = range(18, 24)
+
+ExternalData = Literal["auto"] | bool
+BatchDim = int | None | Sequence[int | None]
+
+
+class ExportWarning(UserWarning):
+    """Something torch would do in training is not, or not fully, in the file."""
+
+
+def export_torch(
+    module: nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    path: str | Path,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset: int | None = None,
+    batch_dim: BatchDim = 0,
+    external_data: ExternalData = "auto",
+) -> Path:
+    """Write `module` as an ONNX file that can be trained.
+
+    A module in eval mode is traced as after `module.train()`; one already in training mode is
+    traced as it stands, so that parts the caller put in eval mode (a frozen batch-norm) stay
+    so. The module, its mode, and the random state are as before afterwards. Running
+    statistics of a batch-norm that is applied twice are chained, as torch would update them.
+
+    Args:
+      module: any module torch.export can trace; positional tensor inputs only.
+      example_inputs: one tensor or several, with the shapes to bind; values do not matter.
+      path: the file to write; large models get `<path>.data` beside it.
+      input_names: graph input names; the arguments of `forward` by default.
+      output_names: graph output names; torch's by default.
+      opset: ONNX opset, 18 to 23; 20 by default (GroupNormalization is one op from 21,
+        Attention from 23).
+      batch_dim: the axis called "batch" in every input, or one per input; None for an input
+        without one.
+      external_data: weights in a file of their own; "auto" does so above 1.5 GB.
+    Returns:
+      The path written.
+    Raises:
+      UsageError: the arguments do not fit together, or opset is out of range.
+      ModelError: torch cannot trace the module with a symbolic batch, or what it traced
+        would not train as the module does (a parameter folded away, dropout lost).
+    Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
+    """
+    path = Path(path)
+    inputs, dims = _batched_inputs(example_inputs, batch_dim)
+    opset = _checked_opset(opset)
+    if not path.parent.is_dir():
+        raise UsageError(f"'{path}': the directory does not exist. Create it first.")
+    inventory = take_inventory(module)
+    with _quiet(), _training_mode(module), _random_state_kept(module):
+        program = _trace(module, inputs, dims, input_names, output_names, opset)
+    model = program.model
+    if model.opset_imports.get("") != opset:
+        raise ModelError(
+            f"module '{type(module).__name__}': torch wrote opset "
+            f"{model.opset_imports.get('')}, asked for {opset}. Leave out opset=."
+        )
+    inventory.read_trace(program.exported_program)
+    with _quiet():
+        make_trainable(model, inventory)
+    _write_metadata(model, inventory)
+    for message in inventory.warnings():
+        warnings.warn(message, ExportWarning, stacklevel=2)
+    save_atomically(model, path, external_data)
+    return path
+
+
+def _checked_opset(opset: int | None) -> int:
+    opset = DEFAULT_OPSET if opset is None else opset
+    if opset not in OPSETS:
+        raise UsageError(f"opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}.")
+    return opset
+
+
+def _batched_inputs(
+    example: torch.Tensor | Sequence[torch.Tensor], batch_dim: BatchDim
+) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
+    """Return the inputs with at least two samples each, and the batch axis of each."""
+    inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
+    for index, tensor in enumerate(inputs):
+        if not isinstance(tensor, torch.Tensor):
+            raise UsageError(f"example input {index}: a {type(tensor).__name__}, not a tensor.")
+    dims = tuple(batch_dim) if isinstance(batch_dim, Sequence) else (batch_dim,) * len(inputs)
+    if len(dims) != len(inputs):
+        raise UsageError(f"batch_dim has {len(dims)} entries for {len(inputs)} example inputs.")
+    batched = []
+    for index, (tensor, dim) in enumerate(zip(inputs, dims, strict=True)):
+        if dim is not None and not -tensor.dim() <= dim < tensor.dim():
+            raise UsageError(
+                f"example input {index}: batch_dim {dim} with {tensor.dim()} dimensions. "
+                "Give batch_dim per input, None where there is none."
+            )
+        # torch.export specialises dimensions of size 1, which would bake the batch.
+        alone = dim is not None and tensor.shape[dim] == 1
+        batched.append(torch.cat([tensor, tensor], dim) if alone else tensor)
+    return tuple(batched), tuple(
+        None if dim is None else dim % tensor.dim()
+        for dim, tensor in zip(dims, inputs, strict=True)
+    )
+
+
+def _trace(
+    module: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    dims: tuple[int | None, ...],
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    opset: int,
+) -> Any:
+    batch = torch.export.Dim("batch")
+    shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
+    if any(dim is not None for dim in dims):
+        dynamic: Any = shapes
+    else:
+        dynamic = None
+    try:
+        return torch.onnx.export(
+            module,
+            inputs,
+            None,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+            opset_version=opset,
+            input_names=list(input_names) if input_names else None,
+            output_names=list(output_names) if output_names else None,
+            dynamic_shapes=dynamic,
+        )
+    except Exception as error:  # torch raises a dozen unrelated types from here
+        cause = error.__cause__ or error
+        first = str(cause).strip().split("\n")[0][:300]
+        raise ModelError(
+            f"module '{type(module).__name__}': torch cannot trace it with a symbolic batch: "
+            f"{type(cause).__name__}: {first}. Try torch.export.export on it alone."
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence warnings and log records of torch.onnx and onnxscript: none is actionable here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _training_mode(module: nn.Module) -> Iterator[None]:
+    flags = [(part, part.training) for part in module.modules()]
+    if not module.training:
+        module.train()
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@contextlib.contextmanager
+def _random_state_kept(module: nn.Module) -> Iterator[None]:
+    devices = {tensor.device for tensor in module.parameters() if tensor.device.type == "cuda"}
+    with torch.random.fork_rng(devices=[device.index for device in devices]):
+        yield
+
+
+def _write_metadata(model: ir.Model, inventory: Inventory) -> None:
+    for key, value in inventory.metadata().items():
+        model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)

@@ -1,0 +1,220 @@
+"""Turn the unoptimised graph that torch wrote into a small one that still trains.
+
+onnxscript's optimizer folds whatever it can compute, parameters included. So parameters and
+buffers are graph inputs while it runs: nothing derived from one can be folded, transposed or
+merged. Nodes that draw random numbers get distinct seeds for that time, since its elimination
+of common subexpressions would give two dropouts of one value the same mask.
+"""
+
+import ast
+import itertools
+from collections import Counter
+
+import numpy as np
+import onnx_ir as ir
+import onnxscript.optimizer
+from onnx_ir.passes import common
+
+from edgetrain.errors import ModelError
+from exporters.torch_names import Inventory
+
+_RANDOM_OPS = {
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+# position of each initial state among the inputs of a recurrence
+_INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+_NORM_IN_TRAINING = "_native_batch_norm_legit_functional"
+_TRAINING_MARK = "edgetrain.training"
+
+
+def make_trainable(model: ir.Model, inventory: Inventory) -> None:
+    """Optimise `model` in place and set dropout and batch-norm to training.
+
+    Args:
+      model: as torch.onnx.export(optimize=False) leaves it.
+      inventory: of the module, after `read_trace`.
+    Raises:
+      ModelError: a parameter that the forward pass reads did not survive, or has another
+        shape; a batch-norm in training without the two statistics to update.
+    """
+    common.InlinePass()(model)
+    graph = model.graph
+    _use_kept_names(graph, inventory)
+    _mark_norms(graph)
+    _dropout_in_training(graph)
+    tensors = _to_inputs(graph, inventory)
+    _seed(graph)
+    onnxscript.optimizer.optimize_ir(model)
+    _unseed(graph)
+    _to_initializers(graph, tensors)
+    _batch_norm_in_training(graph)
+    _omit_zero_states(graph)
+    _name_nodes(graph)
+    _check_survivors(graph, inventory)
+
+
+def _use_kept_names(graph: ir.Graph, inventory: Inventory) -> None:
+    for alias, kept in inventory.tied.items():
+        value = graph.initializers.get(alias)
+        if value is None:
+            continue
+        if kept in graph.initializers:
+            value.replace_all_uses_with(graph.initializers[kept], replace_graph_outputs=True)
+            del graph.initializers[alias]
+        else:
+            value.name = kept
+
+
+def _mark_norms(graph: ir.Graph) -> None:
+    """Mark the batch-norms that torch runs on batch statistics; frozen ones stay unmarked."""
+    for node in graph.all_nodes():
+        traced = node.metadata_props.get("pkg.torch.onnx.fx_node", "")
+        if node.op_type == "BatchNormalization" and _NORM_IN_TRAINING in traced:
+            node.metadata_props[_TRAINING_MARK] = "1"
+
+
+def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProtocol]:
+    tensors = {}
+    for name in inventory.must_survive():
+        value = graph.initializers.pop(name, None)
+        if value is not None and value.const_value is not None:
+            tensors[name] = value.const_value
+            value.const_value = None
+            graph.inputs.append(value)
+    return tensors
+
+
+def _to_initializers(graph: ir.Graph, tensors: dict[str, ir.TensorProtocol]) -> None:
+    for value in [value for value in graph.inputs if value.name in tensors]:
+        graph.inputs.remove(value)
+        if value.uses() or value.is_graph_output():
+            value.const_value = tensors[value.name]
+            graph.register_initializer(value)
+
+
+def _seed(graph: ir.Graph) -> None:
+    counter = itertools.count(1)
+    for node in graph.all_nodes():
+        if node.op_type in _RANDOM_OPS:
+            # Bernoulli and the Random ops declare seed as a float, Dropout as an integer.
+            seed = next(counter)
+            kind = ir.AttrInt64 if node.op_type == "Dropout" else ir.AttrFloat32
+            node.attributes["seed"] = kind("seed", seed)
+
+
+def _unseed(graph: ir.Graph) -> None:
+    for node in graph.all_nodes():
+        if node.op_type in _RANDOM_OPS:
+            node.attributes.pop("seed", None)
+
+
+def _dropout_in_training(graph: ir.Graph) -> None:
+    """Set training_mode on every dropout: one that is in the trace was active there."""
+    yes: ir.Value | None = None
+    for node in graph.all_nodes():
+        if node.op_type != "Dropout":
+            continue
+        if yes is None:
+            yes = _constant(graph, "training_mode", np.array(True))
+        node.resize_inputs(3)
+        node.replace_input_with(2, yes)
+
+
+def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    value = ir.Value(
+        name=name,
+        shape=ir.Shape(array.shape),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        const_value=ir.Tensor(array, name=name),
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def _batch_norm_in_training(graph: ir.Graph) -> None:
+    """Give marked batch-norms their two statistics as outputs, chained where they are shared."""
+    latest: dict[ir.Value, ir.Value] = {}
+    uses: Counter[ir.Value] = Counter()
+    for node in graph.all_nodes():
+        if node.op_type != "BatchNormalization" or _TRAINING_MARK not in node.metadata_props:
+            continue
+        node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
+        node.resize_outputs(3)
+        for slot in (3, 4):
+            first = node.inputs[slot]
+            assert first is not None and first.name is not None
+            node.replace_input_with(slot, latest.get(first, first))
+            uses[first] += 1
+            again = f"_{uses[first]}" if uses[first] > 1 else ""
+            output = node.outputs[slot - 2]
+            output.name = f"{first.name}.updated{again}"
+            output.shape, output.type = first.shape, first.type
+            latest[first] = output
+
+
+def _omit_zero_states(graph: ir.Graph) -> None:
+    """Drop initial states that are zero: an omitted one means the same and costs no bytes."""
+    for node in list(graph.all_nodes()):
+        for slot in _INITIAL_STATES.get(node.op_type, ()):
+            if slot < len(node.inputs) and _is_zero(node.inputs[slot]):
+                node.replace_input_with(slot, None)
+    _remove_dead_nodes(graph)
+
+
+def _is_zero(value: ir.Value | None) -> bool:
+    while value is not None and (producer := value.producer()) is not None:
+        if producer.op_type not in ("Expand", "Slice"):
+            return False
+        value = producer.inputs[0]
+    if value is None or value.const_value is None or value.is_graph_input():
+        return False
+    return not np.any(value.const_value.numpy())
+
+
+def _remove_dead_nodes(graph: ir.Graph) -> None:
+    for node in reversed(list(graph)):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Name every node `<module path>/<op>`, and drop torch's traces of source files."""
+    seen: Counter[str] = Counter()
+    for node in graph.all_nodes():
+        scopes = ast.literal_eval(node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]"))
+        scope = scopes[-2] if len(scopes) > 1 else ""
+        base = f"{scope}/{node.op_type}".lstrip("/")
+        node.name = f"{base}_{seen[base]}" if seen[base] else base
+        seen[base] += 1
+        node.metadata_props.clear()
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in (*graph.inputs, *graph.initializers.values()):
+        value.metadata_props.clear()
+
+
+def _check_survivors(graph: ir.Graph, inventory: Inventory) -> None:
+    shapes = inventory.shapes()
+    lost, changed = [], []
+    for name in inventory.must_survive():
+        value = graph.initializers.get(name)
+        if value is None or value.const_value is None:
+            lost.append(name)
+        elif tuple(value.const_value.shape.numpy()) != shapes[name]:
+            changed.append(name)
+    if lost or changed:
+        raise ModelError(
+            f"module '{inventory.owner}': folded or merged by torch's export: "
+            f"{', '.join(lost + changed)}; they would not train. Rewrite the forward pass so "
+            "that each is read as it is (no data-dependent constants, no .item())."
+        )

@@ -1,0 +1,181 @@
+"""Which tensors of a torch module its forward pass reads, and under which names.
+
+Vocabulary: *kept* name, the one the ONNX file uses, is the first that torch lists for a tensor;
+*alias*, any other name of the same tensor (tied weights).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from edgetrain.errors import ModelError, UsageError
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+# (number of layers, dropout, train) in the arguments of aten's recurrent ops
+_RECURRENT_ARGS = slice(4, 7)
+
+
+@dataclass
+class Inventory:
+    """The tensors of one module; `read_trace` completes it from the traced program.
+
+    Attributes:
+      owner: class name of the module, for messages.
+      parameters: kept name -> parameter, in torch's order.
+      buffers: kept name -> buffer, in torch's order.
+      persistent: kept names of the buffers that are in the state dict.
+      tied: alias -> kept name, parameters and buffers alike.
+      used: kept names that the outputs of the forward pass depend on.
+      mutated: kept names of buffers that the forward pass writes.
+      padding_idx: embedding weight -> its padding row.
+    """
+
+    owner: str
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    persistent: set[str] = field(default_factory=set)
+    tied: dict[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    mutated: set[str] = field(default_factory=set)
+    padding_idx: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, name: str) -> str:
+        """Return the name that the file uses for the tensor torch calls `name`."""
+        return self.tied.get(name, name)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter and buffer by kept name."""
+        return {n: tuple(t.shape) for n, t in (self.parameters | self.buffers).items()}
+
+    def must_survive(self) -> list[str]:
+        """Return the names that have to be initializers of the file.
+
+        Non-persistent buffers that nothing writes are constants: masks, position numbers.
+        """
+        return [
+            name
+            for name in (*self.parameters, *self.buffers)
+            if name in self.used
+            and (name in self.parameters or name in self.persistent or name in self.mutated)
+        ]
+
+    def read_trace(self, program: torch.export.ExportedProgram) -> None:
+        """Find what the outputs depend on, what is written, and what the trace would lose.
+
+        Raises:
+          ModelError: a recurrence with dropout between its layers (the ONNX ops have none).
+        """
+        signature = program.graph_signature
+        targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        outputs = set(signature.user_outputs)
+        self.mutated = {self.keep(name) for name in signature.buffers_to_mutate.values()}
+        pending = [node for node in program.graph.nodes if node.name in outputs]
+        seen = set(pending)
+        while pending:
+            node = pending.pop()
+            if node.name in targets:
+                self.used.add(self.keep(targets[node.name]))
+            self._read_node(node, targets)
+            for source in node.all_input_nodes:
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+
+    def _read_node(self, node: torch.fx.Node, targets: dict[str, str]) -> None:
+        if node.op != "call_function":
+            return
+        kind = str(node.target).removeprefix("aten.").split(".")[0]
+        if kind == "embedding" and len(node.args) > 2 and isinstance(node.args[2], int):
+            weight = getattr(node.args[0], "name", "")
+            if node.args[2] >= 0 and weight in targets:
+                self.padding_idx[self.keep(targets[weight])] = node.args[2]
+        if kind in _RECURRENT:
+            layers, dropout, train = node.args[_RECURRENT_ARGS]
+            if train and dropout and layers > 1:  # type: ignore[operator]
+                raise ModelError(
+                    f"module '{self.owner}': {kind} with dropout {dropout} between its {layers} "
+                    "layers; the ONNX op has none and torch drops it silently. Stack "
+                    "single-layer modules with nn.Dropout between them, or set dropout=0."
+                )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what `exporters.torch_export` documents, key without prefix -> JSON value."""
+        survive = self.must_survive()
+        found: dict[str, Any] = {
+            "parameters": [name for name in survive if name in self.parameters],
+            "buffers": [name for name in survive if name in self.buffers],
+            "frozen": [n for n, p in self.parameters.items() if not p.requires_grad],
+            "tied": {alias: kept for alias, kept in self.tied.items() if kept in survive},
+            "unused": self._unused(),
+            "padding_idx": self.padding_idx,
+        }
+        required = ("parameters", "buffers")
+        return {key: value for key, value in found.items() if value or key in required}
+
+    def warnings(self) -> list[str]:
+        """Return one message for each thing that the file does not carry over."""
+        messages = []
+        if unused := self._unused():
+            messages.append(
+                f"module '{self.owner}': the forward pass never reads {', '.join(unused)}; "
+                "they are not in the file. Remove them, or use them."
+            )
+        for name, row in self.padding_idx.items():
+            messages.append(
+                f"'{name}': ONNX has no padding_idx, so row {row} gets a gradient wherever it "
+                "is looked up. Mask the loss there (ignore_index), or accept it."
+            )
+        return messages
+
+    def _unused(self) -> list[str]:
+        return [name for name in self.parameters if name not in self.used]
+
+
+def take_inventory(module: nn.Module) -> Inventory:
+    """List the parameters and buffers of `module`.
+
+    Raises:
+      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two
+        parameters over the same memory.
+    """
+    inventory = Inventory(type(module).__name__)
+    first: dict[int, str] = {}
+    homes: dict[tuple[int, tuple[int, ...]], str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            raise UsageError(f"'{name}' has no shape yet. Run the module once, then export it.")
+        if id(parameter) in first:
+            inventory.tied[name] = first[id(parameter)]
+            continue
+        first[id(parameter)] = inventory_name = name
+        inventory.parameters[name] = parameter
+        home = (parameter.data_ptr(), tuple(parameter.shape))
+        if parameter.numel() and homes.setdefault(home, name) != inventory_name:
+            raise UsageError(
+                f"'{name}' and '{homes[home]}' are two parameters over the same memory. "
+                "Assign one nn.Parameter to both places to tie them, or clone the data."
+            )
+    persistent = set(module.state_dict(keep_vars=True))
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        if id(buffer) in first:
+            inventory.tied[name] = first[id(buffer)]
+            continue
+        first[id(buffer)] = name
+        inventory.buffers[name] = buffer
+        if name in persistent:
+            inventory.persistent.add(name)
+    _check_batch_norms(module)
+    return inventory
+
+
+def _check_batch_norms(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if not isinstance(part, nn.modules.batchnorm._BatchNorm):
+            continue
+        if part.momentum is None and part.track_running_stats:
+            raise UsageError(
+                f"'{name}': momentum=None (a cumulative average) has no ONNX form. "
+                "Set a momentum, e.g. 0.1."
+            )
