@@ -1,0 +1,199 @@
+"""Run one registered kernel on numpy arrays, as a tape would, with guards round every operand.
+
+    out = call("relu", {"S": "f16"}, x=x, y=x.shape, n=x.size)["y"]
+
+References are laid in one buffer at multiples of 64 bytes with guard bytes between them. After the
+run the guards and the operands that are only read must be as they were.
+"""
+
+import ctypes
+import functools
+
+import numpy as np
+
+from edgetrain.kernels import jit, registry
+from edgetrain.kernels.registry import Kernel
+
+DTYPES = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "i64": np.int64,
+    "i32": np.int32,
+    "u16": np.uint16,
+    "u8": np.uint8,
+}
+ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+ALIGN = 64
+GUARD = 0xA5
+GARBAGE = 0xFF  # NaN in every float format: an element that is not written shows
+
+
+def control(**words) -> np.ndarray:
+    """A control block, int64[64]; `control(LR=0.1, STEP=3)` sets words by name."""
+    from edgetrain.kernels import control as layout
+
+    block = np.zeros(layout.WORDS, np.int64)
+    for name, value in words.items():
+        index = getattr(layout, name)
+        (block if index < layout.LR else block.view(np.float64))[index] = value
+    return block
+
+
+def bits(value: float) -> int:
+    """The word of a float operand."""
+    return int(np.float32(value).view(np.uint32))
+
+
+@functools.cache
+def entry(kernel: Kernel, storages: tuple[tuple[str, str], ...]):
+    """The kernel as a C function of (base, args, thread, nthreads)."""
+    library = jit.Library([kernel.object(dict(storages), jit.host())])
+    function = ENTRY(library.address(kernel.symbol(dict(storages))))
+    function.library = library
+    return function
+
+
+class _Buffer:
+    """References of one call: offsets, bytes, and what was between them."""
+
+    def __init__(self) -> None:
+        self.size = ALIGN
+        self.places: list[tuple[int, np.ndarray]] = []
+
+    def add(self, array: np.ndarray) -> int:
+        """Offset of a copy of `array`."""
+        offset = self.size
+        self.places.append((offset, np.ascontiguousarray(array)))
+        self.size = -(-(offset + array.nbytes + ALIGN) // ALIGN) * ALIGN
+        return offset
+
+    def freeze(self) -> None:
+        raw = np.full(self.size + ALIGN, GUARD, np.uint8)
+        start = -raw.ctypes.data % ALIGN
+        self.bytes = raw[start : start + self.size]
+        self.guard = np.ones(self.size, bool)
+        for offset, array in self.places:
+            self.bytes[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            self.guard[offset : offset + array.nbytes] = False
+
+    def read(self, offset: int, like: np.ndarray) -> np.ndarray:
+        part = self.bytes[offset : offset + like.nbytes]
+        return part.view(like.dtype).reshape(like.shape).copy()
+
+    def check_guards(self, name: str) -> None:
+        wrong = np.flatnonzero(self.guard & (self.bytes != GUARD))
+        if wrong.size:
+            before = max((o for o, _ in self.places if o <= wrong[0]), default=0)
+            raise AssertionError(
+                f"{name}: wrote outside its operands, at {wrong[0]} "
+                f"(operand at offset {before}, all: {[(o, a.nbytes) for o, a in self.places]})"
+            )
+
+
+def _array(operand, value, storages) -> np.ndarray:
+    dtype = DTYPES[storages.get(operand.storage, operand.storage)]
+    if isinstance(value, (tuple, int)):
+        value = np.empty(value, dtype)
+    assert value.dtype == dtype, f"operand {operand.name}: {value.dtype}, expected {dtype}"
+    if operand.mode == "w":
+        value = np.full(value.nbytes, GARBAGE, np.uint8).view(dtype).reshape(value.shape)
+    return value
+
+
+def _candidate(name, values, storages, variant) -> Kernel:
+    if not variant:
+        return registry.choose(name, values, storages, jit.host())
+    return next(k for k in registry.variants(name) if k.variant == variant)
+
+
+def _laid(spec, operands, storages, buffer):
+    """values of every operand but scratch, and the (initial) array of each reference."""
+    values, arrays = {}, {}
+    for operand in spec.operands:
+        value = operands.pop(operand.name, None)
+        if operand.is_reference:
+            if isinstance(value, str):
+                arrays[operand.name], values[operand.name] = arrays[value], values[value]
+            elif value is None:
+                assert operand.optional, f"operand {operand.name} is missing"
+                values[operand.name] = -1
+            else:
+                arrays[operand.name] = array = _array(operand, value, storages)
+                values[operand.name] = buffer.add(array)
+        elif operand.mode != "t":
+            assert value is not None, f"operand {operand.name} is missing"
+            values[operand.name] = value
+    assert not operands, (
+        f"no such operands: {sorted(operands)}; has {[o.name for o in spec.operands]}"
+    )
+    return values, arrays
+
+
+def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str, np.ndarray]:
+    """Run kernel `name` and return the references it writes, by name.
+
+    Args:
+      storages: what each storage variable is, such as {"S": "f16"}.
+      nthreads: the kernel is called for thread 0, 1, ... nthreads - 1 in turn.
+      variant: take this variant; else the one the registry chooses.
+      operands: an array for a reference (or its shape where only written, a string for the same
+        place as an earlier operand, None or nothing where absent), numbers for scalars; scratch
+        is made here.
+    """
+    storages, buffer = dict(storages or {}), _Buffer()
+    spec = registry.variants(name)[0].spec
+    values, arrays = _laid(spec, operands, storages, buffer)
+    kernel = _candidate(name, values, storages, variant)
+    assert [(o.name, o.mode, o.storage) for o in kernel.spec.operands] == [
+        (o.name, o.mode, o.storage) for o in spec.operands
+    ], f"{name}: variants differ in their operands"
+    spec, lanes = kernel.spec, jit.host().lanes
+    for operand, nbytes in spec.extents(values, storages, nthreads, lanes).items():
+        found = arrays[operand].nbytes
+        assert found == nbytes, f"{name}.{operand}: extent {nbytes} bytes, array {found}"
+    stride = spec.scratch_nbytes(values, nthreads, lanes)
+    scratch = buffer.add(np.full(stride * nthreads, GARBAGE, np.uint8)) if stride else 0
+    buffer.freeze()
+    words, used = [], 0
+    for operand in spec.operands:
+        if operand.mode == "t":
+            words += [scratch + used, stride]
+            used += _scratch_of(spec, operand, values, nthreads, lanes)
+        else:
+            value = values[operand.name]
+            words.append(bits(value) if operand.mode == "f" else int(value))
+    _run(entry(kernel, tuple(sorted(storages.items()))), buffer, words, nthreads)
+    buffer.check_guards(name)
+    return _outputs(spec, values, arrays, buffer, name)
+
+
+def _scratch_of(spec, operand, values, nthreads, lanes) -> int:
+    names = spec.names(values, nthreads, lanes)
+    nbytes = eval(operand.extent, {"min": min, "max": max}, names)
+    return -(-int(nbytes) // ALIGN) * ALIGN
+
+
+def _run(function, buffer, words, nthreads) -> None:
+    args = np.array(words, np.int64)
+    for thread in range(nthreads):
+        function(buffer.bytes.ctypes.data, args.ctypes.data, thread, nthreads)
+
+
+def _outputs(spec, values, arrays, buffer, name) -> dict[str, np.ndarray]:
+    written = {o.name for o in spec.operands if o.mode in ("w", "m")}
+    places = {values[o] for o in written if values[o] >= 0}
+    for operand, array in arrays.items():
+        if operand not in written and values[operand] not in places:
+            after = buffer.read(values[operand], array)
+            assert after.tobytes() == array.tobytes(), f"{name}: changed its operand {operand}"
+    return {o: buffer.read(values[o], arrays[o]) for o in arrays if o in written}
+
+
+def same_for_threads(name, storages=None, /, threads=(1, 3), **operands) -> dict[str, np.ndarray]:
+    """`call` once for each number of threads; the bits must be equal. Returns the outputs."""
+    first, *others = [call(name, storages, nthreads=n, **dict(operands)) for n in threads]
+    for other in others:
+        for key, array in first.items():
+            assert array.tobytes() == other[key].tobytes(), f"{name}.{key}: differs by threads"
+    return first

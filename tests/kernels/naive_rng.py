@@ -1,0 +1,39 @@
+"""The generator and the stochastic rounding in numpy, integer by integer."""
+
+import numpy as np
+
+MASK = 0xFFFFFFFF
+
+
+def hash32(key: int, index) -> np.ndarray:
+    """32 random bits for each index, uint32."""
+    x = (np.asarray(index, np.uint64) * 0x9E3779B9 + key) & MASK
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK
+    return (x ^ (x >> 15)).astype(np.uint32)
+
+
+def stream(seed: int, key: int, step: int, microbatch: int) -> int:
+    """Key of an instruction's numbers."""
+    x = int(hash32(seed & MASK, seed >> 32))
+    for word in (key, step, microbatch):
+        x = int(hash32(x, word))
+    return x
+
+
+def stochastic_f16(values: np.ndarray, random: np.ndarray) -> np.ndarray:
+    """float32 -> float16; the neighbour away from zero with the dropped fraction's probability."""
+    x = np.abs(values.astype(np.float64))
+    out = np.full(x.shape, np.inf)
+    out[np.isnan(x)] = np.nan
+    finite = x < 65536
+    exponent = np.maximum(np.frexp(x[finite])[1] - 11, -24)
+    low = np.floor(np.ldexp(x[finite], -exponent))
+    rest = np.ldexp(x[finite], -exponent) - low
+    tiny = x[finite] < 2.0**-14
+    bits = np.where(tiny, random[finite] >> 12, random[finite] & 0x1FFF)
+    width = np.where(tiny, 2.0**20, 2.0**13)
+    up = np.floor(rest * width) + bits >= width
+    out[finite] = np.ldexp(low + up, exponent)
+    with np.errstate(over="ignore"):
+        return np.copysign(out, values).astype(np.float16)
