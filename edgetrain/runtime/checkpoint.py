@@ -1,0 +1,147 @@
+"""Training state on disk: whole or not there, and the last good one never given up.
+
+A checkpoint is a container (storage/container.py) of kind "checkpoint": tensors, and one JSON
+object with counters, data cursor, loss scale and the like.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgetrain.errors import CheckpointError
+from edgetrain.storage.atomic import clean_temporaries, previous_of
+from edgetrain.storage.container import is_good_container, read_container, write_container
+
+KIND = "checkpoint"
+VERSION = 1
+VERSIONS = range(1, VERSION + 1)
+_STEP_FILE = re.compile(r"step-([0-9]{8,})\.ckpt")
+
+
+class Loaded(NamedTuple):
+    """A checkpoint and where it came from.
+
+    Attributes:
+      tensors: name -> array of its own memory.
+      meta: as it was saved; tuples have become lists.
+      used: the file that was read.
+      warning: None, or why a newer file could not be used; to be shown to the user.
+    """
+
+    tensors: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    used: Path
+    warning: str | None = None
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    meta: Mapping[str, Any],
+    *,
+    keep_previous: bool = True,
+) -> None:
+    """Write one checkpoint; a good file already there lives on as `<name>.previous`.
+
+    A damaged file already there is replaced and leaves the `.previous` behind it alone.
+
+    Args:
+      meta: values that JSON can hold; integers and floats come back exactly.
+    Raises:
+      RunError: it cannot be written (disk full, read-only); older files are untouched.
+    """
+    keep = keep_previous and is_good_container(path, kind=KIND, versions=VERSIONS)
+    state = {"state": json.dumps(dict(meta))}
+    write_container(path, tensors, state, kind=KIND, version=VERSION, keep_previous=keep)
+    clean_temporaries(Path(path).parent)
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> Loaded:
+    """Read `path`, or the `.previous` beside it when `path` is missing or damaged.
+
+    Raises:
+      CheckpointError: neither can be used; the message is about `path`.
+    """
+    return _first_good([Path(path), previous_of(path)])
+
+
+def step_path(directory: str | os.PathLike[str], step: int) -> Path:
+    """`DIR/step-00001234.ckpt`."""
+    return Path(directory, f"step-{step:08d}.ckpt")
+
+
+def save_step(
+    directory: str | os.PathLike[str],
+    step: int,
+    tensors: Mapping[str, np.ndarray],
+    meta: Mapping[str, Any],
+    *,
+    save_total_limit: int | None = None,
+) -> Path:
+    """Write the checkpoint of `step`, then remove the oldest beyond the limit.
+
+    Args:
+      save_total_limit: files to keep; None keeps all. Two stay even at 1, so that there is
+        always one behind the newest.
+    Raises:
+      RunError: as in `save_checkpoint`; nothing is removed then.
+    """
+    path = step_path(directory, step)
+    save_checkpoint(path, tensors, meta, keep_previous=False)
+    if save_total_limit is not None:
+        for old in step_files(directory)[: -max(2, save_total_limit)]:
+            if old != path:
+                old.unlink(missing_ok=True)
+    return path
+
+
+def step_files(directory: str | os.PathLike[str]) -> list[Path]:
+    """The step-numbered checkpoints of a directory, oldest first."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    found = [(int(match[1]), name) for name in names if (match := _STEP_FILE.fullmatch(name))]
+    return [Path(directory, name) for _, name in sorted(found)]
+
+
+def latest(directory: str | os.PathLike[str]) -> Loaded | None:
+    """The newest good checkpoint of `directory`; None where there is no checkpoint at all.
+
+    Raises:
+      CheckpointError: there are some and none can be used; the message is about the newest.
+    """
+    clean_temporaries(directory)
+    files = step_files(directory)[::-1]
+    return _first_good(files) if files else None
+
+
+def _first_good(paths: list[Path]) -> Loaded:
+    """The first of `paths` that can be read; raises the first's error when none can."""
+    first: CheckpointError | None = None
+    for path in paths:
+        try:
+            tensors, meta = _read(path)
+        except CheckpointError as error:
+            first = first or error
+            continue
+        warning = None if first is None else f"{first} Going on from the older {path}."
+        return Loaded(tensors, meta, path, warning)
+    assert first is not None
+    raise first
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    tensors, text = read_container(path, kind=KIND, versions=VERSIONS, error=CheckpointError)
+    try:
+        meta = json.loads(text["state"])
+    except (KeyError, ValueError, RecursionError):
+        meta = None
+    if not isinstance(meta, dict):
+        raise CheckpointError(f"{path}: damaged: its state is not a JSON object.")
+    return tensors, meta

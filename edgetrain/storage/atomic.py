@@ -1,0 +1,154 @@
+"""Replace a file whole or not at all, whatever interrupts the writing.
+
+The bytes go to a hidden file in the same directory, which is flushed to the disk and then
+renamed over the target; the directory is flushed last, so that the rename survives a power cut.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from edgetrain.errors import RunError
+
+PREVIOUS_SUFFIX = ".previous"
+_TEMPORARY = re.compile(r"\..+\.edgetrain-[0-9a-f]{8}\.tmp")
+
+
+def write_atomically(
+    path: str | os.PathLike[str],
+    write: Callable[[BinaryIO], None],
+    keep_previous: bool = False,
+) -> None:
+    """Give `path` the bytes that `write` puts into the (seekable) file it is handed.
+
+    Args:
+      path: a new or an existing regular file; a link is followed.
+      write: called once; what it raises is passed on after the clean-up.
+      keep_previous: the file that was there lives on as `<name>.previous`. One of the two
+        exists at every moment.
+    Raises:
+      RunError: the disk is full, a limit on file sizes is met, the directory is missing or
+        read-only, or `path` is no regular file. The old file is then untouched.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = _temporary_beside(target)
+    try:
+        _refuse_special(target)
+        try:
+            with open(temporary, "xb") as file:
+                _lock(file)
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if keep_previous and target.exists():
+                _keep(target)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _flush_directory(target.parent)
+    except OSError as error:
+        raise RunError(_explain(path, error)) from error
+
+
+def clean_temporaries(directory: str | os.PathLike[str]) -> list[Path]:
+    """Remove what killed writers left in `directory`; files still being written stay.
+
+    Returns:
+      The removed files. A directory that cannot be read or written gives an empty list.
+    """
+    removed = []
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    for name in names:
+        path = Path(directory, name)
+        if _TEMPORARY.fullmatch(name) and path.is_file() and _remove_if_abandoned(path):
+            removed.append(path)
+    return removed
+
+
+def previous_of(path: str | os.PathLike[str]) -> Path:
+    """Where `write_atomically(path, ..., keep_previous=True)` keeps the file before."""
+    target = Path(path)
+    return target.with_name(target.name + PREVIOUS_SUFFIX)
+
+
+def _temporary_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.edgetrain-{secrets.token_hex(4)}.tmp")
+
+
+def _refuse_special(target: Path) -> None:
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it exists and is not a regular file")
+
+
+def _lock(file: BinaryIO) -> None:
+    """Mark the file as being written; some file systems have no locks and go without."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+
+
+def _remove_if_abandoned(path: Path) -> bool:
+    """Whether `path` was removed, because no living process holds its lock."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _keep(target: Path) -> None:
+    """Make `target` reachable as `.previous`; without hard links (FAT) it is renamed."""
+    previous = previous_of(target)
+    link = _temporary_beside(previous)
+    try:
+        os.link(target, link)
+    except OSError:
+        os.replace(target, previous)
+        return
+    try:
+        os.replace(link, previous)
+    finally:
+        # rename() of two links to one file does nothing and leaves the new name.
+        link.unlink(missing_ok=True)
+
+
+def _flush_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such flush
+            raise
+    finally:
+        os.close(handle)
+
+
+def _explain(path: str | os.PathLike[str], error: OSError) -> str:
+    advice = {
+        errno.ENOSPC: "Free some space or write to another disk.",
+        errno.EDQUOT: "Free some space or write to another disk.",
+        errno.EFBIG: "Raise the limit on file sizes (ulimit -f) or write elsewhere.",
+        errno.EROFS: "Write to a directory that is writable.",
+        errno.EACCES: "Write to a directory that is writable.",
+        errno.EPERM: "Write to a directory that is writable.",
+        errno.ENOENT: "Create the directory first.",
+        errno.ENOTDIR: "Name a file inside a directory.",
+    }.get(error.errno or 0, "Write elsewhere.")
+    reason = error.strerror or type(error).__name__
+    return f"{os.fspath(path)}: cannot be written: {reason}; the file before is untouched. {advice}"
