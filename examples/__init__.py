@@ -1,0 +1,1 @@
+"""Worked examples; each is run by a test."""
