@@ -17,6 +17,7 @@ from onnx_ir.passes import common
 
 from edgetrain.errors import ModelError
 from exporters.torch_names import Inventory
+from exporters.torch_shapes import fold_shapes
 
 _RANDOM_OPS = {
     "Bernoulli",
@@ -51,10 +52,13 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     tensors = _to_inputs(graph, inventory)
     _seed(graph)
     onnxscript.optimizer.optimize_ir(model)
+    _omit_zero_states(graph)
+    common.ShapeInferencePass()(model)
+    fold_shapes(graph)
+    onnxscript.optimizer.optimize_ir(model)
     _unseed(graph)
     _to_initializers(graph, tensors)
     _batch_norm_in_training(graph)
-    _omit_zero_states(graph)
     _name_nodes(graph)
     _check_survivors(graph, inventory)
 
@@ -164,7 +168,6 @@ def _omit_zero_states(graph: ir.Graph) -> None:
         for slot in _INITIAL_STATES.get(node.op_type, ()):
             if slot < len(node.inputs) and _is_zero(node.inputs[slot]):
                 node.replace_input_with(slot, None)
-    _remove_dead_nodes(graph)
 
 
 def _is_zero(value: ir.Value | None) -> bool:
@@ -175,15 +178,6 @@ def _is_zero(value: ir.Value | None) -> bool:
     if value is None or value.const_value is None or value.is_graph_input():
         return False
     return not np.any(value.const_value.numpy())
-
-
-def _remove_dead_nodes(graph: ir.Graph) -> None:
-    for node in reversed(list(graph)):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)
-    for name, value in list(graph.initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[name]
 
 
 def _name_nodes(graph: ir.Graph) -> None:
