@@ -1,0 +1,214 @@
+"""Batch normalisation over [n, c, s] (s = pixels of a channel), contiguous, fused with `act`.
+
+`stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
+may be absent (1 and 0). All kernels see z = fma(x, a, b) as act.py defines it. Threads split the
+channels; sums run over images, then pixels, in float64.
+"""
+
+from .registry import kernel
+
+_X = "[n*c*s]"
+_AFFINE = "gamma?:r:f32[c] beta?:r:f32[c]"
+_CHECK = "min(n, c, s) >= 0"
+
+
+def _helpers():
+    """Inline functions that several factories share: float64 of a count, square root."""
+    from math import sqrt
+
+    import numpy as np
+
+    from .jit import inline
+    from .prim import to_float
+
+    double, single = np.float64, np.float32
+
+    @inline
+    def real(count):
+        return double(to_float(count >> 20)) * 1048576.0 + double(to_float(count & 0xFFFFF))
+
+    @inline
+    def inverse_root(variance, eps):
+        return single(1.0 / sqrt(variance + double(eps)))
+
+    return real, inverse_root
+
+
+@kernel("bn_stats", f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f", check=_CHECK + ";n * s > 0")
+def bn_stats(S):
+    """Statistics of this microbatch: two passes, the second over squared differences."""
+    from .prim import FP32, div
+
+    ld, st = S.ld, FP32.st
+    real, inverse_root = _helpers()
+
+    def run(thread, nthreads, x, stat, n, c, s, eps):
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            total, squares = 0.0, 0.0
+            for b in range(n):
+                for i in range(s):
+                    total += ld(x, (b * c + ch) * s + i)
+            mean = total / real(n * s)
+            for b in range(n):
+                for i in range(s):
+                    d = ld(x, (b * c + ch) * s + i) - mean
+                    squares += d * d
+            variance = squares / real(n * s)
+            st(stat, ch, mean)
+            st(stat, c + ch, inverse_root(variance, eps))
+            st(stat, 2 * c + ch, variance)
+
+    return run
+
+
+@kernel("bn_eval_stats", "rm:r:f32[c] rv:r:f32[c] stat:w:f32[3*c] c eps:f", check="c >= 0")
+def bn_eval_stats():
+    """stat from running mean and variance, for evaluation and frozen statistics."""
+    from .prim import FP32, div
+
+    ld, st = FP32.ld, FP32.st
+    _, inverse_root = _helpers()
+
+    def run(thread, nthreads, rm, rv, stat, c, eps):
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            st(stat, ch, ld(rm, ch))
+            st(stat, c + ch, inverse_root(ld(rv, ch), eps))
+            st(stat, 2 * c + ch, ld(rv, ch))
+
+    return run
+
+
+@kernel("bn_running", "stat:r:f32[3*c] rm:m:f32[c] rv:m:f32[c] c count momentum:f", check="c >= 0")
+def bn_running():
+    """r = (1 - momentum) * r + momentum * batch; the variance is made unbiased over `count`."""
+    from .act import ONE
+    from .prim import FP32, div
+
+    ld, st = FP32.ld, FP32.st
+    real, _ = _helpers()
+
+    def run(thread, nthreads, stat, rm, rv, c, count, momentum):
+        unbias = real(count) / real(max(count - 1, 1))
+        keep = ONE - momentum
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            st(rm, ch, keep * ld(rm, ch) + momentum * ld(stat, ch))
+            st(rv, ch, keep * ld(rv, ch) + momentum * (ld(stat, 2 * c + ch) * unbias))
+
+    return run
+
+
+@kernel(
+    "bn_apply", f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} y:w:S{_X} n c s act lo:f hi:f", check=_CHECK
+)
+def bn_apply(S):
+    """y = act(z); y may be x."""
+    from .act import act_value, norm_scale, norm_shift
+    from .prim import div, fma
+
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, x, stat, gamma, beta, y, n, c, s, act, lo, hi):
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
+            for b in range(n):
+                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
+                    st(y, i, act_value(act, fma(ld(x, i), a, shift), lo, hi))
+
+    return run
+
+
+@kernel(
+    "bn_reduce",
+    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} dy:r:S{_X} sums:w:f32[2*c] "
+    "dgamma?:m:f32[c] dbeta?:m:f32[c] n c s act lo:f hi:f",
+    check=_CHECK,
+)
+def bn_reduce(S):
+    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to.
+
+    xhat = (x - mean) * invstd, in float32.
+    """
+    import numpy as np
+
+    from .act import act_slope, norm_scale, norm_shift
+    from .prim import FP32, div, fma
+
+    ld, ldf, st = S.ld, FP32.ld, FP32.st
+    single = np.float32
+
+    def run(thread, nthreads, x, stat, gamma, beta, dy, sums, dgamma, dbeta, n, c, s, act, lo, hi):
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
+            mean, invstd = ldf(stat, ch), ldf(stat, c + ch)
+            total, along = 0.0, 0.0
+            for b in range(n):
+                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
+                    v = ld(x, i)
+                    dz = ld(dy, i) * act_slope(act, fma(v, a, shift), lo, hi)
+                    total += dz
+                    along += dz * ((v - mean) * invstd)
+            st(sums, ch, total)
+            st(sums, c + ch, along)
+            if dbeta != 0:
+                st(dbeta, ch, ldf(dbeta, ch) + single(total))
+            if dgamma != 0:
+                st(dgamma, ch, ldf(dgamma, ch) + single(along))
+
+    return run
+
+
+@kernel(
+    "bn_dx",
+    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} "
+    "n c s act lo:f hi:f acc",
+    check=_CHECK,
+)
+def bn_dx(S):
+    """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
+    import numpy as np
+
+    from .act import act_slope, norm_scale, norm_shift
+    from .prim import FP32, div, fma
+
+    ld, st, ldf = S.ld, S.st, FP32.ld
+    real, _ = _helpers()
+    single = np.float32
+
+    def run(thread, nthreads, x, stat, gamma, beta, sums, dy, dx, n, c, s, act, lo, hi, acc):
+        count = real(max(n * s, 1))
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
+            mean, invstd = ldf(stat, ch), ldf(stat, c + ch)
+            level = single(ldf(sums, ch) / count)
+            tilt = single(ldf(sums, c + ch) / count)
+            for b in range(n):
+                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
+                    v = ld(x, i)
+                    dz = ld(dy, i) * act_slope(act, fma(v, a, shift), lo, hi)
+                    d = a * (dz - level - (v - mean) * invstd * tilt)
+                    st(dx, i, d + ld(dx, i) if acc != 0 else d)
+
+    return run
+
+
+@kernel(
+    "bn_dx_eval",
+    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} dy:r:S{_X} dx:m:S{_X} n c s act lo:f hi:f acc",
+    check=_CHECK,
+)
+def bn_dx_eval(S):
+    """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
+    from .act import act_slope, norm_scale, norm_shift
+    from .prim import div, fma
+
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, x, stat, gamma, beta, dy, dx, n, c, s, act, lo, hi, acc):
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
+            for b in range(n):
+                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
+                    d = a * (ld(dy, i) * act_slope(act, fma(ld(x, i), a, shift), lo, hi))
+                    st(dx, i, d + ld(dx, i) if acc != 0 else d)
+
+    return run

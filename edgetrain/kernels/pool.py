@@ -1,0 +1,178 @@
+"""Max and average pooling over windows, forward and backward; global pooling is one window.
+
+x [n, c, h, wd], y [n, c, oh, ow], contiguous; ph, pw are the top and left padding. Backward
+kernels gather: each input pixel sums the windows that cover it, in order of the window's kernel
+position, in float32, and is written once.
+"""
+
+from .registry import kernel
+
+_SIZES = "n c h wd oh ow kh kw sh sw ph pw"
+_X, _Y = "[n*c*h*wd]", "[n*c*oh*ow]"
+_CHECK = "min(n, c, h, wd, oh, ow) >= 0;min(ph, pw) >= 0;min(kh, kw, sh, sw) > 0"
+_MAX_CHECK = _CHECK + ";min(dh, dw) > 0;kh * kw <= 65536"
+
+
+@kernel("maxpool", f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw", check=_MAX_CHECK)
+def maxpool(S, I):  # noqa: E741
+    """y = maximum of each window; idx = its position r * kw + s, the first among equals.
+
+    Written: y, idx whole (idx as u8 holds windows of at most 256). A NaN wins, the last one
+    where there are several, as in torch. Threads split (image, channel).
+    """
+    import numpy as np
+
+    from .prim import div, mod
+
+    ld, st, sti = S.ld, S.st, I.st
+    lowest = np.float32(-np.inf)
+
+    def run(thread, nthreads, x, y, idx, n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw):
+        planes = n * c
+        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
+            for p in range(oh * ow):
+                y0, x0 = div(p, ow) * sh - ph, mod(p, ow) * sw - pw
+                best, where, none = lowest, 0, True
+                for r in range(kh):
+                    iy = y0 + r * dh
+                    if iy < 0 or iy >= h:
+                        continue
+                    row = (u * h + iy) * wd
+                    for s in range(kw):
+                        ix = x0 + s * dw
+                        if ix >= 0 and ix < wd:
+                            v = ld(x, row + ix)
+                            if none or v > best or v != v:
+                                best, where, none = v, r * kw + s, False
+                st(y, u * oh * ow + p, best)
+                if idx != 0:
+                    sti(idx, u * oh * ow + p, where)
+
+    return run
+
+
+@kernel("maxpool_bwd", f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} {_SIZES} dh dw acc", check=_MAX_CHECK)
+def maxpool_bwd(I, S):  # noqa: E741
+    """dx (+)= dy of every window whose maximum the pixel was.
+
+    Written: dx whole. Threads split (image, channel). Overlapping windows add; what was in dx
+    is added last. Positions outside the window match no pixel.
+    """
+    from .act import ZERO
+    from .prim import div, mod
+
+    ld, st, ldi = S.ld, S.st, I.ld
+
+    def run(
+        thread, nthreads, idx, dy, dx, n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, acc
+    ):
+        planes = n * c
+        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
+            for p in range(h * wd):
+                total = ZERO
+                for r in range(kh):
+                    ty = div(p, wd) + ph - r * dh
+                    if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+                        continue
+                    row = (u * oh + div(ty, sh)) * ow
+                    for s in range(kw):
+                        tx = mod(p, wd) + pw - s * dw
+                        if tx >= 0 and mod(tx, sw) == 0 and div(tx, sw) < ow:
+                            out = row + div(tx, sw)
+                            if ldi(idx, out) == r * kw + s:
+                                total += ld(dy, out)
+                if acc != 0:
+                    total += ld(dx, u * h * wd + p)
+                st(dx, u * h * wd + p, total)
+
+    return run
+
+
+def _window_count():
+    """Inline function: by how many pixels the window at output coordinate `o` is divided, 1-D."""
+    from .jit import inline
+
+    @inline
+    def count(o, size, kernel_size, stride, before, after, include_pad):
+        start = o * stride - before
+        stop = min(start + kernel_size, size + after)
+        if include_pad == 0:
+            start, stop = max(start, 0), min(stop, size)
+        return max(stop - start, 1)
+
+    return count
+
+
+_AVERAGE = _SIZES + " pb pr include_pad"
+_AVERAGE_CHECK = _CHECK + ";min(pb, pr) >= 0"
+
+
+@kernel("avgpool", f"x:r:S{_X} y:w:S{_Y} {_AVERAGE}", check=_AVERAGE_CHECK)
+def avgpool(S):
+    """y = mean of each window; the divisor counts padding where include_pad, as torch and ONNX.
+
+    pb, pr: bottom and right padding, which a window may cover but not exceed when counted.
+    Written: y whole. Threads split (image, channel). Order of a sum: rows, columns, float64.
+    """
+    import numpy as np
+
+    from .prim import div, mod, to_float
+
+    ld, st, count = S.ld, S.st, _window_count()
+    single = np.float32
+
+    def run(
+        thread, nthreads, x, y,
+        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad,
+    ):  # fmt: skip
+        planes = n * c
+        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
+            for p in range(oh * ow):
+                oy, ox = div(p, ow), mod(p, ow)
+                total = 0.0
+                for iy in range(max(oy * sh - ph, 0), min(oy * sh - ph + kh, h)):
+                    for ix in range(max(ox * sw - pw, 0), min(ox * sw - pw + kw, wd)):
+                        total += ld(x, (u * h + iy) * wd + ix)
+                pixels = count(oy, h, kh, sh, ph, pb, include_pad)
+                pixels *= count(ox, wd, kw, sw, pw, pr, include_pad)
+                st(y, u * oh * ow + p, single(total) / to_float(pixels))
+
+    return run
+
+
+@kernel("avgpool_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_AVERAGE} acc", check=_AVERAGE_CHECK)
+def avgpool_bwd(S):
+    """dx (+)= sum over the windows that cover a pixel of dy over the window's divisor.
+
+    Written: dx whole. Threads split (image, channel). What was in dx is added last.
+    """
+    from .act import ZERO
+    from .prim import div, mod, to_float
+
+    ld, st, count = S.ld, S.st, _window_count()
+
+    def run(
+        thread, nthreads, dy, dx,
+        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad, acc,
+    ):  # fmt: skip
+        planes = n * c
+        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
+            for p in range(h * wd):
+                total = ZERO
+                for r in range(kh):
+                    ty = div(p, wd) + ph - r
+                    if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+                        continue
+                    oy = div(ty, sh)
+                    rows = count(oy, h, kh, sh, ph, pb, include_pad)
+                    for s in range(kw):
+                        tx = mod(p, wd) + pw - s
+                        if tx >= 0 and mod(tx, sw) == 0 and div(tx, sw) < ow:
+                            ox = div(tx, sw)
+                            pixels = rows * count(ox, wd, kw, sw, pw, pr, include_pad)
+                            total += ld(dy, (u * oh + oy) * ow + ox) / to_float(pixels)
+                if acc != 0:
+                    total += ld(dx, u * h * wd + p)
+                st(dx, u * h * wd + p, total)
+
+    return run

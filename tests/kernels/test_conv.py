@@ -1,0 +1,160 @@
+"""Convolutions against numpy in float64: any shape, both storages, prologues, threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from . import naive_conv, naive_norm
+from .harness import DTYPES, control, same_for_threads
+from .naive_conv import Conv
+
+# float32 sums of a few hundred products of numbers near 1; storing as fp16 costs 2^-11.
+TOLERANCE = {"f32": 2e-5, "f16": 1e-3}
+
+CASES = [
+    Conv(n=2, c=3, h=8, wd=8, k=4, kh=3, kw=3, ph=1, pw=1),
+    Conv(n=2, c=4, h=9, wd=7, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=1, c=4, h=8, wd=8, k=6, sh=2, sw=2, extra_h=-1),
+    Conv(n=2, c=5, h=1, wd=19, k=3, kw=5, sw=2, pw=2, dw=2),
+    Conv(n=1, c=6, h=7, wd=11, k=9, kh=2, kw=3, dh=2, ph=1, pw=2, g=3, extra_w=1),
+    Conv(n=2, c=8, h=6, wd=6, k=8, kh=3, kw=3, ph=1, pw=1, g=8),
+    Conv(n=2, c=17, h=5, wd=5, k=18),
+    Conv(n=1, c=1, h=4, wd=4, k=1, kh=4, kw=4),
+]
+
+
+@st.composite
+def convolutions(draw) -> Conv:
+    small = st.integers(1, 3)
+    g = draw(st.sampled_from([1, 1, 2, 3]))
+    kh, kw, dh, dw = draw(small), draw(st.integers(1, 5)), draw(small), draw(small)
+    return Conv(
+        n=draw(small),
+        c=g * draw(st.integers(1, 5)),
+        h=draw(st.integers(1, 9)) + (kh - 1) * dh,
+        wd=draw(st.integers(1, 20)) + (kw - 1) * dw,
+        k=g * draw(st.integers(1, 5)),
+        kh=kh,
+        kw=kw,
+        sh=draw(small),
+        sw=draw(small),
+        ph=draw(st.integers(0, 3)),
+        pw=draw(st.integers(0, 3)),
+        dh=dh,
+        dw=dw,
+        g=g,
+    )
+
+
+def _normal(rng, shape, storage, scale=1.0):
+    return (rng.standard_normal(shape) * scale).astype(DTYPES[storage])
+
+
+def _close(found, expected, storage):
+    scale = max(float(np.abs(expected).max(initial=0)), 1.0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[storage] * scale)
+
+
+def _prologue(rng, p, kind, x):
+    """(operands, the input after the prologue) for none, an activation, batch-norm and relu."""
+    if kind == "none":
+        return {"act": 0, "lo": 0.0, "hi": 0.0}, x
+    if kind == "clip":
+        return {"act": 2, "lo": -0.5, "hi": 0.75}, naive_norm.act(2, x, -0.5, 0.75)
+    stat = rng.standard_normal((3, p.c)).astype(np.float32)
+    gamma, beta = rng.standard_normal((2, p.c)).astype(np.float32)
+    z = naive_norm.normalised(x.reshape(p.n, p.c, -1), stat, gamma, beta).reshape(x.shape)
+    operands = {"stat": stat, "gamma": gamma, "beta": beta, "act": 1, "lo": 0.0, "hi": 0.0}
+    return operands, naive_norm.act(1, z)
+
+
+def check_forward(p, storage, kind, variant="", threads=(1, 3)):
+    rng = np.random.default_rng(7)
+    x, bias = _normal(rng, p.x_shape, storage), _normal(rng, p.k, "f32")
+    w = _normal(rng, p.w_shape, storage, (p.c // p.g * p.kh * p.kw) ** -0.5)
+    operands, a = _prologue(rng, p, kind, x)
+    out = same_for_threads(
+        "conv",
+        {"S": storage, "W": storage},
+        threads=threads,
+        variant=variant,
+        x=x,
+        w=w,
+        bias=None if kind == "clip" else bias,
+        y=p.y_shape,
+        **operands,
+        **p.integers,
+    )
+    expected = naive_conv.forward(p, a, w, None if kind == "clip" else bias)
+    _close(out["y"], expected, storage)
+
+
+def check_dx(p, storage, acc, variant="", threads=(1, 3)):
+    rng = np.random.default_rng(8)
+    dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
+    w = _normal(rng, p.w_shape, storage, (p.k // p.g * p.kh * p.kw) ** -0.5)
+    out = same_for_threads(
+        "conv_dx",
+        {"S": storage, "W": storage},
+        threads=threads,
+        variant=variant,
+        dy=dy,
+        w=w,
+        dx=dx,
+        acc=acc,
+        **p.integers,
+    )
+    expected = naive_conv.input_gradient(p, dy, w) + acc * dx.astype(np.float64)
+    _close(out["dx"], expected, storage)
+
+
+def check_dw(p, storage, kind, variant="", threads=(1, 3)):
+    rng = np.random.default_rng(9)
+    x = _normal(rng, p.x_shape, storage)
+    dy = _normal(rng, p.y_shape, storage, (p.n * p.oh * p.ow) ** -0.5)
+    dwt = _normal(rng, p.w_shape, storage)
+    operands, a = _prologue(rng, p, kind, x)
+    out = same_for_threads(
+        "conv_dw",
+        {"S": storage, "G": storage},
+        threads=threads,
+        variant=variant,
+        x=x,
+        dy=dy,
+        dwt=dwt,
+        ctl=control(SEED=3),
+        key=5,
+        **operands,
+        **p.integers,
+    )
+    expected = naive_conv.weight_gradient(p, a, dy) + dwt.astype(np.float64)
+    _close(out["dwt"], expected, storage)
+
+
+@pytest.mark.parametrize("kind", ["none", "clip", "norm"])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES)
+def test_plain_conv_equals_naive(p, storage, kind):
+    check_forward(p, storage, kind, "plain")
+
+
+@pytest.mark.parametrize("acc", [0, 1])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES)
+def test_plain_conv_dx_equals_naive(p, storage, acc):
+    check_dx(p, storage, acc, "plain")
+
+
+@pytest.mark.parametrize("kind", ["none", "clip", "norm"])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES)
+def test_plain_conv_dw_equals_naive(p, storage, kind):
+    check_dw(p, storage, kind, "plain")
+
+
+@given(convolutions())
+def test_convolutions_equal_naive_for_any_shape(p):
+    check_forward(p, "f32", "norm")
+    check_dx(p, "f32", 1)
+    check_dw(p, "f32", "norm")
