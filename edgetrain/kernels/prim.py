@@ -177,6 +177,26 @@ def to_int(typingctx, value):
 
 
 @intrinsic
+def to_real(typingctx, value):
+    """int64 (of at most 31 bits) -> float64, without a call on 32-bit processors."""
+
+    def codegen(context, builder, signature, args):
+        return builder.sitofp(builder.trunc(args[0], I32), F64)
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
+def real_to_int(typingctx, value):
+    """float64 -> int64, truncating; the value fits 31 bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.sext(builder.fptosi(args[0], I32), I64)
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
 def u32(typingctx, value):
     """Low 32 bits of an int64."""
 

@@ -1,0 +1,94 @@
+"""Products of matrices under two batch axes and a contraction of two axes, any strides: plain.
+
+    c[z1,z2,i,j] (+)= alpha * sum over k2,k of a[z1,z2,i,k2,k] * b[z1,z2,k2,k,j]  (+ bias[j])
+
+Every stride counts elements, 0 repeats; the columns j of c are contiguous.
+"""
+
+import numpy as np
+
+from .jit import inline
+from .prim import FP32, div, fma, mod
+from .registry import kernel
+from .rng import stream
+
+ZERO = np.float32(0)
+
+_REACH = "(z1-1)*{0}z1 + (z2-1)*{0}z2 + ({1}-1)*{0}{2} + (k2-1)*{0}k2 + (k-1)*{0}k < n{0}"
+CHECK = ";".join(
+    (
+        "min(z1, z2, m, n, k2, k) >= 1",
+        "min(az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk, cz1, cz2, cm) >= 0",
+        _REACH.format("a", "m", "m"),
+        _REACH.format("b", "n", "n"),
+        "(z1-1)*cz1 + (z2-1)*cz2 + (m-1)*cm + n - 1 < nc",
+    )
+)
+
+
+def operands(scratch: str) -> str:
+    """The declaration of every variant of gemm, with its bytes of scratch."""
+    return (
+        f"a:r:A[na] b:r:B[nb] c:m:C[nc] bias?:r:f32[n] ctl?:r:i64[64] ws:t[{scratch}] "
+        "z1 z2 m n k2 k az1 az2 am ak2 ak bz1 bz2 bn bk2 bk cz1 cz2 cm na nb nc "
+        "alpha:f acc sr key"
+    )
+
+
+def element_store(C):
+    """Inline store of one element of c: adds to what is there, rounds as asked."""
+    ld, st, sr_store = C.ld, C.st, C.sr
+
+    @inline
+    def put(c, at, value, acc, sr, random_key):
+        if acc != 0:
+            value = ld(c, at) + value
+        if sr != 0:
+            sr_store(c, at, value, random_key)
+        else:
+            st(c, at, value)
+
+    return put
+
+
+@kernel("gemm", operands("0"), check=CHECK)
+def gemm(A, B, C):
+    """Any shape. One thread computes an element: a chain of fma over k, the chains of k2 summed.
+
+    a, b, c: storages of their own, extents na, nb, nc. bias: float32 [n], added after alpha.
+    acc 1: added to c, else c is overwritten. sr 1: stored with stochastic rounding, drawn from
+    (ctl, key), element's index. No workspace.
+    """
+    put = element_store(C)
+    lda, ldb, ld32 = A.ld, B.ld, FP32.ld
+
+    @inline
+    def dot(a, b, a0, b0, k2, k, ak2, ak, bk2, bk):
+        total = ZERO
+        for q in range(k2):
+            chain = ZERO
+            for p in range(k):
+                chain = fma(lda(a, a0 + q * ak2 + p * ak), ldb(b, b0 + q * bk2 + p * bk), chain)
+            total += chain
+        return total
+
+    def run(
+        thread, nthreads, a, b, c, bias, ctl, ws,
+        z1, z2, m, n, k2, k, az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk,
+        cz1, cz2, cm, na, nb, nc, alpha, acc, sr, key,
+    ):  # fmt: skip
+        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
+        rows = z1 * z2 * m
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            z, i = div(row, m), mod(row, m)
+            p1, p2 = div(z, z2), mod(z, z2)
+            a0 = p1 * az1 + p2 * az2 + i * am
+            b0 = p1 * bz1 + p2 * bz2
+            c0 = p1 * cz1 + p2 * cz2 + i * cm
+            for j in range(n):
+                value = alpha * dot(a, b, a0, b0 + j * bn, k2, k, ak2, ak, bk2, bk)
+                if bias != 0:
+                    value += ld32(bias, j)
+                put(c, c0 + j, value, acc, sr, random_key)
+
+    return run

@@ -1,0 +1,152 @@
+"""Every variant of gemm against the naive twin, over random shapes and strides."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgetrain.errors import ProgramError
+from edgetrain.kernels import jit, registry
+
+from . import naive_gemm, naive_rng
+from .harness import DTYPES, call, control, same_for_threads
+
+VARIANTS = [k.variant for k in registry.variants("gemm")]
+A_AXES = ("az1", "az2", "am", "ak2", "ak")
+B_AXES = ("bz1", "bz2", "bn", "bk2", "bk")
+# An ulp of the stored result. On top, half an ulp of each partial sum of a chain, which grow like
+# a random walk: five standard deviations of that are below terms * 2^-23.
+TOLERANCE = {"f32": 2.0**-23, "f16": 2.0**-11}
+
+
+def strides_of(order, sizes, pad=0) -> dict[str, int]:
+    """Strides of a dense array whose axes lie in `order`, outermost first, rows `pad` longer."""
+    out, step = {}, 1
+    for axis in reversed(order):
+        out[axis] = step
+        step = step * sizes[axis] + pad
+    return out
+
+
+def extent(sizes, strides) -> int:
+    return 1 + sum((sizes[axis] - 1) * strides[axis] for axis in sizes)
+
+
+def operands(rng, shape, a_order, b_order, storages, pad=0, broadcast=(), **more):
+    """Operands of a call; `broadcast` names axes of a or b whose stride is 0."""
+    z1, z2, m, n, k2, k = shape
+    a_sizes = dict(zip(A_AXES, (z1, z2, m, k2, k), strict=True))
+    b_sizes = dict(zip(B_AXES, (z1, z2, n, k2, k), strict=True))
+    c_sizes = {"cz1": z1, "cz2": z2, "cm": m, "j": n}
+    a_strides, b_strides = strides_of(a_order, a_sizes, pad), strides_of(b_order, b_sizes, pad)
+    c_strides = strides_of(("cz1", "cz2", "cm", "j"), c_sizes, pad)
+    for axis in broadcast:
+        (a_strides if axis in a_strides else b_strides)[axis] = 0
+    na, nb = extent(a_sizes, a_strides), extent(b_sizes, b_strides)
+    nc = extent(c_sizes, c_strides)
+    del c_strides["j"]
+    return {
+        **{"z1": z1, "z2": z2, "m": m, "n": n, "k2": k2, "k": k},
+        **{"a": rng.standard_normal(na).astype(DTYPES[storages["A"]])},
+        **{"b": rng.standard_normal(nb).astype(DTYPES[storages["B"]])},
+        **{"c": rng.standard_normal(nc).astype(DTYPES[storages["C"]])},
+        **a_strides, **b_strides, **c_strides,
+        **{"na": na, "nb": nb, "nc": nc, "alpha": 1.0, "acc": 0, "sr": 0, "key": 0},
+        **more,
+    }  # fmt: skip
+
+
+def output_view(v, flat):
+    shape = v["z1"], v["z2"], v["m"], v["n"]
+    return naive_gemm.view(flat, shape, (v["cz1"], v["cz2"], v["cm"], 1))
+
+
+def check(v, storages, variant):
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    expected = naive_gemm.gemm(v, float(np.float32(v["alpha"])))
+    if v["acc"]:
+        expected = expected + output_view(v, v["c"])
+    scale = TOLERANCE[storages["C"]] * np.abs(expected) + 2.0**-23 * (v["k"] * v["k2"] + 8)
+    assert np.all(np.abs(output_view(v, found) - expected) <= scale)
+
+
+SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 3), SIZES, SIZES, st.integers(1, 3), SIZES),
+    a_order=st.permutations(A_AXES),
+    b_order=st.permutations(B_AXES),
+    pad=st.sampled_from((0, 3)),
+    broadcast=st.sampled_from(((), ("az1",), ("bz1", "bz2"), ("bz2",), ("ak",))),
+    halves=st.sampled_from(("fff", "hhh", "hff", "fhh", "hhf")),
+    alpha=st.sampled_from((1.0, 0.125, -1.7)),
+    acc=st.integers(0, 1),
+    biased=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_gemm_equals_naive_twin(
+    variant, shape, a_order, b_order, pad, broadcast, halves, alpha, acc, biased, seed
+):
+    rng = np.random.default_rng(seed)
+    storages = {s: "f16" if h == "h" else "f32" for s, h in zip("ABC", halves, strict=True)}
+    bias = rng.standard_normal(shape[3]).astype(np.float32) if biased else None
+    v = operands(
+        rng, shape, a_order, b_order, storages, pad, broadcast, alpha=alpha, acc=acc, bias=bias
+    )
+    check(v, storages, variant)
+
+
+LARGE = (
+    (1, 1, 130, 200, 1, 300),
+    (1, 1, 1, 90, 1, 700),
+    (1, 1, 150, 1, 1, 333),
+    (2, 1, 70, 65, 3, 97),
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", LARGE)
+@pytest.mark.parametrize("a_order", [A_AXES, ("az1", "az2", "ak2", "ak", "am")])
+@pytest.mark.parametrize("b_order", [B_AXES, ("bz1", "bz2", "bk2", "bk", "bn")])
+def test_gemm_equals_naive_twin_when_larger_than_blocks(rng, variant, shape, a_order, b_order):
+    storages = dict.fromkeys("ABC", "f32")
+    check(operands(rng, shape, a_order, b_order, storages), storages, variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gemm_accumulates_with_stochastic_rounding(rng, variant):
+    storages = {"A": "f32", "B": "f32", "C": "f16"}
+    v = operands(rng, (1, 1, 20, 33, 1, 5), A_AXES, B_AXES, storages, acc=1, sr=1, key=9)
+    v["ctl"] = control(SEED=11, STEP=2, MICROBATCH=1)
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    exact = call("gemm", storages | {"C": "f32"}, variant=variant, **v | _plain_sum(v))["c"]
+    key = naive_rng.stream(11, 9, 2, 1)
+    expected = naive_rng.stochastic_f16(exact, naive_rng.hash32(key, np.arange(exact.size)))
+    np.testing.assert_array_equal(found, expected)
+
+
+def _plain_sum(v):
+    return {"c": v["c"].astype(np.float32), "sr": 0}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gemm_passes_nan_and_infinity_on(rng, variant):
+    storages = dict.fromkeys("ABC", "f32")
+    v = operands(rng, (1, 1, 17, 19, 1, 21), A_AXES, B_AXES, storages)
+    v["a"][3 * 21], v["b"][5 * 21 + 1] = np.nan, np.inf
+    found = call("gemm", storages, variant=variant, **v)["c"].reshape(17, 19)
+    bad = np.zeros((17, 19), bool)
+    bad[3], bad[:, 5] = True, True
+    np.testing.assert_array_equal(~np.isfinite(found), bad)
+
+
+@pytest.mark.parametrize("change", [{"na": 5}, {"nb": 5}, {"nc": 5}, {"am": -1}, {"m": 0}])
+def test_gemm_refuses_integers_that_reach_outside(rng, change):
+    storages = dict.fromkeys("ABC", "f32")
+    v = operands(rng, (1, 1, 17, 19, 1, 21), A_AXES, B_AXES, storages) | change
+    values = {k: x for k, x in v.items() if isinstance(x, int)} | {"a": 0, "b": 0, "c": 0}
+    spec = registry.choose("gemm", values | {"bias": -1, "ctl": -1}, storages, jit.host()).spec
+    with pytest.raises(ProgramError):
+        spec.extents(values | {"bias": -1, "ctl": -1}, storages, 1, 16)
