@@ -1,0 +1,80 @@
+"""Placement: an offset for every buffer of a schedule, in as few bytes as can be found."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgetrain.errors import UsageError
+
+from .greedy import orders, place_in_order
+from .problem import Buffer, aligned, peak_live
+from .validate import PlacementError, validate
+
+DEFAULT_EFFORT = 100
+
+
+def greedy(
+    buffers: Sequence[Buffer], *, capacity: int | None = None, align: int = 64
+) -> tuple[list[int], int]:
+    """The best of twelve greedy orders, twice; stops at the lower bound or `capacity`.
+
+    Returns:
+      Offsets in bytes, ordered as `buffers`, and the height in bytes.
+    """
+    start, stop, size = _columns(buffers, align)
+    goal = peak_live(buffers, align) if capacity is None else capacity
+    best, height = np.zeros(len(size), np.int64), np.int64(2**62)
+    for order in orders(start, stop, size):
+        for tight in (False, True):
+            offset = np.zeros(len(size), np.int64)
+            reached = place_in_order(start, stop, size, order, offset, tight)
+            if reached < height:
+                best, height = offset, reached
+            if height <= goal:
+                return best.tolist(), int(height)
+    return best.tolist(), int(height) if len(size) else 0
+
+
+def place(
+    buffers: Sequence[Buffer],
+    *,
+    capacity: int | None = None,
+    align: int = 64,
+    effort: int = DEFAULT_EFFORT,
+) -> tuple[list[int], int]:
+    """Assign offsets so that no two live buffers overlap.
+
+    Greedy orders first; where they miss the goal, an exact search within `effort`. There is
+    always a result, also where it is higher than `capacity`: compare the height.
+
+    Args:
+      buffers: lifetimes in steps; nbytes in bytes.
+      capacity: stop at this height; None aims at the lower bound (`peak_live`).
+      align: every offset is a multiple of it; sizes are rounded up to it.
+      effort: work to spend, never time.
+    Returns:
+      Offsets in bytes, ordered as `buffers`, and the height in bytes.
+    """
+    return greedy(buffers, capacity=capacity, align=align)
+
+
+def _columns(buffers: Sequence[Buffer], align: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """start, stop and aligned size as arrays."""
+    for buffer in buffers:
+        if buffer.nbytes < 0 or buffer.stop < buffer.start:
+            raise UsageError(f"{buffer}: expected nbytes >= 0 and stop >= start.")
+    rows = [(b.start, b.stop, aligned(b.nbytes, align)) for b in buffers]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return tuple(np.ascontiguousarray(column) for column in table.T)  # type: ignore[return-value]
+
+
+__all__ = [
+    "DEFAULT_EFFORT",
+    "Buffer",
+    "PlacementError",
+    "aligned",
+    "greedy",
+    "peak_live",
+    "place",
+    "validate",
+]

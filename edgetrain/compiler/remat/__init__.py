@@ -1,0 +1,137 @@
+"""Recomputation: the cheapest schedule that fits a number of bytes.
+
+Every solver proposes schedules; what they need and cost is measured by the referee alone.
+"""
+
+from collections.abc import Callable, Sequence
+
+from edgetrain.errors import BudgetError, UsageError
+
+from .general import general
+from .problem import Instance, Problem, Schedule, Simulation, Step
+from .referee import ScheduleError, simulate
+from .store_all import store_all
+
+Solver = Callable[[Problem, int], list[Schedule]]
+
+DEFAULT_EFFORT = 32
+
+
+def auto(problem: Problem, effort: int) -> list[Schedule]:
+    """What every problem gets unless a solver is named."""
+    return general(problem, effort)
+
+
+SOLVERS: dict[str, Solver] = {
+    "store_all": store_all,
+    "general": general,
+    "auto": auto,
+}
+
+
+def solve(
+    problem: Problem,
+    *,
+    budget: int | None = None,
+    max_extra: float | None = None,
+    min_peak: bool = False,
+    solver: str = "auto",
+    effort: int = DEFAULT_EFFORT,
+) -> Schedule:
+    """The best schedule that a solver finds for one demand.
+
+    Args:
+      problem: steps and sizes.
+      budget: the cheapest schedule whose peak is at most this many bytes.
+      max_extra: the lowest peak with at most this fraction of a forward's FLOPs done again.
+      min_peak: the lowest peak. Without any of the three: the cheapest schedule.
+      solver: a name of `SOLVERS`.
+      effort: millions of simulated steps.
+    Raises:
+      BudgetError: every schedule found needs more than `budget` bytes.
+      UsageError: no such solver, or no schedule within `max_extra`.
+    """
+    points = frontier(problem, effort, solver=solver, points=None)
+    if min_peak:
+        return points[0][0]
+    if max_extra is not None:
+        limit = max_extra * problem.forward_flops()
+        for schedule, simulation in points:
+            if simulation.extra_flops <= limit:
+                return schedule
+        raise UsageError(f"solver {solver!r}: no schedule recomputes at most {max_extra} forward.")
+    fitting = [p for p in points if budget is None or p[1].peak_nbytes <= budget]
+    if not fitting:
+        least = points[0][1].peak_nbytes
+        raise BudgetError(
+            f"solver {solver!r}: the smallest schedule needs {least} bytes, budget {budget}. "
+            "Allow more bytes, or more effort.",
+            least,
+        )
+    return fitting[-1][0]
+
+
+def frontier(
+    problem: Problem,
+    effort: int = DEFAULT_EFFORT,
+    *,
+    solver: str = "auto",
+    points: int | None = 28,
+) -> list[tuple[Schedule, Simulation]]:
+    """Schedules that no other one found beats in both peak and extra cost.
+
+    Deterministic: depends on the problem, the solver and the effort alone.
+
+    Args:
+      problem: steps and sizes.
+      effort: millions of simulated steps.
+      solver: a name of `SOLVERS`.
+      points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
+    Returns:
+      (schedule, what it needs), by increasing peak; the last one recomputes nothing.
+    """
+    if solver not in SOLVERS:
+        raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
+    measured = [(s, simulate(problem, s)) for s in SOLVERS[solver](problem, effort)]
+    measured.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
+    front: list[tuple[Schedule, Simulation]] = []
+    for item in measured:
+        if not front or item[1].extra_cost < front[-1][1].extra_cost:
+            front.append(item)
+    return front if points is None else _spread(front, points)
+
+
+def _spread(
+    front: Sequence[tuple[Schedule, Simulation]], points: int
+) -> list[tuple[Schedule, Simulation]]:
+    """About `points` of the front, both ends among them, evenly in the ratio of their peaks."""
+    if len(front) <= points:
+        return list(front)
+    low, high = front[0][1].peak_nbytes, front[-1][1].peak_nbytes
+    ratio = (high / max(low, 1)) ** (1 / (points - 1))
+    chosen, next_peak = [front[0]], low * ratio
+    for here, after in zip(front[1:-1], front[2:], strict=True):
+        # The cheapest point below each rung of the ladder.
+        if after[1].peak_nbytes > next_peak:
+            chosen.append(here)
+            while next_peak < after[1].peak_nbytes:
+                next_peak *= ratio
+    return [*chosen, front[-1]]
+
+
+__all__ = [
+    "DEFAULT_EFFORT",
+    "SOLVERS",
+    "Instance",
+    "Problem",
+    "Schedule",
+    "ScheduleError",
+    "Simulation",
+    "Solver",
+    "Step",
+    "auto",
+    "frontier",
+    "simulate",
+    "solve",
+    "store_all",
+]

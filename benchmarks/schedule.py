@@ -1,0 +1,68 @@
+"""Schedule a graph file with the planner's solvers.
+
+usage: python -m benchmarks.schedule GRAPH.json (--budget BYTES | --max-extra FRACTION | --min-peak)
+           [--seconds S] [--solver NAME] --out SCHEDULE.json
+
+GRAPH.json lists nodes (`fwd_flops`, `out_bytes`, `saved`, `bwd_in`, `bwd_out`) and edges; the
+schedule is a JSON list of ["F", id] and ["B", id].
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgetrain.compiler.remat.problem import Problem, Schedule, Step
+
+
+def load_graph(path: str | Path) -> dict:
+    """The graph of a file."""
+    return json.loads(Path(path).read_text())
+
+
+def to_problem(graph: dict) -> tuple[Problem, list[tuple[str, int]]]:
+    """The graph as a planner's problem, and the name ("F" or "B", node) of each step.
+
+    Node v has the values v (its output), n + v (what its forward saves) and 2 n + v (its
+    gradient). The gradient of the output appears with the first backward step.
+    """
+    nodes, source, target = graph["nodes"], graph["input_node"], graph["output_node"]
+    n = len(nodes)
+    preds: list[list[int]] = [[] for _ in nodes]
+    users: list[list[int]] = [[] for _ in nodes]
+    for u, v in graph["edges"]:
+        if u not in preds[v]:
+            preds[v].append(u)
+            users[u].append(v)
+    nbytes = [node["out_bytes"] for node in nodes] + [node["saved"] for node in nodes]
+    nbytes += [node["out_bytes"] for node in nodes]
+    forwards = [v for v in range(n) if v != source]
+    names = [("F", v) for v in forwards] + [("B", v) for v in reversed(forwards)]
+    index = {name: k for k, name in enumerate(names)}
+    steps = []
+    for k, (what, v) in enumerate(names):
+        node = nodes[v]
+        flops = node["fwd_flops"]
+        if what == "F":
+            writes = (v, n + v) if node["saved"] else (v,)
+            step = Step(
+                k, f"F{v}", tuple(preds[v]), writes, cost=flops, flops=flops, recomputable=True
+            )
+        else:
+            reads = set(node["bwd_in"] or []) | ({v} if node["bwd_out"] else set())
+            reads |= {n + v} if node["saved"] else set()
+            reads |= {2 * n + v} if v != target else set()
+            writes = (2 * n + v,) if v == target else ()
+            updates = tuple(2 * n + u for u in preds[v] if u != source)
+            after = [index["B", w] for w in users[v]] + [index["F", v]]
+            step = Step(
+                k, f"B{v}", tuple(sorted(reads)), writes, updates, tuple(after),
+                cost=node.get("bwd_flops") or 2 * flops,
+            )  # fmt: skip
+        steps.append(step)
+    saved = frozenset(range(n, 2 * n))
+    return Problem(tuple(nbytes), tuple(steps), frozenset({source}), optional=saved), names
+
+
+def to_json(schedule: Schedule, names: Sequence[tuple[str, int]]) -> list[list]:
+    """The schedule as the list that goes into a file."""
+    return [list(names[k]) for k in schedule]

@@ -1,0 +1,65 @@
+"""Place buffers one after the other, each at the lowest or tightest free gap; several orders.
+
+O(n^2) in buffers for one order. Sources: Pisarchyk and Lee 2020 (greedy by size, by breadth);
+Sekiyama et al. 2018 (best fit).
+"""
+
+import numpy as np
+
+from edgetrain.kernels.jit import hot
+
+
+@hot
+def place_in_order(start, stop, size, order, offset, tight):
+    """Fill `offset` (bytes) in the given order; returns the height.
+
+    Args:
+      start, stop: lifetimes, half-open.  size: bytes.  order: indices.
+      offset: receives the result.  tight: choose the smallest gap that fits, not the lowest.
+    """
+    n = order.size
+    placed = np.empty(n, np.int64)
+    height = np.int64(0)
+    for count in range(n):
+        i = order[count]
+        best, best_gap, low = np.int64(-1), np.int64(2**62), np.int64(0)
+        for k in range(count):
+            j = placed[k]
+            if start[j] >= stop[i] or start[i] >= stop[j]:
+                continue
+            gap = offset[j] - low
+            if gap >= size[i]:
+                if not tight:
+                    best = low
+                    break
+                if gap < best_gap:
+                    best, best_gap = low, gap
+            low = max(low, offset[j] + size[j])
+        if best < 0:
+            best = low
+        offset[i] = best
+        height = max(height, best + size[i])
+        k = count
+        while k > 0 and offset[placed[k - 1]] > best:
+            placed[k] = placed[k - 1]
+            k -= 1
+        placed[k] = i
+    return height
+
+
+def orders(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
+    """Twelve orders worth trying: by size, length, area, birth, death and crowding."""
+    length = stop - start
+    steps = np.unique(np.concatenate([start, stop]))
+    first, last = np.searchsorted(steps, start), np.searchsorted(steps, stop)
+    load = np.zeros(len(steps) + 1, np.int64)
+    np.add.at(load, first, size)
+    np.add.at(load, last, -size)
+    load = np.cumsum(load)
+    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
+    keys = [
+        (-size, -length), (-length, -size), (-size * length, -size), (start, -size),
+        (stop, -size), (-crowd, -size), (-crowd, -length), (-crowd, -size * length),
+        (-crowd, start), (-stop, -size), (start, -length), (-size, start),
+    ]  # fmt: skip
+    return [np.lexsort((second, key)) for key, second in keys]

@@ -1,0 +1,50 @@
+"""Check a placement pair by pair: deliberately quadratic, shares nothing with the solvers."""
+
+from collections.abc import Sequence
+
+from edgetrain.errors import UsageError
+
+from .problem import Buffer
+
+
+class PlacementError(UsageError):
+    """Two buffers overlap, or one lies outside the arena."""
+
+
+def validate(
+    buffers: Sequence[Buffer],
+    offsets: Sequence[int],
+    *,
+    capacity: int | None = None,
+    align: int = 1,
+) -> int:
+    """The height of a placement, in bytes.
+
+    Args:
+      buffers: lifetimes in steps, nbytes in bytes.
+      offsets: in bytes, ordered as `buffers`.
+      capacity: bytes of the arena, unlimited where None.
+      align: every offset must be a multiple of it.
+    Raises:
+      PlacementError: the first buffer or pair that breaks a rule.
+    """
+    if len(offsets) != len(buffers):
+        raise PlacementError(f"placement: {len(offsets)} offsets for {len(buffers)} buffers")
+    height = 0
+    for k, (a, at) in enumerate(zip(buffers, offsets, strict=True)):
+        if at < 0 or at % align:
+            raise PlacementError(f"buffer {a.id}: offset {at} is not a multiple of {align}")
+        height = max(height, at + a.nbytes)
+        if capacity is not None and at + a.nbytes > capacity:
+            raise PlacementError(
+                f"buffer {a.id}: ends at byte {at + a.nbytes}, the arena has {capacity}"
+            )
+        for b, bt in zip(buffers[:k], offsets[:k], strict=True):
+            together = a.start < b.stop and b.start < a.stop
+            if together and at < bt + b.nbytes and bt < at + a.nbytes:
+                raise PlacementError(
+                    f"buffers {b.id} and {a.id}: both hold bytes "
+                    f"[{max(at, bt)}, {min(at + a.nbytes, bt + b.nbytes)}) at step "
+                    f"{max(a.start, b.start)}"
+                )
+    return height

@@ -1,0 +1,104 @@
+"""The non-dominated decisions found so far, compiled: peak ascending, extra cost descending."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from edgetrain.kernels.jit import hot
+
+
+class Archive(NamedTuple):
+    """The front as points in order; `row[k]` is where the k-th keeps its decisions."""
+
+    peak: np.ndarray
+    extra: np.ndarray
+    row: np.ndarray
+    busy: np.ndarray
+    filled: np.ndarray
+    drops: np.ndarray
+    dropped: np.ndarray
+    order: np.ndarray
+
+
+def new_archive(points: int, drops: int, steps: int) -> Archive:
+    """Room for `points` decisions of at most `drops` drops."""
+    return Archive(
+        np.zeros(points + 1, np.int64),
+        np.zeros(points + 1, np.float64),
+        np.zeros(points + 1, np.int64),
+        np.zeros(points + 1, np.bool_),
+        np.zeros(1, np.int64),
+        np.zeros((points + 1, drops), np.int64),
+        np.zeros(points + 1, np.int64),
+        np.zeros((points + 1, steps), np.int64),
+    )
+
+
+@hot
+def find(a, budget):
+    """Index of the cheapest point of at most `budget` bytes, -1 where there is none."""
+    low, high = 0, a.filled[0]
+    while low < high:
+        middle = (low + high) // 2
+        if a.peak[middle] <= budget:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@hot
+def offer(a, peak, extra, order, drops, count):
+    """Keep the decisions if no point is at least as good in both; True where kept.
+
+    A full archive gives up the point whose neighbours are closest to each other.
+    """
+    at = find(a, peak)
+    if count > a.drops.shape[1] or (at >= 0 and a.extra[at] <= extra + 1e-12):
+        return False
+    if at < 0 or a.peak[at] < peak:
+        at += 1
+    stop = at
+    while stop < a.filled[0] and a.extra[stop] >= extra - 1e-12:
+        stop += 1
+    _remove(a, at, stop)
+    n = a.filled[0]
+    if n == a.row.size - 1:
+        worst = _crowded(a)
+        _remove(a, worst, worst + 1)
+        n -= 1
+        at -= worst < at
+    for j in range(n, at, -1):
+        a.peak[j], a.extra[j], a.row[j] = a.peak[j - 1], a.extra[j - 1], a.row[j - 1]
+    row = 0
+    while a.busy[row]:
+        row += 1
+    a.busy[row] = True
+    a.peak[at], a.extra[at], a.row[at] = peak, extra, row
+    a.drops[row, :count] = drops[:count]
+    a.dropped[row] = count
+    a.order[row, :] = order
+    a.filled[0] = n + 1
+    return True
+
+
+@hot
+def _remove(a, start, stop):
+    n = a.filled[0]
+    for j in range(start, stop):
+        a.busy[a.row[j]] = False
+    for j in range(stop, n):
+        k = j - stop + start
+        a.peak[k], a.extra[k], a.row[k] = a.peak[j], a.extra[j], a.row[j]
+    a.filled[0] = n - (stop - start)
+
+
+@hot
+def _crowded(a):
+    n = a.filled[0]
+    worst, least = 1, 1e300
+    for j in range(1, n - 1):
+        gap = (np.log(a.peak[j + 1]) - np.log(a.peak[j - 1])) * (a.extra[j - 1] - a.extra[j + 1])
+        if gap < least:
+            worst, least = j, gap
+    return worst

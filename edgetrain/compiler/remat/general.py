@@ -1,0 +1,114 @@
+"""Any graph: drops on the real peak, annealed down a ladder of budgets.
+
+Known inefficiency: one value is dropped at a time, so schedules of several levels are found
+step by step; seeds from the chain solver give them at once where the graph is a chain of blocks.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from . import anneal, archive, engine
+from .packed import Packed, pack
+from .problem import Problem, Schedule
+
+MILLION = 1_000_000
+_SEED = 88172645463325252
+
+
+def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> list[Schedule]:
+    """Non-dominated schedules of a problem, by increasing peak.
+
+    Args:
+      problem: any.
+      effort: millions of simulated steps; the result depends on it and never on time.
+      seeds: schedules to start from besides the one that recomputes nothing.
+    """
+    search = Search(problem)
+    search.offer(tuple(range(len(problem.steps))))
+    for seed in seeds:
+        search.offer(seed)
+    search.run(effort)
+    return search.schedules()
+
+
+class Search:
+    """The archive of one problem and the compiled loops that fill it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.packed: Packed = pack(problem)
+        steps = len(problem.steps)
+        longest = 12 * steps + 64
+        self.traces = [engine.new_trace(self.packed, longest) for _ in range(2)]
+        points = 256 if steps <= 2500 else 96
+        self.archive = archive.new_archive(points, 6 * steps + 64, steps)
+        self.state = np.array([_SEED], np.uint64)
+
+    def offer(self, schedule: Schedule) -> None:
+        """Translate a schedule into decisions and keep it where nothing dominates it."""
+        order, drops = decisions(self.problem, schedule)
+        room = self.archive.drops.shape[1]
+        if len(drops) > room:
+            return
+        keys = np.zeros(room, np.int64)
+        keys[: len(drops)] = drops
+        got = engine.evaluate(
+            self.packed, order, keys, len(drops), engine.INFEASIBLE, self.traces[0]
+        )
+        if got[2] < engine.INFEASIBLE:
+            used = keys[: len(drops)][self.traces[0].used[: len(drops)]]
+            archive.offer(self.archive, got[2], got[4], order, used, len(used))
+
+    def run(self, effort: int) -> None:
+        """Spend `effort` million simulated steps."""
+        work, low = effort * MILLION, self._floor()
+        args = (self.packed, *self.traces, self.archive)
+        spent = anneal.descend(*args, low, 0.3 * work, self.state)
+        anneal.polish(*args, low, 8 + effort, max(0.1 * work, work - spent), self.state)
+
+    def _floor(self) -> int:
+        """Bytes that no schedule goes below: the largest needs of one step."""
+        floor = 0
+        always = self.problem.always_live
+        for step in self.problem.steps:
+            swaps = {new for new, _ in step.inplace}
+            touched = (set(step.reads) | set(step.updates) | set(step.writes)) - swaps - always
+            kept = {v for v in touched if v not in step.writes or v not in self.problem.optional}
+            floor = max(floor, sum(self.problem.nbytes[v] for v in kept) + step.workspace)
+        return floor + sum(self.problem.nbytes[v] for v in always)
+
+    def schedules(self) -> list[Schedule]:
+        """The schedules of the archive, by increasing peak."""
+        found = []
+        a = self.archive
+        for row in a.row[: int(a.filled[0])]:
+            drops = a.drops[row]
+            got = engine.evaluate(
+                self.packed, a.order[row], drops, a.dropped[row], engine.INFEASIBLE, self.traces[0]
+            )
+            found.append(tuple(self.traces[0].schedule[: got[0]].tolist()))
+        return found
+
+
+def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Base order and sorted drops that come close to a schedule.
+
+    First runs make the base order; each later run drops what the step writes just before the
+    next first run. Recomputation then happens on demand, so the translation may be better than
+    the schedule, and rarely worse.
+    """
+    order: list[int] = []
+    pending: set[int] = set()
+    seen: set[int] = set()
+    keys: set[int] = set()
+    count = len(problem.nbytes)
+    for k in schedule:
+        if k in seen:
+            pending.update(problem.steps[k].writes)
+            continue
+        seen.add(k)
+        order.append(k)
+        keys.update(k * count + v for v in pending)
+        pending = set()
+    return np.array(order, np.int64), np.array(sorted(keys), np.int64)

@@ -1,0 +1,125 @@
+"""A problem as flat arrays, for the compiled loops."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .problem import Problem
+
+
+class Packed(NamedTuple):
+    """Compressed rows: the values that step s reads are `read[read_at[s] : read_at[s + 1]]`.
+
+    maker: the recomputable step that alone writes a value, -1 where it can not be made again.
+    before, behind: steps that must stay ahead of, or after, each step in any base order.
+    """
+
+    size: np.ndarray
+    optional: np.ndarray
+    kept: np.ndarray
+    present: np.ndarray
+    maker: np.ndarray
+    read_at: np.ndarray
+    read: np.ndarray
+    write_at: np.ndarray
+    write: np.ndarray
+    update_at: np.ndarray
+    update: np.ndarray
+    inplace_at: np.ndarray
+    inplace_new: np.ndarray
+    inplace_old: np.ndarray
+    before_at: np.ndarray
+    before: np.ndarray
+    behind_at: np.ndarray
+    behind: np.ndarray
+    workspace: np.ndarray
+    cost: np.ndarray
+    again: np.ndarray
+
+
+def pack(problem: Problem) -> Packed:
+    """Flatten a problem; costs become fractions of one forward."""
+    steps, count = problem.steps, len(problem.nbytes)
+    reads = [sorted(set(step.reads)) for step in steps]
+    pairs = [
+        [(new, old) for new, old in step.inplace if problem.nbytes[new] == problem.nbytes[old]]
+        for step in steps
+    ]
+    before = dependencies(problem)
+    behind: list[list[int]] = [[] for _ in steps]
+    for step, others in enumerate(before):
+        for other in others:
+            behind[other].append(step)
+    cost = np.array([step.cost for step in steps], np.float64)
+    again = np.array([step.recomputable for step in steps], np.bool_)
+    cost /= max(float(cost[again].sum()), 1e-300)
+    return Packed(
+        np.array(problem.nbytes, np.int64),
+        _mask(count, problem.optional),
+        _mask(count, problem.kept),
+        _mask(count, problem.always_live),
+        _makers(problem),
+        *_rows(reads),
+        *_rows([step.writes for step in steps]),
+        *_rows([step.updates for step in steps]),
+        *_rows([[new for new, _ in row] for row in pairs]),
+        _rows([[old for _, old in row] for row in pairs])[1],
+        *_rows(before),
+        *_rows(behind),
+        np.array([step.workspace for step in steps], np.int64),
+        cost,
+        again,
+    )
+
+
+def dependencies(problem: Problem) -> list[list[int]]:
+    """For each step those that must come first, whatever order is chosen.
+
+    Contributions to one accumulated value may trade places unless `after` forbids it.
+    """
+    makers: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    found = []
+    for step in problem.steps:
+        first = set(step.after)
+        for value in step.reads:
+            first.update(makers.get(value, ()))
+        for value in (*step.writes, *step.updates):
+            first.update(readers.get(value, ()))
+        for value in step.writes:
+            first.update(makers.get(value, ()))
+            makers[value] = [step.id]
+            readers[value] = []
+        for value in step.updates:
+            first.update(k for k in makers.get(value, ()) if value in problem.steps[k].writes)
+            makers.setdefault(value, []).append(step.id)
+        for value in step.reads:
+            readers.setdefault(value, []).append(step.id)
+        first.discard(step.id)
+        found.append(sorted(first))
+    return found
+
+
+def _makers(problem: Problem) -> np.ndarray:
+    maker = np.full(len(problem.nbytes), -2, np.int64)
+    for step in problem.steps:
+        for value in step.writes:
+            alone = maker[value] == -2 and step.recomputable
+            maker[value] = step.id if alone else -1
+        for value in step.updates:
+            maker[value] = -1
+    for value in problem.always_live | problem.kept:
+        maker[value] = -1
+    return np.maximum(maker, -1)
+
+
+def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:
+    mask = np.zeros(count, np.bool_)
+    mask[sorted(chosen)] = True
+    return mask
+
+
+def _rows(rows) -> tuple[np.ndarray, np.ndarray]:
+    at = np.zeros(len(rows) + 1, np.int64)
+    at[1:] = np.cumsum([len(row) for row in rows])
+    return at, np.array([value for row in rows for value in row], np.int64)

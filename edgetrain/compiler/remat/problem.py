@@ -1,0 +1,97 @@
+"""The vocabulary of recomputation: values, steps, problems, schedules. It knows no ir.
+
+A *schedule* is a tuple of step ids in order of execution. Every step that may not be recomputed
+runs exactly once, the others once or more. An instance of a value lives on the half-open range
+[start, stop) of positions: from the step that makes it to the last step that reads or updates it
+before it is made again; one that nothing reads lives for one step.
+"""
+
+from dataclasses import dataclass
+
+Schedule = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction as the planner sees it; values are indices into `Problem.nbytes`.
+
+    Attributes:
+      reads: values that must be in memory.
+      writes: values of which this step makes a fresh instance.
+      updates: values changed in place; the first one to run creates the value (accumulation).
+      after: ids of steps that must have run before this one.
+      workspace: scratch bytes while the step runs.
+      cost: seconds, or anything proportional to them.
+      flops: forward work, for limits on recomputed FLOPs.
+      recomputable: running it again gives the same bytes and has no other effect.
+      inplace: (written value, read value) of equal nbytes: where the read instance dies here,
+        the written one takes over its bytes.
+    """
+
+    id: int
+    name: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    updates: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    workspace: int = 0
+    cost: float = 0.0
+    flops: int = 0
+    recomputable: bool = False
+    inplace: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Steps in an order that is valid as it stands, and the bytes of every value.
+
+    Attributes:
+      nbytes: size of each value.
+      steps: `steps[k].id == k`; running each once in this order recomputes nothing.
+      always_live: values in memory during the whole schedule, counted into the peak.
+      kept: values that stay until the end of the schedule once made.
+      optional: values that a step need not store where nothing reads them before they are made
+        again (masks and indices for a backward); such an instance takes no bytes.
+    """
+
+    nbytes: tuple[int, ...]
+    steps: tuple[Step, ...]
+    always_live: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+    optional: frozenset[int] = frozenset()
+
+    def forward_flops(self) -> int:
+        """FLOPs of every recomputable step once: what fractions of a forward refer to."""
+        return sum(step.flops for step in self.steps if step.recomputable)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One life of a value, [start, stop) in positions of the schedule.
+
+    `source` is the index (in the list that holds this instance) of the instance whose bytes this
+    one takes over at `start`, -1 where it has bytes of its own.
+    """
+
+    value: int
+    start: int
+    stop: int
+    source: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a schedule needs and costs.
+
+    Attributes:
+      peak_nbytes: the largest entry of `profile`.
+      extra_cost, extra_flops: of all runs beyond the first of each step.
+      profile: bytes in memory while each position of the schedule runs.
+      instances: every life of every value, `always_live` ones first.
+    """
+
+    peak_nbytes: int
+    extra_cost: float
+    extra_flops: int
+    profile: tuple[int, ...]
+    instances: tuple[Instance, ...]

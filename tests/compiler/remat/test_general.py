@@ -1,0 +1,87 @@
+"""The compiled engine against the referee, and what the search promises."""
+
+import random
+
+import numpy as np
+import pytest
+
+from edgetrain.compiler.remat import frontier, simulate, solve
+from edgetrain.compiler.remat.engine import INFEASIBLE, evaluate, new_trace
+from edgetrain.compiler.remat.general import decisions
+from edgetrain.compiler.remat.packed import pack
+from edgetrain.errors import BudgetError, UsageError
+
+from .problems import chain, random_problem
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_evaluate_agrees_with_the_referee_on_random_decisions(seed):
+    problem = random_problem(seed)
+    packed, rng = pack(problem), random.Random(seed)
+    trace = new_trace(packed, 12 * len(problem.steps))
+    order = np.arange(len(problem.steps))
+    fraction = sum(s.cost for s in problem.steps if s.recomputable)
+    for _ in range(30):
+        keys = {
+            rng.randrange(len(problem.steps)) * len(problem.nbytes) + v
+            for v in rng.sample(range(len(problem.nbytes)), 5)
+        }
+        drops = np.array(sorted(keys), np.int64)
+        got = evaluate(packed, order, drops, len(drops), INFEASIBLE, trace)
+        if got[2] == INFEASIBLE:
+            continue
+        schedule = tuple(trace.schedule[: got[0]].tolist())
+        simulation = simulate(problem, schedule)
+        assert got[2] == simulation.peak_nbytes
+        assert tuple(trace.profile[: got[0]].tolist()) == simulation.profile
+        assert got[4] * fraction == pytest.approx(simulation.extra_cost)
+
+
+def test_decisions_give_a_recomputing_schedule_back():
+    problem = chain(4)
+    schedule = (0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 0, 6, 7)
+    order, drops = decisions(problem, schedule)
+    packed = pack(problem)
+    trace = new_trace(packed, 50)
+    got = evaluate(packed, order, drops, len(drops), INFEASIBLE, trace)
+    assert simulate(problem, tuple(trace.schedule[: got[0]].tolist())).peak_nbytes <= got[2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frontier_is_strictly_monotone_and_ends_without_recompute(seed):
+    problem = random_problem(seed, forwards=12)
+    front = frontier(problem, 1)
+    pairs = [(s.peak_nbytes, -s.extra_cost) for _, s in front]
+    assert pairs == sorted(set(pairs))
+    assert front[-1][1].extra_cost == 0
+    assert all(simulate(problem, schedule) == simulation for schedule, simulation in front)
+    assert frontier(problem, 1) == front
+
+
+def test_solve_keeps_to_the_budget_and_never_charges_more_for_more_bytes():
+    problem = chain(16)
+    regular = simulate(problem, solve(problem)).peak_nbytes
+    least = simulate(problem, solve(problem, min_peak=True, effort=1)).peak_nbytes
+    costs = []
+    for budget in range(least, regular + 8, 8):
+        simulation = simulate(problem, solve(problem, budget=budget, effort=1))
+        assert simulation.peak_nbytes <= budget
+        costs.append(simulation.extra_cost)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 0
+
+
+def test_solve_refuses_what_does_not_fit():
+    problem = chain(8)
+    least = simulate(problem, solve(problem, min_peak=True, effort=1)).peak_nbytes
+    with pytest.raises(BudgetError) as caught:
+        solve(problem, budget=least - 1, effort=1)
+    assert caught.value.min_budget_nbytes == least
+    with pytest.raises(UsageError, match="expected one of"):
+        solve(problem, solver="magic")
+
+
+def test_solve_limits_recomputed_flops():
+    problem = chain(16)
+    simulation = simulate(problem, solve(problem, max_extra=0.5, effort=1))
+    assert 0 < simulation.extra_flops <= 8
