@@ -96,7 +96,7 @@ def _lives(problem: Problem, schedule: Schedule) -> list[tuple[int, int, int, bo
                 current[value][2:] = max(current[value][2], position + 1), True
             else:
                 make(value, position)
-    return [(value, start, stop, read) for value, start, stop, read in lives]
+    return [(value, start, stop, bool(read)) for value, start, stop, read in lives]
 
 
 def _takeovers(problem: Problem, schedule: Schedule, lives) -> dict[int, int]:

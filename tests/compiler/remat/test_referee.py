@@ -9,7 +9,7 @@ from .problems import chain
 
 def test_simulate_holds_every_value_until_its_last_read():
     simulation = simulate(chain(2, nbytes=4), (0, 1, 2, 3))
-    assert simulation.profile == (8, 12, 20, 16)
+    assert simulation.profile == (8, 12, 20, 12)
     assert (simulation.peak_nbytes, simulation.extra_cost, simulation.extra_flops) == (20, 0, 0)
 
 
