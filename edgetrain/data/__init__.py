@@ -1,0 +1,1 @@
+"""Data sources: samples by index, written into the caller's buffers."""

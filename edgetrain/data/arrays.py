@@ -1,0 +1,146 @@
+"""Data whose samples are the rows of arrays, in memory or in files."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from .rows import ArrayRows, Rows
+from .source import Field, Scale, Source
+
+SPLITS = ("train", "test")
+Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
+_SCAN_ROWS = 2**16
+
+
+class RowsSource(Source):
+    """One `Rows` for each field.
+
+    Args:
+      rows: by field, all of one length.
+      classes: of the labels, where the format fixes them.
+      scale: as `Source.scale`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Mapping[str, Rows],
+        *,
+        split: str,
+        classes: int | None = None,
+        scale: Mapping[str, Scale] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        scale, shapes = dict(scale or {}), shapes or {}
+        fields = {
+            key: _field(shapes.get(key, part.shape[1:]), part.dtype, key in scale)
+            for key, part in rows.items()
+        }
+        n = next(iter(rows.values())).shape[0]
+        super().__init__(name, n, fields, classes=classes, split=split, scale=scale)
+        self.rows = dict(rows)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        return {
+            name: self.rows[name].take(indices).reshape(len(indices), *self.fields[name].shape)
+            for name in names
+        }
+
+
+def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
+    """A source of arrays whose meaning is told by their types alone.
+
+    Bytes (u8) other than "y" are scaled to [0, 1] for a model that takes floats; floats stay as
+    they are; other integers are token ids. A "y" of one integer per sample is a class.
+
+    Raises:
+      DataError: no inputs, no "y", lengths that differ, or values that are not numbers.
+    """
+    _check_rows(name, rows)
+    scale = {
+        key: Scale.normalised(0.0, 1.0, 255.0)
+        for key, part in rows.items()
+        if key != "y" and part.dtype == np.uint8
+    }
+    return RowsSource(name, rows, split=split, classes=_count_classes(rows["y"]), scale=scale)
+
+
+def splits_of(name: str, rows: Mapping[str, Callable[[], Rows]]) -> Splits:
+    """Tell the splits apart by their names: x_train, y_train, x_test, ... or just x, y.
+
+    Args:
+      rows: by array name; called when the split is opened.
+    Raises:
+      DataError: as in `plain_rows`.
+    """
+
+    def opened(suffix: str, split: str) -> Callable[[], Source]:
+        chosen = {key.removesuffix(suffix): rows[key] for key in rows if key.endswith(suffix)}
+        return lambda: plain_rows(name, {key: make() for key, make in chosen.items()}, split)
+
+    suffixes = {part for key in rows for part in ("_train", "_test") if key.endswith(part)}
+    if "_train" in suffixes:
+        return {split: opened(f"_{split}", split) for split in SPLITS if f"_{split}" in suffixes}
+    return {"train": opened("", "train")}
+
+
+def array_splits(data: object) -> Splits:
+    """The splits of a tuple (x, y) or of a dict of arrays named as in an npz file.
+
+    Raises:
+      DataError: neither of them, or as in `plain_rows`.
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        data = dict(zip(("x", "y"), data, strict=True))
+    if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
+        raise DataError(
+            f"data of type {type(data).__name__}: expected a text such as 'digits' or 'npz:FILE', "
+            "a Source, a tuple (x, y) or a dict of arrays. Pass one of these."
+        )
+    try:
+        arrays = {key: np.asarray(value) for key, value in data.items()}
+    except ValueError as error:
+        raise DataError(f"arrays: {error}. Pass arrays of numbers.") from None
+
+    def rows(array: np.ndarray) -> Callable[[], Rows]:
+        return lambda: ArrayRows(array)
+
+    return splits_of("arrays", {key: rows(array) for key, array in arrays.items()})
+
+
+def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool) -> Field:
+    floats = scaled or dtype.kind == "f"
+    return Field(shape, np.dtype(np.float32 if floats else np.int64))
+
+
+def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
+    if "y" not in rows or len(rows) < 2:
+        raise DataError(
+            f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
+            "inputs by name) and 'y', or the same with _train and _test. Rename them."
+        )
+    for key, part in rows.items():
+        if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:
+            raise DataError(
+                f"{name}: array {key!r} is {part.dtype} {list(part.shape)}; expected numbers of "
+                "at most 8 bytes, (samples, ...). Convert it."
+            )
+    lengths = {key: part.shape[0] for key, part in rows.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        found = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
+        raise DataError(f"{name}: samples per array: {found}; expected one number above 0.")
+
+
+def _count_classes(rows: Rows) -> int | None:
+    """1 + the largest label, where y is one integer per sample."""
+    if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
+        return None
+    top = -1
+    for start in range(0, rows.shape[0], _SCAN_ROWS):
+        part = rows.take(np.arange(start, min(start + _SCAN_ROWS, rows.shape[0])))
+        top = max(top, int(part.max()))
+    return top + 1 if top >= 0 else None

@@ -1,0 +1,66 @@
+"""Refuse values before they are used as an index or spoil a sum."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+Label = Callable[[int], str]  # row of the chunk -> "source: sample: field" for a message
+
+
+def check_known(source: str, name: str, fields: Mapping[str, object]) -> None:
+    """Raises DataError unless `name` is one of `fields`."""
+    if name not in fields:
+        raise DataError(
+            f"{source}: has no field {name!r}; found {', '.join(sorted(fields))}. "
+            "Name the arrays after the model's inputs ('x' for a single one, 'y' the target)."
+        )
+
+
+def check_integers(
+    rows: np.ndarray, dtype: np.dtype, limit: int | None, ignored: int | None, label: Label
+) -> None:
+    """Every value is whole, lies in [0, limit) or is `ignored`, and fits an integer `dtype`.
+
+    Raises:
+      DataError: naming the first sample that does not.
+    """
+    good = np.ones(rows.shape, bool)
+    if rows.dtype.kind == "f":
+        good &= np.isfinite(rows) & (np.rint(rows) == rows)
+        _raise_first(rows, good, "expected a whole number", label)
+    low, high = (0, limit - 1) if limit is not None else (None, None)
+    if low is None and dtype.kind != "f":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if low is None or high is None:
+        return
+    good = (rows >= low) & (rows <= high)
+    if ignored is not None:
+        good |= rows == ignored
+    _raise_first(rows, good, f"expected a whole number from {low} to {high}", label)
+
+
+def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
+    """What was stored is finite.
+
+    Args:
+      rows: before the cast to the buffer's dtype, same number of values per row.
+    Raises:
+      DataError: naming the first sample that is not.
+    """
+    if np.isfinite(stored).all():
+        return
+    good = np.isfinite(stored).reshape(rows.shape)
+    limit = float(np.finfo(stored.dtype).max)
+    wanted = f"expected a finite number of at most {limit:g} ({stored.dtype.name})"
+    _raise_first(rows, good, wanted, label)
+
+
+def _raise_first(rows: np.ndarray, good: np.ndarray, wanted: str, label: Label) -> None:
+    if good.all():
+        return
+    flat = int(np.argmin(good))
+    row = flat // max(1, rows[0].size)
+    value = rows.reshape(-1)[flat]
+    raise DataError(f"{label(row)}: value {value}, {wanted}. Correct the data or leave it out.")

@@ -1,0 +1,182 @@
+"""`csv:FILE`: one sample per line, numbers only; the last or a named column is the target.
+
+Opening streams through the file once and keeps only where its lines start (8 bytes each).
+Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
+is the header. Values are taken as they are: scale them before, or start the model with a
+normalisation.
+"""
+
+import threading
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from .arrays import Splits
+from .files import file_size
+from .source import Field, Options, Source
+
+_LINE_NBYTES = 2**20
+_SEPARATORS = (b",", b";", b"\t")  # else blanks
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class CsvSource(Source):
+    """Lines parsed when they are asked for; "x" is float32 [columns - 1].
+
+    "y" is a class where every target is a whole number from 0, else a float.
+    """
+
+    def __init__(self, path: str, label: str | None) -> None:
+        file_size(path, "a CSV file")
+        table = _scan(path, label)
+        y_dtype = np.dtype(np.float32 if table.classes is None else np.int64)
+        fields = {"x": Field((table.columns - 1,), np.dtype(np.float32)), "y": Field((), y_dtype)}
+        super().__init__(path, len(table.starts), fields, classes=table.classes)
+        self._table, self._lock = table, threading.Lock()
+        self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        values = np.empty((len(indices), self._table.columns))
+        for row, index in zip(values, indices.tolist(), strict=True):
+            with self._lock:
+                self._file.seek(self._table.starts[index])
+                line = self._file.readline(_LINE_NBYTES)
+            row[:] = self._parse(line, index)
+        target = self._table.target
+        found = {"x": np.delete(values, target, axis=1), "y": values[:, target]}
+        return {name: found[name] for name in names}
+
+    def where(self, index: int) -> str:
+        return f"line {_line_number(self.name, self._table.starts[index])}"
+
+    def _parse(self, line: bytes, index: int) -> list[float]:
+        cells = _cells(line, self._table.separator)
+        if len(cells) != self._table.columns:
+            raise DataError(f"{self.name}: sample {index} is gone: the file was changed.")
+        values = []
+        for column, cell in enumerate(cells):
+            value = _number(cell)
+            if value is None:
+                raise DataError(
+                    f"{self.name}: {self.where(index)}, column {column + 1}: {_shown(cell)}; "
+                    "expected a number. Encode text as numbers first."
+                )
+            values.append(value)
+        return values
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
+
+def open_csv(where: str, options: Options) -> Splits:
+    """One file, split by a fixed shuffled order.
+
+    Raises:
+      DataError: lines of different lengths, too long or none; no column `options.label`.
+    """
+    return {"train": partial(CsvSource, where, options.label)}
+
+
+@dataclass(frozen=True)
+class _Table:
+    separator: bytes | None
+    columns: int
+    target: int
+    starts: array  # byte offset of each sample's line
+    classes: int | None
+
+
+def _scan(path: str, label: str | None) -> _Table:
+    """One pass over the file: where lines start, that they are alike, what the targets are."""
+    starts = array("Q")
+    lines = _lines(path)
+    first = next(lines, (1, 0, b""))
+    separator = next((mark for mark in _SEPARATORS if mark in first[2]), None)
+    head = _cells(first[2], separator)
+    if len(head) < 2:
+        raise DataError(
+            f"{path}: line {first[0]}: {_shown(first[2])}; expected two columns or more. "
+            "Separate them by commas."
+        )
+    is_header = all(_number(cell) is None for cell in head)
+    target = _target(path, label, head if is_header else [], len(head))
+    largest: float | None = -1.0
+    for number, start, line in lines if is_header else chain([first], lines):
+        cells = _cells(line, separator)
+        if len(cells) != len(head):
+            raise DataError(
+                f"{path}: line {number} has {len(cells)} columns; expected {len(head)} as in the "
+                "first line. Correct the line."
+            )
+        starts.append(start)
+        largest = _largest_class(largest, _number(cells[target]))
+    if not starts:
+        raise DataError(f"{path}: no line of numbers below the header. Add samples.")
+    classes = None if largest is None else int(largest) + 1
+    return _Table(separator, len(head), target, starts, classes)
+
+
+def _largest_class(largest: float | None, value: float | None) -> float | None:
+    """None as soon as one target is no class; what is no number is refused when it is read."""
+    if largest is None or value is None or not 0 <= value < 2**31 or value != int(value):
+        return None
+    return max(largest, value)
+
+
+def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
+    """(line number from 1, byte offset, content) of each line that is not blank."""
+    start = 0
+    with open(path, "rb") as file:
+        for number in count(1):
+            line = file.readline(_LINE_NBYTES)
+            if not line:
+                return
+            if len(line) == _LINE_NBYTES:
+                raise DataError(
+                    f"{path}: line {number} is longer than {_LINE_NBYTES} bytes; expected text "
+                    "with one sample per line. Use an npz file for such data."
+                )
+            skip = 3 if start == 0 and line.startswith(_BYTE_ORDER_MARK) else 0
+            if line.strip():
+                yield number, start + skip, line[skip:]
+            start += len(line)
+
+
+def _line_number(path: str, start: int) -> int:
+    """Which line starts at a byte; found anew, as only messages want it."""
+    return next((number for number, begin, _ in _lines(path) if begin == start), 0)
+
+
+def _cells(line: bytes, separator: bytes | None) -> list[bytes]:
+    return [cell.strip(b' \t\r\n"') for cell in line.strip().split(separator)]
+
+
+def _number(cell: bytes) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "replace"))
+
+
+def _target(path: str, label: str | None, header: list[bytes], columns: int) -> int:
+    """Which column is the target, from 0: the named or the last one."""
+    if label is None:
+        return columns - 1
+    names = [cell.decode("utf-8", "replace") for cell in header]
+    if label not in names:
+        found = ", ".join(names)[:200] if names else "no header"
+        raise DataError(f"{path}: no column {label!r}; found {found}. Choose one of these.")
+    return names.index(label)

@@ -1,0 +1,43 @@
+"""Looking at a file before believing it: kind, size, and messages that name it."""
+
+import os
+import stat
+from pathlib import Path
+
+from edgetrain.errors import DataError
+
+
+def file_size(path: str | os.PathLike[str], expected: str) -> int:
+    """Bytes of a regular file.
+
+    Args:
+      expected: what should be there, for the message.
+    Raises:
+      DataError: it is missing, unreadable or no regular file.
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{os.fspath(path)}: {reason}; expected {expected}. Check the path.") from (
+            error
+        )
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(
+            f"{os.fspath(path)}: not a regular file; expected {expected}. Name such a file."
+        )
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{os.fspath(path)}: not readable; expected {expected}. Give read access.")
+    return status.st_size
+
+
+def directory(path: str | os.PathLike[str], expected: str) -> Path:
+    """`path` as a directory.
+
+    Raises:
+      DataError: there is none.
+    """
+    if not os.path.isdir(path):
+        found = "not a directory" if os.path.exists(path) else "no such directory"
+        raise DataError(f"{os.fspath(path)}: {found}; expected {expected}. Check the path.")
+    return Path(path)

@@ -1,0 +1,94 @@
+"""`dir:DIR`: one folder per class with one .npy file per sample; or DIR/train and DIR/test.
+
+Classes are numbered in the order of their folders' names. All samples have the shape and type
+of the first; u8 is scaled to [0, 1] for models that take floats.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from .arrays import SPLITS, RowsSource, Splits
+from .files import directory, file_size
+from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
+from .rows import ArrayRows, Rows
+from .source import Options, Scale
+
+
+class SampleFiles:
+    """Rows that are files of their own; a file is looked at when its sample is asked for."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        head, _ = _load(paths[0], None)
+        self._head = head
+        self.shape, self.dtype = (len(paths), *head.shape), head.dtype
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for row, index in enumerate(indices.tolist()):
+            out[row] = _load(self._paths[index], self._head)[1]
+        return out
+
+
+def open_folders(where: str, options: Options) -> Splits:
+    """DIR/<class>/*.npy, or the same below DIR/train and DIR/test.
+
+    Raises:
+      DataError: no classes or samples, or a sample unlike the first.
+    """
+    folder = directory(where, "a directory with one folder per class")
+    if (folder / "train").is_dir():
+        classes = _classes(folder / "train")
+        found = [split for split in SPLITS if (folder / split).is_dir()]
+        return {split: partial(_opened, folder / split, classes, split) for split in found}
+    return {"train": partial(_opened, folder, _classes(folder), "train")}
+
+
+def _classes(folder: Path) -> list[str]:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not names:
+        raise DataError(f"{folder}: has no folders; expected one per class. Sort the samples.")
+    return names
+
+
+def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
+    strange = sorted(set(_classes(folder)) - set(classes))
+    if strange:
+        raise DataError(f"{folder}: class {strange[0]!r} has no training samples. Add some.")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        files = sorted((folder / name).glob("*.npy"))
+        paths += files
+        labels += [label] * len(files)
+    if not paths:
+        raise DataError(f"{folder}: has no .npy files in its folders. Save samples there.")
+    x = SampleFiles(paths)
+    scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
+    rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
+    return RowsSource(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+
+
+def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:
+    """Header and array of one sample, which must be like `expected`."""
+    size = file_size(path, "a .npy file")
+    with open(path, "rb") as file:
+        head = parse_npy_header(file.read(HEAD_NBYTES), str(path))
+        if expected and (head.shape, head.dtype) != (expected.shape, expected.dtype):
+            raise DataError(
+                f"{path}: {head.dtype.name} {list(head.shape)}; expected "
+                f"{expected.dtype.name} {list(expected.shape)} as the first sample. Convert it."
+            )
+        if size != head.offset + head.nbytes:
+            raise DataError(
+                f"{path}: {size} bytes; expected {head.offset + head.nbytes} for "
+                f"{list(head.shape)}. Save it again."
+            )
+        file.seek(head.offset)
+        data = np.frombuffer(file.read(head.nbytes), head.dtype)
+    return head, data.reshape(head.shape, order="F" if head.fortran_order else "C")

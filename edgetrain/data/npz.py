@@ -1,0 +1,111 @@
+"""`npz:FILE`: arrays by name. A stored file is read in place, a compressed one unpacked once."""
+
+import dataclasses
+import lzma
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from edgetrain.errors import DataError
+
+from .arrays import Splits, splits_of
+from .files import file_size
+from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header, rows_at
+from .rows import Rows
+from .source import Options
+from .unpack import Member, unpacked
+
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+_LOCAL_NBYTES = 30  # of a zip file's local header before the name
+_STREAM_ERRORS: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error,
+    NotImplementedError, RuntimeError, ValueError, KeyError, IndexError, OverflowError,
+)  # fmt: skip
+_OPEN_ERRORS: tuple[type[Exception], ...] = (*_STREAM_ERRORS, OSError)
+
+
+def open_npz(where: str, options: Options) -> Splits:
+    """x, y, other inputs by name; or each of them with _train and _test.
+
+    u8 inputs are scaled to [0, 1] for models that take floats; anything else is taken as it is.
+
+    Raises:
+      DataError: no npz file, or arrays as in `plain_rows`.
+    """
+    file_size(where, "an npz file")
+    try:
+        arrays = _list_arrays(where)
+    except _OPEN_ERRORS as error:
+        raise _damaged(where, error) from None
+    if any(info.compress_type != zipfile.ZIP_STORED for info, _ in arrays.values()):
+        return splits_of(where, _unpack(where, arrays))
+    return splits_of(
+        where, {key: partial(_stored, where, info, head) for key, (info, head) in arrays.items()}
+    )
+
+
+def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
+    found = {}
+    with zipfile.ZipFile(where) as archive:
+        for info in archive.infolist():
+            name, dot, suffix = info.filename.rpartition(".")
+            if not dot or suffix != "npy":
+                continue
+            if not _NAME.fullmatch(name):
+                raise DataError(
+                    f"{where}: array name {name[:40]!r}; expected letters, digits, '.', '_' and "
+                    "'-'. Rename it."
+                )
+            with archive.open(info) as stream:
+                head = parse_npy_header(stream.read(HEAD_NBYTES), f"{where}: {name}")
+            if head.offset + head.nbytes != info.file_size:
+                raise DataError(
+                    f"{where}: array {name!r} takes {info.file_size} bytes; expected "
+                    f"{head.offset + head.nbytes} for {list(head.shape)}. Save it again."
+                )
+            found[name] = (info, head)
+    return found
+
+
+def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
+    """Rows of an uncompressed array, at its place in the archive."""
+    with open(where, "rb") as file:
+        file.seek(info.header_offset)
+        local = file.read(_LOCAL_NBYTES)
+    if len(local) < _LOCAL_NBYTES or local[:4] != b"PK\x03\x04":
+        raise _damaged(where, zipfile.BadZipFile(f"no local header of {info.filename}"))
+    name_nbytes, extra_nbytes = struct.unpack("<HH", local[26:30])
+    start = info.header_offset + _LOCAL_NBYTES + name_nbytes + extra_nbytes
+    return rows_at(where, dataclasses.replace(head, offset=start + head.offset))
+
+
+def _unpack(
+    where: str, arrays: dict[str, tuple[zipfile.ZipInfo, NpyHeader]]
+) -> dict[str, Callable[[], Rows]]:
+    with zipfile.ZipFile(where) as archive:
+
+        def opened(info: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
+            return lambda: archive.open(info)
+
+        members = {
+            f"{name}.npy": Member(opened(info), info.file_size)
+            for name, (info, _) in arrays.items()
+        }
+        place = unpacked(where, members, _STREAM_ERRORS)
+    return {
+        name: partial(rows_at, Path(place, f"{name}.npy"), head)
+        for name, (_, head) in arrays.items()
+    }
+
+
+def _damaged(where: str, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    return DataError(
+        f"{os.fspath(where)}: not a readable npz file ({reason}). Save it with numpy.savez."
+    )

@@ -1,0 +1,104 @@
+"""Samples of one field, fetched by index: from an array, or from bytes at a place in a file.
+
+Files are read row by row and not mapped: touched pages of a mapping count as the process's own
+memory until the kernel wants them back, which a budget in bytes cannot allow, and a 32-bit
+device cannot map large files at all.
+"""
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from .files import file_size
+
+
+class Rows(Protocol):
+    """n samples of one shape and dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, *sample shape)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As stored; any byte order."""
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """A new array [len(indices), *sample shape]; `indices` lie in range."""
+
+
+class ArrayRows:
+    """Rows of an array in memory (or of a mapping)."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        return np.asarray(self._array[indices])
+
+
+class FileRows:
+    """Rows in C order at a place in a file; only the rows asked for are read.
+
+    Args:
+      offset: bytes before row 0.
+      shape: (n, *sample shape).
+    Raises:
+      DataError: the file is too short for `shape`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], offset: int, dtype: np.dtype, shape: tuple[int, ...]
+    ) -> None:
+        self.path, self.offset, self.dtype, self.shape = Path(path), offset, dtype, shape
+        self._row_nbytes = math.prod(shape[1:]) * dtype.itemsize
+        self._lock = threading.Lock()
+        size = file_size(path, f"an array of {dtype.name} {list(shape)}")
+        needed = offset + shape[0] * self._row_nbytes
+        if size < needed:
+            raise DataError(
+                f"{path}: {size} bytes; expected {needed} for an array of {dtype.name} "
+                f"{list(shape)}. The file is cut short: get it again."
+            )
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - lives as long as the rows
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        raw = np.empty((len(indices), self._row_nbytes), np.uint8)
+        with self._lock:
+            for row, index in zip(raw, indices.tolist(), strict=True):
+                self._file.seek(self.offset + index * self._row_nbytes)
+                if self._file.readinto(row.data) != self._row_nbytes:
+                    raise DataError(f"{self.path}: sample {index} is gone: the file was changed.")
+        return raw.view(self.dtype).reshape(len(indices), *self.shape[1:])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
+
+class JoinedRows:
+    """Several rows of one sample shape and dtype, one behind the other."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0] + [part.shape[0] for part in parts])
+        self.shape = (int(self._starts[-1]), *parts[0].shape[1:])
+        self.dtype = parts[0].dtype
+        assert all((p.shape[1:], p.dtype) == (self.shape[1:], self.dtype) for p in parts)
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        for number in np.unique(owner):
+            chosen = owner == number
+            out[chosen] = self._parts[number].take(indices[chosen] - self._starts[number])
+        return out

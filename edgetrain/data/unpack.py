@@ -1,0 +1,150 @@
+"""Compressed files unpacked once into a directory beside them, whole or not at all."""
+
+import glob
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from edgetrain.errors import DataError
+
+_STAMP = "unpacked-from.json"
+_CHUNK_NBYTES = 2**20
+_LITTER_AGE = 24 * 3600  # seconds after which another process's half-made directory is litter
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file to unpack: how to open its stream, and its exact size in bytes."""
+
+    open: Callable[[], IO[bytes]]
+    nbytes: int
+
+
+def unpacked(
+    path: str | os.PathLike[str], members: Mapping[str, Member], errors: tuple[type[Exception], ...]
+) -> Path:
+    """A directory that holds `members`, made now or found fresh.
+
+    It lies beside `path` as `<name>.unpacked`, or, where that cannot be written, below the
+    user's cache directory. It is fresh while the size and time of `path` are those of its stamp.
+
+    Args:
+      members: by plain file name.
+      errors: what a damaged stream raises.
+    Raises:
+      DataError: a stream is damaged or of another size, or no place has the room.
+    """
+    source = Path(os.path.realpath(path))
+    status = source.stat()
+    stamp = {
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "members": {name: member.nbytes for name, member in sorted(members.items())},
+    }
+    places = [source.with_name(source.name + ".unpacked"), _cache_place(source)]
+    for place in places:
+        if _is_fresh(place, stamp):
+            return place
+    problem: OSError | None = None
+    for place in places:
+        try:
+            _make(place, members, stamp)
+            return place
+        except errors as error:
+            reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            raise DataError(f"{os.fspath(path)}: damaged ({reason}). Get it again.") from None
+        except OSError as error:
+            problem = error
+    raise DataError(
+        f"{os.fspath(path)}: cannot be unpacked into {places[0]} or {places[1]}: "
+        f"{problem.strerror if problem else ''}. Make one of them writable, or save the data "
+        "uncompressed."
+    )
+
+
+def _cache_place(source: Path) -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    digest = hashlib.sha256(os.fsencode(source)).hexdigest()[:16]
+    return Path(root, "edgetrain", f"{digest}.unpacked")
+
+
+def _is_fresh(place: Path, stamp: Mapping[str, Any]) -> bool:
+    try:
+        found = json.loads((place / _STAMP).read_bytes())
+        sizes = {name: (place / name).stat().st_size for name in stamp["members"]}
+    except (OSError, ValueError):
+        return False
+    return found == stamp and sizes == stamp["members"]
+
+
+def _make(place: Path, members: Mapping[str, Member], stamp: Mapping[str, Any]) -> None:
+    """Unpack into a directory of another name and rename it when it is complete."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _remove_litter(place)
+    _check_room(place.parent, sum(member.nbytes for member in members.values()))
+    work = place.with_name(f"{place.name}-{secrets.token_hex(4)}.tmp")
+    work.mkdir()
+    try:
+        for name, member in members.items():
+            _copy(member, work / name)
+        _write(work / _STAMP, [json.dumps(stamp).encode()])
+        _swap(work, place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _check_room(directory: Path, nbytes: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < nbytes:
+        raise OSError(28, f"{nbytes} bytes are needed, {free} are free in {directory}")
+
+
+def _copy(member: Member, target: Path) -> None:
+    def chunks() -> Any:
+        left = member.nbytes
+        with member.open() as stream:
+            while left:
+                chunk = stream.read(min(left, _CHUNK_NBYTES))
+                if not chunk:
+                    raise EOFError(f"{left} bytes are missing at the end of {target.name}")
+                left -= len(chunk)
+                yield chunk
+            if stream.read(1):
+                raise EOFError(f"{target.name} goes on after its {member.nbytes} bytes")
+
+    _write(target, chunks())
+
+
+def _write(path: Path, chunks: Any) -> None:
+    with open(path, "xb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap(work: Path, place: Path) -> None:
+    """Put `work` at `place`; one that another process has just made may win."""
+    old = work.with_name(work.name + ".old")
+    if place.exists():
+        os.rename(place, old)
+    try:
+        os.rename(work, place)
+    except OSError:
+        if not (place / _STAMP).exists():
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_litter(place: Path) -> None:
+    for path in place.parent.glob(f"{glob.escape(place.name)}-*.tmp*"):
+        if time.time() - path.stat().st_mtime > _LITTER_AGE:
+            shutil.rmtree(path, ignore_errors=True)
