@@ -1,0 +1,155 @@
+"""Elementwise functions of one tensor and their gradients; relu with a bit mask.
+
+All in float32 registers, one pass, threads split the elements. The output may be one of the inputs.
+"""
+
+from .registry import kernel
+
+# What the gradient reads: the input x, the output y, or "" where it has none (or none is needed).
+UNARY = {
+    "relu": "y",
+    "leaky_relu": "x",
+    "clip": "y",
+    "hardswish": "x",
+    "hardsigmoid": "x",
+    "sigmoid": "y",
+    "tanh": "y",
+    "gelu": "x",
+    "gelu_tanh": "x",
+    "exp": "y",
+    "log": "x",
+    "sqrt": "y",
+    "neg": "",
+    "abs": "x",
+    "reciprocal": "x",
+    "erf": "x",
+    "elu": "x",
+    "selu": "x",
+    "softplus": "x",
+    "silu": "x",
+    "mish": "x",
+    "softsign": "x",
+    "sign": "",
+    "floor": "",
+    "ceil": "",
+    "round": "",
+    "sin": "x",
+    "cos": "x",
+}
+
+
+def _unary(name):
+    def factory(S):
+        """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
+        from .block import BLOCK, first, get, new, put
+        from .scalar import VALUE
+
+        value, ld, st = VALUE[name], S.ld, S.st
+
+        def run(thread, nthreads, x, y, a, b, n):
+            out = new()
+            stop = first(n, thread + 1, nthreads)
+            for i in range(first(n, thread, nthreads), stop, BLOCK):
+                m = min(stop - i, BLOCK)
+                for j in range(m):
+                    put(out, j, value(ld(x, i + j), a, b))
+                for j in range(m):
+                    st(y, i + j, get(out, j))
+
+        return run
+
+    return factory
+
+
+def _unary_bwd(name):
+    def factory(S):
+        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as UNARY says; acc 1 adds."""
+        from .block import BLOCK, first, get, new, put, rounding
+        from .scalar import GRADIENT
+
+        gradient, ld, st, stored = GRADIENT[name], S.ld, S.st, rounding(S)
+        of_output = UNARY[name] == "y"
+
+        def run(thread, nthreads, s, dy, dx, a, b, n, acc):
+            out = new()
+            if of_output:
+                a, b = stored(a), stored(b)
+            stop = first(n, thread + 1, nthreads)
+            for i in range(first(n, thread, nthreads), stop, BLOCK):
+                m = min(stop - i, BLOCK)
+                for j in range(m):
+                    put(out, j, gradient(ld(s, i + j), ld(dy, i + j), a, b))
+                if acc:
+                    for j in range(m):
+                        put(out, j, get(out, j) + ld(dx, i + j))
+                for j in range(m):
+                    st(dx, i + j, get(out, j))
+
+        return run
+
+    return factory
+
+
+def _register() -> None:
+    for name, saved in UNARY.items():
+        kernel(f"un_{name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(name))
+        if saved:
+            operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
+            kernel(f"un_{name}_bwd", operands, check="n > 0")(_unary_bwd(name))
+
+
+_register()
+
+
+@kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")
+def relu_mask(S):
+    """y = relu(x); bit i % 8 of mask[i // 8] is 1 where x[i] is positive or NaN."""
+    from .block import first
+    from .mask import relu64, store_bits
+    from .mathf import ZERO
+
+    ld, st, vector = S.ld, S.st, relu64(S)
+
+    def run(thread, nthreads, x, y, mask, n):
+        stop = first(n, thread + 1, nthreads)
+        i = first(n, thread, nthreads)
+        while i + 64 <= stop:
+            vector(x, y, mask, i)
+            i += 64
+        while i < stop:
+            bits = 0
+            for j in range(min(8, stop - i)):
+                value = ld(x, i + j)
+                positive = not value <= ZERO
+                st(y, i + j, value if positive else ZERO)
+                bits |= positive << j
+            store_bits(mask, i >> 3, bits)
+            i += 8
+
+    return run
+
+
+@kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc", check="n > 0")
+def relu_mask_bwd(S):
+    """dx (+)= dy where the mask's bit is 1, else 0."""
+    from .block import first
+    from .mask import load_bits, masked64
+    from .mathf import ZERO
+
+    ld, st, keep, add = S.ld, S.st, masked64(S, False), masked64(S, True)
+
+    def run(thread, nthreads, mask, dy, dx, n, acc):
+        stop = first(n, thread + 1, nthreads)
+        i = first(n, thread, nthreads)
+        while i + 64 <= stop:
+            if acc:
+                add(mask, dy, dx, i)
+            else:
+                keep(mask, dy, dx, i)
+            i += 64
+        while i < stop:
+            value = ld(dy, i) if (load_bits(mask, i >> 3) >> (i & 7)) & 1 else ZERO
+            st(dx, i, value + ld(dx, i) if acc else value)
+            i += 1
+
+    return run

@@ -1,0 +1,106 @@
+"""Elementwise kernels against float64 twins."""
+
+import numpy as np
+import pytest
+
+from edgetrain.kernels.elementwise import UNARY
+
+from . import naive_elementwise as naive
+from .harness import DTYPES, same_for_threads
+
+PARAMETERS = {"clip": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0)}
+# A few roundings of float32, or one rounding of the stored fp16.
+RTOL = {"f32": 2e-6, "f16": 1e-3}
+SIZES = (1, 63, 64, 1003)
+
+
+def _input(rng, name, n, dtype):
+    x = rng.normal(size=n) * 3
+    if name in ("log", "sqrt", "reciprocal"):
+        x = np.abs(x) + 0.1
+    return (np.minimum(x, 5) if name == "exp" else x).astype(dtype)
+
+
+def _close(found, expected, storage):
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected, rtol=RTOL[storage], atol=RTOL[storage]
+    )
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_equals_naive(rng, name, storage):
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    for n in SIZES:
+        x = _input(rng, name, n, DTYPES[storage])
+        found = same_for_threads(f"un_{name}", {"S": storage}, x=x, y=x.shape, a=a, b=b, n=n)
+        _close(found["y"], naive.VALUE[name](x.astype(np.float64), a, b), storage)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("name", [name for name, saved in UNARY.items() if saved])
+def test_unary_gradient_equals_naive(rng, name, storage):
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    for n, acc in zip(SIZES, (0, 1, 0, 1), strict=True):
+        x = _input(rng, name, n, DTYPES[storage])
+        y = naive.VALUE[name](x.astype(np.float64), a, b).astype(x.dtype)
+        dy, dx = (rng.normal(size=n).astype(x.dtype) for _ in range(2))
+        s = x if UNARY[name] == "x" else y
+        found = same_for_threads(
+            f"un_{name}_bwd", {"S": storage}, s=s, dy=dy, dx=dx, a=a, b=b, n=n, acc=acc
+        )
+        stored = [float(v) if UNARY[name] == "x" else float(x.dtype.type(v)) for v in (a, b)]
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        _close(found["dx"], naive.SLOPE[name](x, y, *stored) * dy + acc * dx, storage)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_lets_nan_through_and_may_overwrite_its_input(name):
+    x = np.array([np.nan, 1.0, 2.0] * 100, np.float32)
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    apart = same_for_threads(f"un_{name}", {"S": "f32"}, x=x, y=x.shape, a=a, b=b, n=300)["y"]
+    inside = same_for_threads(
+        f"un_{name}", {"S": "f32"}, threads=(1, 64), x=x, y="x", a=a, b=b, n=300
+    )
+    np.testing.assert_array_equal(np.isnan(apart), np.isnan(x))
+    assert all(array.tobytes() == apart.tobytes() for array in inside.values())
+
+
+@pytest.mark.parametrize("name", [name for name, saved in UNARY.items() if saved])
+def test_unary_gradient_is_finite_at_the_ends_and_not_where_dy_is_not(name):
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    x = np.array([-np.inf, -1e30, -100, 100, 1e30, np.inf] if name not in ("sin", "cos") else [1.0])
+    x = np.abs(x) if name in ("log", "sqrt") else x
+    with np.errstate(all="ignore"):
+        y = naive.VALUE[name](x, a, b)
+    if name == "exp":
+        x, y = x[:3], y[:3]
+    s = (x if UNARY[name] == "x" else y).astype(np.float32)
+    dx = np.zeros_like(s)
+    call = {"s": s, "dx": dx, "a": a, "b": b, "n": s.size, "acc": 0}
+    found = same_for_threads(f"un_{name}_bwd", {"S": "f32"}, dy=np.ones_like(s), **call)["dx"]
+    assert np.isfinite(found).all(), (s, found)
+    if name not in ("relu", "clip", "hardswish", "hardsigmoid"):
+        bad = np.full_like(s, np.nan)
+        found = same_for_threads(f"un_{name}_bwd", {"S": "f32"}, dy=bad, **call)["dx"]
+        assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("n", [1, 8, 61, 64, 65, 1000, 4096])
+def test_relu_mask_and_its_gradient_equal_naive(rng, storage, n):
+    x, dy, dx = (rng.normal(size=n).astype(DTYPES[storage]) for _ in range(3))
+    x[rng.random(n) < 0.2] = 0
+    x[rng.random(n) < 0.1] = np.nan
+    shapes = {"y": x.shape, "mask": ((n + 7) // 8,)}
+    found = same_for_threads("relu_mask", {"S": storage}, x=x, n=n, **shapes)
+    y, mask = naive.relu_mask(x)
+    np.testing.assert_array_equal(found["y"], y)
+    np.testing.assert_array_equal(found["mask"], mask)
+    for acc in (0, 1):
+        back = same_for_threads(
+            "relu_mask_bwd", {"S": storage}, mask=mask, dy=dy, dx=dx, n=n, acc=acc
+        )
+        expected = naive.relu_mask_bwd(mask, dy).astype(np.float32)
+        expected += acc * dx.astype(np.float32)
+        np.testing.assert_array_equal(back["dx"], expected.astype(dx.dtype))
