@@ -1,0 +1,43 @@
+"""Losses and gradients in float64; sums over unmasked targets."""
+
+import numpy as np
+
+
+def cross_entropy(x, t, smoothing, ignore, samples, rows):
+    """x [outer, n, inner], t [outer, inner] -> loss sum, targets, correct, gradient of the sum."""
+    x = x.astype(np.float64)
+    outer, n, _ = x.shape
+    valid = (t != ignore) & (np.arange(outer)[:, None] // rows < samples)
+    with np.errstate(invalid="ignore"):
+        shifted = x - x.max(1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    classes = np.arange(n)[None, :, None]
+    wanted = (classes == t[:, None, :]) * (1 - smoothing) + smoothing / n
+    losses = -(wanted * log_p).sum(1)
+    gradient = (np.exp(log_p) - wanted) * valid[:, None, :]
+    correct = (x.argmax(1) == t) & valid
+    return losses[valid].sum(), valid.sum(), correct.sum(), gradient
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+ELEMENTWISE = {
+    "mse": (lambda x, t: (x - t) ** 2, lambda x, t: 2 * (x - t), None),
+    "l1": (lambda x, t: np.abs(x - t), lambda x, t: np.sign(x - t), None),
+    "bce": (
+        lambda x, t: np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x))),
+        lambda x, t: _sigmoid(x) - t,
+        lambda x, t: (x > 0) == (t > 0.5),
+    ),
+}
+
+
+def elementwise(name, x, t, samples, rows):
+    """x, t [n] -> loss sum, targets, correct, gradient of the sum."""
+    value, slope, is_correct = ELEMENTWISE[name]
+    x, t = x.astype(np.float64), t.astype(np.float64)
+    valid = np.arange(x.size) < samples * rows
+    correct = (is_correct(x, t) & valid).sum() if is_correct else 0
+    return value(x, t)[valid].sum(), valid.sum(), correct, slope(x, t) * valid
