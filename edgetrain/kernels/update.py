@@ -1,0 +1,211 @@
+"""From accumulated gradients to new weights: norm, clipping, SGD, Adam.
+
+Arithmetic is float32; weights and moments are stored with stochastic rounding where they are
+fp16. An update whose gradient is not finite writes no weight and no moment. Gradients are zeroed
+for the next minibatch either way.
+"""
+
+import numpy as np
+
+from . import control
+from .jit import inline
+from .mathf import sqrt, sqrt64
+from .prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64, to_real
+from .registry import kernel
+from .rng import stream
+
+ZERO, ONE = np.float32(0), np.float32(1)
+CHUNKS = control.PARTIALS
+LR, SKIP, ADAM_T, TARGETS = control.LR, control.SKIP, control.ADAM_T, control.TARGETS
+LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
+GRAD_NORM, GRAD_FACTOR = control.GRAD_NORM, control.GRAD_FACTOR
+BIAS1, BIAS2 = control.BIAS1, control.BIAS2
+# Streams of the moments, apart from the weight's.
+FIRST_MOMENT, SECOND_MOMENT = 0x51ED270B, 0x2545F491
+CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
+
+
+@kernel("grad_sumsq", "g:r:G[n] partials:m:f64[64] n first")
+def grad_sumsq(G):
+    """Add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite them.
+
+    A chunk has four sums in float64, of every fourth element, added in order.
+    """
+    ld = G.ld
+
+    @inline
+    def square(g, i):
+        value = np.float64(ld(g, i))
+        return value * value
+
+    def run(thread, nthreads, g, partials, n, first):
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            s0 = s1 = s2 = s3 = 0.0
+            i, end = div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)
+            whole = end - mod(end - i, 4)
+            for q in range(i, whole, 4):
+                s0 += square(g, q)
+                s1 += square(g, q + 1)
+                s2 += square(g, q + 2)
+                s3 += square(g, q + 3)
+            for q in range(whole, end):
+                s0 += square(g, q)
+            total = (s0 + s1) + (s2 + s3)
+            st_f64(partials, chunk, total if first != 0 else total + ld_f64(partials, chunk))
+
+    return run
+
+
+@kernel("grad_finish", "partials:r:f64[64] ctl:m:i64[64] max_norm:f b1:f b2:f")
+def grad_finish():
+    """The gradient's norm, whether the update is skipped, what it multiplies gradients by.
+
+    Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS. GRAD_NORM
+    is the norm of that mean, GRAD_FACTOR the multiplier to reach it, clipped to `max_norm` (0: no
+    clipping). SKIP is set where the norm is not finite or nothing was counted; else ADAM_T, BIAS1
+    and BIAS2 advance. Thread 0 does it.
+    """
+
+    @inline
+    def advance(ctl, word, beta):
+        # 1 - beta^t from 1 - beta^(t-1), with beta as the update kernels know it
+        st_f64(ctl, word, 1.0 - np.float64(beta) * (1.0 - ld_f64(ctl, word)))
+
+    def run(thread, nthreads, partials, ctl, max_norm, b1, b2):
+        if thread == 0:
+            total = 0.0
+            for chunk in range(CHUNKS):
+                total += ld_f64(partials, chunk)
+            targets = ld_i64(ctl, TARGETS)
+            factor = ld_f64(ctl, NOMINAL) / (to_real(max(targets, 1)) * ld_f64(ctl, LOSS_SCALE))
+            norm = sqrt64(total) * factor
+            finite = norm - norm == 0.0
+            if max_norm > ZERO:
+                factor *= min(1.0, np.float64(max_norm) / (norm + CLIP_MARGIN))
+            st_f64(ctl, GRAD_NORM, norm)
+            st_f64(ctl, GRAD_FACTOR, factor)
+            st_i64(ctl, SKIP, 0 if finite and targets > 0 else 1)
+            if finite and targets > 0:
+                st_i64(ctl, ADAM_T, ld_i64(ctl, ADAM_T) + 1)
+                advance(ctl, BIAS1, b1)
+                advance(ctl, BIAS2, b2)
+
+    return run
+
+
+def _zero(G):
+    st = G.st
+
+    @inline
+    def zero(g, lo, hi):
+        for i in range(lo, hi):
+            st(g, i, ZERO)
+
+    return zero
+
+
+@kernel(
+    "sgd",
+    "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov",
+)
+def sgd(W, G, V):
+    """torch.optim.SGD: weights w, gradients g (zeroed), momentum v where `mu` is not 0, all [n].
+
+    The first update (ADAM_T 1) takes the gradient as momentum, without dampening. v absent: no
+    momentum. Rates from ctl LR and GRAD_FACTOR.
+    """
+    ldw, srw, ldg, stg, ldv, srv = W.ld, W.sr, G.ld, G.st, V.ld, V.sr
+    zero = _zero(G)
+
+    def run(thread, nthreads, w, g, v, ctl, n, key, mu, wd, dampening, nesterov):
+        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
+        if ld_i64(ctl, SKIP) != 0:
+            zero(g, lo, hi)
+            return
+        weight_key = stream(ctl, key)
+        moment_key = hash32(weight_key, FIRST_MOMENT)
+        lr, factor = np.float32(ld_f64(ctl, LR)), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        share = ONE if ld_i64(ctl, ADAM_T) == 1 else ONE - dampening
+        # nesterov: direction = gradient + mu * momentum, else = momentum
+        of_gradient, of_moment = (ONE, mu) if nesterov != 0 else (ZERO, ONE)
+        if v == 0:
+            for i in range(lo, hi):
+                value = ldw(w, i)
+                srw(w, i, value - lr * (ldg(g, i) * factor + wd * value), weight_key)
+                stg(g, i, ZERO)
+        else:
+            for i in range(lo, hi):
+                value = ldw(w, i)
+                gradient = ldg(g, i) * factor + wd * value
+                moment = mu * ldv(v, i) + share * gradient
+                direction = of_gradient * gradient + of_moment * moment
+                srw(w, i, value - lr * direction, weight_key)
+                srv(v, i, moment, moment_key)
+                stg(g, i, ZERO)
+
+    return run
+
+
+def _second_moment(V):
+    """Inline load and store of the second moment; fp16 keeps its square root.
+
+    The root of g^2 has the range of g, which the loss scale keeps inside fp16; g^2 has not.
+    """
+    ld, st, sr_store = V.ld, V.st, V.sr
+
+    @inline
+    def load_root(v, i):
+        root = ld(v, i)
+        return root * root
+
+    @inline
+    def store_root(v, i, value, root, key):
+        sr_store(v, i, root, key)
+
+    @inline
+    def store(v, i, value, root, key):
+        st(v, i, value)
+
+    return (load_root, store_root) if V.name == "f16" else (ld, store)
+
+
+@kernel(
+    "adam",
+    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key b1:f b2:f eps:f wd:f decoupled",
+)
+def adam(W, G, M, V):
+    """torch.optim.Adam (decoupled 0: decay added to the gradient) and AdamW (decoupled 1).
+
+    w weights, g gradients (zeroed), m first moment, v second moment, all [n]; fp16 v holds the
+    square root of the moment. BIAS1 and BIAS2 in ctl are of this update.
+    """
+    ldw, srw, ldg, stg, ldm, srm = W.ld, W.sr, G.ld, G.st, M.ld, M.sr
+    load_second, store_second = _second_moment(V)
+    zero = _zero(G)
+
+    def run(thread, nthreads, w, g, m, v, ctl, n, key, b1, b2, eps, wd, decoupled):
+        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
+        if ld_i64(ctl, SKIP) != 0:
+            zero(g, lo, hi)
+            return
+        weight_key = stream(ctl, key)
+        first_key, second_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
+        rate, factor = ld_f64(ctl, LR), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        step = np.float32(rate / ld_f64(ctl, BIAS1))
+        root_bias = ONE / np.float32(sqrt64(ld_f64(ctl, BIAS2)))
+        added = ZERO if decoupled != 0 else wd
+        kept = np.float32(1.0 - rate * np.float64(wd)) if decoupled != 0 else ONE
+        for i in range(lo, hi):
+            value = ldw(w, i)
+            gradient = ldg(g, i) * factor + added * value
+            first = ldm(m, i)
+            first += (gradient - first) * (ONE - b1)
+            second = load_second(v, i) * b2 + (ONE - b2) * gradient * gradient
+            root = sqrt(second)
+            value = value * kept - step * first / (root * root_bias + eps)
+            srw(w, i, value, weight_key)
+            srm(m, i, first, first_key)
+            store_second(v, i, second, root, second_key)
+            stg(g, i, ZERO)
+
+    return run
