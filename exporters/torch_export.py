@@ -15,6 +15,7 @@ The file's `metadata_props` (JSON, all optional for a reader):
 """
 
 import contextlib
+import io
 import json
 import logging
 import warnings
@@ -33,6 +34,7 @@ from exporters.torch_names import Inventory, take_inventory
 
 DEFAULT_OPSET = 20
 OPSETS = range(18, 24)
+_MESSAGE_LIMIT = 400
 
 ExternalData = Literal["auto"] | bool
 BatchDim = int | None | Sequence[int | None]
@@ -75,8 +77,9 @@ def export_torch(
       The path written.
     Raises:
       UsageError: the arguments do not fit together, or opset is out of range.
-      ModelError: torch cannot trace the module with a symbolic batch, or what it traced
-        would not train as the module does (a parameter folded away, dropout lost).
+      ModelError: torch cannot export the module with a symbolic batch (give batch_dim=None
+        to bake it), or what it wrote would not train as the module does (a parameter folded
+        away, dropout lost).
     Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
     """
     path = Path(path)
@@ -86,7 +89,7 @@ def export_torch(
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
     with _quiet(), _training_mode(module), _random_state_kept(module):
-        program = _trace(module, inputs, dims, input_names, output_names, opset)
+        program = _trace(module, inventory, inputs, dims, input_names, output_names, opset)
     model = program.model
     if model.opset_imports.get("") != opset:
         raise ModelError(
@@ -129,8 +132,9 @@ def _batched_inputs(
                 "Give batch_dim per input, None where there is none."
             )
         # torch.export specialises dimensions of size 1, which would bake the batch.
-        alone = dim is not None and tensor.shape[dim] == 1
-        batched.append(torch.cat([tensor, tensor], dim) if alone else tensor)
+        if dim is not None and tensor.shape[dim] == 1:
+            tensor = torch.cat([tensor, tensor], dim)
+        batched.append(tensor)
     return tuple(batched), tuple(
         None if dim is None else dim % tensor.dim()
         for dim, tensor in zip(dims, inputs, strict=True)
@@ -139,47 +143,58 @@ def _batched_inputs(
 
 def _trace(
     module: nn.Module,
+    inventory: Inventory,
     inputs: tuple[torch.Tensor, ...],
     dims: tuple[int | None, ...],
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     opset: int,
 ) -> Any:
+    """Return torch's ONNX program.
+
+    The two steps are called one by one: torch.onnx.export alone answers a batch size that
+    cannot be symbolic by baking it, silently.
+    """
     batch = torch.export.Dim("batch")
     shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
-    if any(dim is not None for dim in dims):
-        dynamic: Any = shapes
-    else:
-        dynamic = None
+    dynamic = shapes if any(shapes) else None
     try:
+        traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
         return torch.onnx.export(
-            module,
-            inputs,
+            traced,
+            (),
             None,
             dynamo=True,
             optimize=False,
             verbose=False,
+            dynamic_shapes=dynamic,  # here for the name "batch" alone
             opset_version=opset,
             input_names=list(input_names) if input_names else None,
             output_names=list(output_names) if output_names else None,
-            dynamic_shapes=dynamic,
         )
     except Exception as error:  # torch raises a dozen unrelated types from here
-        cause = error.__cause__ or error
-        first = str(cause).strip().split("\n")[0][:300]
         raise ModelError(
-            f"module '{type(module).__name__}': torch cannot trace it with a symbolic batch: "
-            f"{type(cause).__name__}: {first}. Try torch.export.export on it alone."
+            f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
+            f"{_root_cause(error)}. {inventory.advice_when_untraceable()}"
         ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """Return the first lines of what torch's nested exceptions are about."""
+    while isinstance(error, torch.onnx.OnnxExporterError) and error.__cause__:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:2]) or "no message"
+    return f"{type(error).__name__}: {text[:_MESSAGE_LIMIT].rstrip('.')}"
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence warnings and log records of torch.onnx and onnxscript: none is actionable here."""
+    """Silence what torch.onnx and onnxscript warn of, log and print: none of it is actionable."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

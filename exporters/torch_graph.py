@@ -95,10 +95,12 @@ def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProt
 
 
 def _to_initializers(graph: ir.Graph, tensors: dict[str, ir.TensorProtocol]) -> None:
-    for value in [value for value in graph.inputs if value.name in tensors]:
+    values = {value.name: value for value in graph.inputs}
+    for name, tensor in tensors.items():
+        value = values[name]
         graph.inputs.remove(value)
         if value.uses() or value.is_graph_output():
-            value.const_value = tensors[value.name]
+            value.const_value = tensor
             graph.register_initializer(value)
 
 

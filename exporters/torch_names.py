@@ -129,6 +129,13 @@ class Inventory:
             )
         return messages
 
+    def advice_when_untraceable(self) -> str:
+        """Return the next move; torch cannot trace a written buffer that has two names."""
+        shared = [f"'{b}' is '{a}'" for a, b in self.tied.items() if b in self.buffers]
+        if shared:
+            return f"{', '.join(shared)}: register that module once and call it twice."
+        return "Try torch.export.export on it alone."
+
     def _unused(self) -> list[str]:
         return [name for name in self.parameters if name not in self.used]
 
@@ -144,15 +151,15 @@ def take_inventory(module: nn.Module) -> Inventory:
     first: dict[int, str] = {}
     homes: dict[tuple[int, tuple[int, ...]], str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        if isinstance(parameter, nn.UninitializedParameter):
             raise UsageError(f"'{name}' has no shape yet. Run the module once, then export it.")
         if id(parameter) in first:
             inventory.tied[name] = first[id(parameter)]
             continue
-        first[id(parameter)] = inventory_name = name
+        first[id(parameter)] = name
         inventory.parameters[name] = parameter
         home = (parameter.data_ptr(), tuple(parameter.shape))
-        if parameter.numel() and homes.setdefault(home, name) != inventory_name:
+        if parameter.numel() and homes.setdefault(home, name) != name:
             raise UsageError(
                 f"'{name}' and '{homes[home]}' are two parameters over the same memory. "
                 "Assign one nn.Parameter to both places to tie them, or clone the data."

@@ -80,7 +80,7 @@ def _resnet50(scale: Scale) -> ResNet:
     return ResNet(blocks, True, *pick(scale, (4, 10), (64, 1000)))
 
 
-_IMAGES = floats((3, 32, 32), (3, 224, 224))
+_IMAGES = floats((3, 64, 64), (3, 224, 224))
 MODELS = (
     ZooModel("resnet18", _resnet18, _IMAGES, classes(10, 1000)),
     ZooModel("resnet50", _resnet50, _IMAGES, classes(10, 1000)),

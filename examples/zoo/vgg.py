@@ -56,6 +56,9 @@ class VGG(nn.Module):
             nn.Dropout(),
             nn.Linear(hidden, n_classes),
         )
+        for part in self.features:
+            if isinstance(part, nn.Conv2d):  # without it the signal dies out without batch-norm
+                nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.pool(self.features(x)))

@@ -1,0 +1,84 @@
+"""Every model of the zoo exports whole, and computes in training mode what torch does."""
+
+import copy
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from examples.zoo import ZOO, ZooModel
+from tests.exporters.exported import export, initializers, metadata, run, without_dropout
+
+# Seconds each; the fast suite keeps one of each kind.
+_SLOW = {
+    "densenet",
+    "dynamic_conv",
+    "inception_v3",
+    "resnet50",
+    "vgg19",
+    "vgg19_bn",
+}
+_MODELS = [
+    pytest.param(model, id=name, marks=[pytest.mark.slow] if name in _SLOW else [])
+    for name, model in ZOO.items()
+]
+# fp32 against fp32, other orders of summation; batch-norm over few samples magnifies it.
+_TOLERANCE = 1e-4
+
+
+def _state(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Return what the file has to hold: the first name of each tensor, without step counters."""
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    persistent = module.state_dict()
+    return {
+        name: tensor.detach().numpy()
+        for name, tensor in tensors.items()
+        if name in persistent and not name.endswith("num_batches_tracked")
+    }
+
+
+def _batch_dims(model: onnx.ModelProto, batch_dim: int) -> set[str]:
+    return {v.type.tensor_type.shape.dim[batch_dim].dim_param for v in model.graph.input}
+
+
+def _running_means(model: onnx.ModelProto, outputs: list[np.ndarray]) -> dict[str, np.ndarray]:
+    updated = [name for node in model.graph.node for name in node.output[1:] if name]
+    values = dict(zip(updated, outputs[len(model.graph.output) :], strict=True))
+    suffix = ".updated"
+    return {n.removesuffix(suffix): v for n, v in values.items() if n.endswith("mean" + suffix)}
+
+
+@pytest.mark.parametrize("entry", _MODELS)
+def test_zoo_model_exports_and_computes_as_torch(entry: ZooModel, tmp_path):
+    torch.manual_seed(0)
+    module = without_dropout(entry.build("small"))
+    model = export(module, entry.example_inputs(2, "small"), tmp_path, batch_dim=entry.batch_dim)
+
+    expected = _state(module)
+    found = initializers(model)
+    assert set(expected) == {*metadata(model)["parameters"], *metadata(model)["buffers"]}
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert _batch_dims(model, entry.batch_dim) == {"batch"}
+
+    inputs = entry.example_inputs(5, "small")
+    reference = copy.deepcopy(module)
+    with torch.no_grad():
+        output = reference(*inputs)
+    output = output if isinstance(output, torch.Tensor) else output[0]
+    outputs = run(model, inputs)
+    np.testing.assert_allclose(outputs[0], output.numpy(), atol=_TOLERANCE, rtol=_TOLERANCE)
+    buffers = dict(reference.named_buffers())
+    for name, value in _running_means(model, outputs).items():
+        np.testing.assert_allclose(value, buffers[name], atol=_TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("entry", ZOO.values(), ids=ZOO)
+def test_zoo_loss_reaches_every_parameter(entry: ZooModel):
+    torch.manual_seed(0)
+    module = entry.build("small")
+    output = module(*entry.example_inputs(4, "small"))
+    output = output if isinstance(output, torch.Tensor) else output[0]
+    entry.loss_value(output, entry.target(4, "small")).backward()
+    assert [n for n, p in module.named_parameters() if p.grad is None] == []
