@@ -1,0 +1,110 @@
+"""Batch normalisation against numpy in float64, and its running statistics against torch."""
+
+import numpy as np
+import pytest
+import torch
+
+from . import naive_norm
+from .harness import DTYPES, call, same_for_threads
+
+SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030)]
+# float32 arithmetic on numbers near 1; storing as fp16 costs 2^-11 of numbers up to 5.
+TOLERANCE = {"f32": 5e-6, "f16": 4e-3}
+
+
+def _arrays(shape, storage, seed=5):
+    rng = np.random.default_rng(seed)
+    x, dy, dx = (rng.standard_normal((3, *shape)) + 0.5).astype(DTYPES[storage])
+    gamma, beta, dgamma, dbeta = rng.standard_normal((4, shape[1])).astype(np.float32)
+    stat = naive_norm.stats(x, 1e-3).astype(np.float32)
+    return x, dy, dx, gamma, beta, dgamma, dbeta, stat
+
+
+def _sizes(shape):
+    return dict(zip("ncs", shape, strict=True))
+
+
+def _close(found, expected, storage, scale=1.0):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=TOLERANCE[storage] * scale)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bn_stats_equal_naive(shape, storage):
+    x = _arrays(shape, storage)[0] + DTYPES[storage](30)
+    out = same_for_threads(
+        "bn_stats", {"S": storage}, x=x, stat=(3, shape[1]), eps=1e-3, **_sizes(shape)
+    )
+    np.testing.assert_allclose(out["stat"], naive_norm.stats(x, np.float32(1e-3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bn_apply_equals_naive(shape, storage, affine):
+    x, _, _, gamma, beta, _, _, stat = _arrays(shape, storage)
+    weights = {"gamma": gamma, "beta": beta} if affine else {"gamma": None, "beta": None}
+    fused = {"act": 2, "lo": -1.0, "hi": 1.5}
+    out = same_for_threads(
+        "bn_apply", {"S": storage}, x=x, stat=stat, y=x.shape, **weights, **fused, **_sizes(shape)
+    )
+    expected = naive_norm.act(2, naive_norm.normalised(x, stat, **weights), -1.0, 1.5)
+    _close(out["y"], expected, storage)
+
+
+@pytest.mark.parametrize("code", [0, 1, 5])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bn_backward_equals_naive(shape, storage, code):
+    x, dy, dx, gamma, beta, dgamma, dbeta, stat = _arrays(shape, storage)
+    common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, "dy": dy}
+    common |= {"act": code, "lo": 0.0, "hi": 0.0, **_sizes(shape)}
+    sums, expected, frozen = naive_norm.backward(x, stat, gamma, beta, dy, code)
+    size = np.sqrt(x.size)
+    out = same_for_threads(
+        "bn_reduce", {"S": storage}, sums=(2, shape[1]), dgamma=dgamma, dbeta=dbeta, **common
+    )
+    np.testing.assert_allclose(out["sums"], sums, rtol=1e-5, atol=1e-6 * size)
+    np.testing.assert_allclose(out["dbeta"], dbeta + sums[0], rtol=1e-5, atol=1e-6 * size)
+    np.testing.assert_allclose(out["dgamma"], dgamma + sums[1], rtol=1e-5, atol=1e-6 * size)
+    scale = max(np.abs(expected).max(), np.abs(frozen).max(), 1)
+    back = same_for_threads(
+        "bn_dx", {"S": storage}, sums=sums.astype(np.float32), dx=dx, acc=1, **common
+    )
+    _close(back["dx"], expected + dx, storage, scale)
+    back = same_for_threads("bn_dx_eval", {"S": storage}, dx=dx, acc=1, **common)
+    _close(back["dx"], frozen + dx, storage, scale)
+
+
+@pytest.mark.parametrize("name", ["bn_dx", "bn_dx_eval"])
+def test_bn_dx_overwrites_dy(name):
+    x, dy, dx, gamma, beta, _, _, stat = _arrays((3, 4, 37), "f16")
+    common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, "dy": dy, "acc": 0}
+    common |= {"act": 1, "lo": 0.0, "hi": 0.0, **_sizes(x.shape)}
+    if name == "bn_dx":
+        common["sums"] = np.ones((2, 4), np.float32)
+    apart = call(name, {"S": "f16"}, dx=dx, **common)["dx"]
+    np.testing.assert_array_equal(call(name, {"S": "f16"}, dx="dy", **common)["dx"], apart)
+
+
+def test_bn_apply_overwrites_x():
+    x, _, _, gamma, beta, _, _, stat = _arrays((3, 4, 37), "f16")
+    common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, **_sizes(x.shape)}
+    common |= {"act": 1, "lo": 0.0, "hi": 0.0}
+    apart = call("bn_apply", {"S": "f16"}, y=x.shape, **common)["y"]
+    np.testing.assert_array_equal(call("bn_apply", {"S": "f16"}, y="x", **common)["y"], apart)
+
+
+def test_bn_running_equals_torch():
+    norm = torch.nn.BatchNorm2d(3, momentum=0.3, eps=1e-3)
+    mean, var = np.zeros(3, np.float32), np.ones(3, np.float32)
+    for seed in range(3):
+        x = _arrays((4, 3, 25), "f32", seed)[0]
+        norm(torch.from_numpy(x.reshape(4, 3, 5, 5)))
+        stat = call("bn_stats", {"S": "f32"}, x=x, stat=(3, 3), eps=1e-3, n=4, c=3, s=25)["stat"]
+        out = call("bn_running", stat=stat, rm=mean, rv=var, c=3, count=100, momentum=0.3)
+        mean, var = out["rm"], out["rv"]
+    np.testing.assert_allclose(mean, norm.running_mean.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(var, norm.running_var.numpy(), rtol=1e-6)
+    frozen = call("bn_eval_stats", rm=mean, rv=var, stat=(3, 3), c=3, eps=1e-3)["stat"]
+    np.testing.assert_allclose(frozen, [mean, 1 / np.sqrt(var + 1e-3), var], rtol=1e-6)
