@@ -1,0 +1,33 @@
+"""One file per family of ops: ONNX names, shapes, gradient rule, saved values, cost.
+
+A new op is a new row or class in its family's file (and a kernel, and a test case); importing this
+package fills the tables of registry.py.
+"""
+
+from . import (
+    conv,
+    dropout,
+    elementwise,
+    gather,
+    linear,
+    loss,
+    movement,
+    norm,
+    pool,
+    reduce,
+    softmax,
+)
+
+__all__ = [
+    "conv",
+    "dropout",
+    "elementwise",
+    "gather",
+    "linear",
+    "loss",
+    "movement",
+    "norm",
+    "pool",
+    "reduce",
+    "softmax",
+]

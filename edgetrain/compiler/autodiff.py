@@ -1,0 +1,215 @@
+"""Forward graph + loss -> one training graph: forward, loss, backward in execution order.
+
+Gradients of a value with several readers are added in the reverse order of the readers, each
+contribution updating the one before in place, so every plan adds in the same order. A gradient
+that only passes through (Add, a view) is the same bytes under two names; it is updated in place
+only when no other value still waits for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import ModelError, UsageError
+from ..ir import Builder, Graph, Value
+from ..ops.loss import Loss
+from ..ops.registry import op
+
+
+def accumulator_name(parameter: str) -> str:
+    """Name of the value that holds a parameter's gradient over a minibatch."""
+    return f"{parameter}.grad"
+
+
+def training_graph(
+    forward: Graph, loss: Loss, output: str, trainable: Callable[[str], bool] = lambda name: True
+) -> Graph:
+    """Append loss and backward.
+
+    Args:
+      output: the forward value the loss is taken of.
+      trainable: which parameters get a gradient.
+    Raises:
+      UsageError: nothing to train, or an output that does not depend on what is trained.
+    """
+    grads = Gradients(forward, trainable)
+    if not grads.needs(output):
+        raise UsageError(
+            f"output {output!r} does not depend on any trainable parameter; choose another output "
+            "or train more parameters."
+        )
+    target = add_loss(grads.builder, loss, output)
+    grads.start(output, target, loss)
+    for node in reversed(forward.nodes):
+        op(node.op).vjp(grads, node)
+        grads.release(node.outputs)
+    graph = grads.builder.graph([*forward.inputs, target], forward.outputs)
+    return graph.with_nodes(graph.nodes)
+
+
+def add_loss(builder: Builder, loss: Loss, output: str) -> str:
+    """Append target value and loss node; returns the target's name."""
+    value = builder.values[output]
+    target = builder.value(
+        "target", loss.target_shape(value.shape), loss.target_dtype, "target"
+    )
+    partials = builder.value("loss.partials", (192,), "f64", "statistic")
+    builder.node(
+        "loss", [output, target], [partials], loss.attrs(value), name="loss", phase="loss"
+    )
+    return target
+
+
+class Gradients:
+    """What an op's `vjp` is handed: names of gradients so far, and ways to add to them."""
+
+    def __init__(self, forward: Graph, trainable: Callable[[str], bool]) -> None:
+        self.builder = Builder(forward.values)
+        self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
+        for node in forward.nodes:
+            self.builder.node(
+                node.op, node.inputs, node.outputs, node.attrs, name=node.name, origin=node.origin
+            )
+        self._forward = forward
+        self._accumulators: dict[str, str] = {}
+        self._needs = self._reach(forward, trainable)
+        self._current: dict[str, str] = {}  # forward value -> its gradient so far
+        self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that wait for it
+
+    def _reach(self, forward: Graph, trainable: Callable[[str], bool]) -> set[str]:
+        needs = set()
+        for name, value in forward.values.items():
+            if value.role == "parameter" and not value.view_of and trainable(name):
+                needs.add(name)
+                self._accumulators[name] = self.builder.value(
+                    accumulator_name(name), value.shape, value.dtype, "accumulator"
+                )
+        if not needs:
+            raise UsageError("no parameter is trainable; widen --train or drop --freeze.")
+        for node in forward.nodes:
+            if any(name in needs for name in node.reads):
+                needs.update(
+                    name for name in node.writes
+                    if forward.values[name].dtype == "f32"
+                    and forward.values[name].role in ("activation", "parameter")
+                )  # fmt: skip
+        return needs
+
+    # What rules ask.
+
+    def needs(self, name: str) -> bool:
+        """Whether the value depends on something trained."""
+        return name in self._needs
+
+    def value(self, name: str) -> Value:
+        """The value of this name."""
+        return self.builder.values[name]
+
+    def of(self, name: str) -> str:
+        """The gradient of a value, complete once its readers are done; "" where there is none."""
+        return self._current.get(name, "")
+
+    def accumulator(self, name: str) -> str:
+        """Where a parameter's gradient is accumulated; "" for a frozen or absent one."""
+        return self._accumulators.get(name, "") if name else ""
+
+    # What rules do.
+
+    def temporary(self, name: str, shape: Sequence[int]) -> str:
+        """A small fp32 value between two backward nodes."""
+        return self.builder.value(name, shape, "f32", "statistic")
+
+    def emit(self, name: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping) -> None:
+        """A backward node without a contribution of its own."""
+        first = next(o for o in outputs if o)
+        self.builder.node(name, inputs, outputs, attrs, name=f"{first}.{name}", phase="backward")
+
+    def contribute(
+        self, name: str, op_name: str, inputs: Sequence[str], attrs: Mapping, *, shape=None
+    ) -> None:
+        """Add to the gradient of `name` what op `op_name` computes into its first output.
+
+        Args:
+          shape: the contribution's shape where it differs from the value's by dimensions of one;
+            -1 stands for all elements.
+        """
+        value = self.value(name)
+        shape = value.shape if shape is None else tuple(
+            value.size if d == -1 else d for d in shape
+        )  # fmt: skip
+        root = self._root(name)
+        if root in self._accumulators:
+            out = self._accumulators[root]
+            if shape != self.value(out).shape:
+                out = self._view(out, shape)
+            self._append(op_name, inputs, out, {**attrs, "acc": 1})
+            return
+        before = self._current.get(name)
+        if before is None:
+            out = self.builder.value(f"{name}.grad", shape, "f32", "gradient")
+            self._append(op_name, inputs, out, {**attrs, "acc": 0})
+        elif self._waiting[self._root(before)] == {name}:
+            out = self._view(before, shape)
+            self._append(op_name, [*inputs, before], out, {**attrs, "acc": 1})
+        else:
+            part = self.builder.value(f"{name}.grad", shape, "f32", "gradient")
+            self._append(op_name, inputs, part, {**attrs, "acc": 0})
+            out = self._sum(part, before)
+        self._set(name, out)
+
+    def alias(self, name: str, gradient: str) -> None:
+        """Add to the gradient of `name` an existing gradient as it is."""
+        root, shape = self._root(name), self.value(name).shape
+        if root in self._accumulators or name in self._current:
+            attrs = {"moves": ((0, 0, 0, (self.value(name).size,), (1,), (1,)),)}
+            self.contribute(name, "copy", [gradient], attrs)
+            return
+        if self.value(gradient).shape != shape:
+            gradient = self._view(gradient, shape)
+        self._set(name, gradient)
+
+    def start(self, output: str, target: str, loss: Loss) -> None:
+        """The gradient of the loss by the model's output."""
+        attrs = loss.attrs(self.value(output))
+        self.contribute(output, "loss_bwd", [output, target], attrs)
+
+    def release(self, names: Sequence[str]) -> None:
+        """The rules of these values' producer have run: nobody waits for their gradients now."""
+        for name in names:
+            gradient = self._current.get(name)
+            if gradient:
+                self._waiting[self._root(gradient)].discard(name)
+
+    def _set(self, name: str, gradient: str) -> None:
+        before = self._current.get(name)
+        if before:
+            self._waiting[self._root(before)].discard(name)
+        self._current[name] = gradient
+        self._waiting.setdefault(self._root(gradient), set()).add(name)
+
+    def _sum(self, part: str, before: str) -> str:
+        out = self._view(part, self.value(part).shape)
+        attrs = {"moves": ((0, 0, 0, (self.value(part).size,), (1,), (1,)),), "acc": 1}
+        self._append("copy", [before, part], out, attrs)
+        return out
+
+    def _append(self, op_name, inputs, out, attrs) -> None:
+        self.builder.node(
+            op_name, inputs, [out], attrs, name=f"{out}.{op_name}", phase="backward"
+        )
+
+    def _view(self, name: str, shape: Sequence[int]) -> str:
+        value = self.value(name)
+        return self.builder.value(name, shape, value.dtype, value.role, name)
+
+    def _root(self, name: str) -> str:
+        while self.value(name).view_of:
+            name = self.value(name).view_of
+        return name
+
+
+def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None) -> str:
+    """The ir value of the output that the loss is taken of: the named one, else the first."""
+    if wanted is None:
+        return next(iter(outputs.values()))
+    if wanted not in outputs:
+        raise ModelError(f"output {wanted!r}: the model has {', '.join(outputs)}.")
+    return outputs[wanted]

@@ -1,0 +1,132 @@
+"""Fusions that save bytes, decided before remat and therefore the same in every plan."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import Graph, Node, Value
+
+# ir op -> activation code of kernels/act.py, and which of its attributes are lo and hi.
+ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
+    "relu": (1, lambda node: {}),
+    "clip": (2, lambda node: {"lo": node.attrs["a"], "hi": node.attrs["b"]}),
+    "hardswish": (3, lambda node: {}),
+    "sigmoid": (4, lambda node: {}),
+    "silu": (5, lambda node: {}),
+    "leaky_relu": (6, lambda node: {"lo": node.attrs["a"]}),
+}
+
+
+def absorb_activations(graph: Graph) -> Graph:
+    """Batch norm followed by one activation becomes one node: nothing between them is stored."""
+    readers = graph.readers()
+    absorbed: dict[str, Node] = {}
+    replaced: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "bn_apply" or node.outputs[0] in graph.outputs:
+            continue
+        users = readers[node.outputs[0]]
+        if len(users) == 1 and users[0].op in ACTIVATIONS:
+            code, bounds = ACTIVATIONS[users[0].op]
+            attrs = {**node.attrs, "act": code, **bounds(users[0])}
+            replaced[node.name] = replace(node, outputs=users[0].outputs, attrs=attrs)
+            absorbed[users[0].name] = users[0]
+    nodes = [replaced.get(n.name, n) for n in graph.nodes if n.name not in absorbed]
+    return graph.with_nodes(nodes)
+
+
+def apply_in_readers(graph: Graph) -> Graph:
+    """A batch norm read by convolutions alone is applied while they pack their input.
+
+    The normalised map is never a value: forward, input and weight gradients read x and the
+    statistics instead.
+    """
+    readers = graph.readers()
+    views = {v.view_of for v in graph.values.values() if v.view_of}
+    prologues: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op == "bn_apply":
+            (name,) = node.outputs
+            users = readers[name]
+            inside = name not in graph.outputs and name not in views
+            if inside and users and all(_takes_prologue(user, name) for user in users):
+                prologues[name] = node
+    removed = {node.name for node in prologues.values()}
+    nodes = [_with_prologue(n, prologues) for n in graph.nodes if n.name not in removed]
+    return graph.with_nodes(nodes)
+
+
+def _takes_prologue(node: Node, name: str) -> bool:
+    first = {"conv": 3, "conv_dw": 2}.get(node.op)
+    if first is None or node.inputs[first]:
+        return False
+    return node.inputs[0] == name and name not in node.inputs[1:]
+
+
+def _with_prologue(node: Node, prologues: dict[str, Node]) -> Node:
+    apply = prologues.get(node.inputs[0]) if node.op in ("conv", "conv_dw") else None
+    if apply is None:
+        return node
+    first = 3 if node.op == "conv" else 2
+    x, *affine = apply.inputs
+    inputs = (x, *node.inputs[1:first], *affine)
+    attrs = {key: apply.attrs[key] for key in ("act", "lo", "hi") if key in apply.attrs}
+    return replace(node, inputs=inputs, attrs={**node.attrs, **attrs})
+
+
+def mask_relus(graph: Graph) -> Graph:
+    """A ReLU whose output only its own backward would keep saves a bit an element instead."""
+    kept: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.phase == "backward":
+            for name in node.reads:
+                root = graph.root(name)
+                kept[root] = kept.get(root, 0) + 1
+    values, changed = dict(graph.values), {}
+    for node in graph.nodes:
+        if node.op == "relu" and kept.get(graph.root(node.outputs[0])) == 1:
+            y = graph.values[node.outputs[0]]
+            mask = Value(f"{y.name}.mask", (-(-y.size // 8),), "u8")
+            values[mask.name] = mask
+            changed[y.name] = mask.name
+    nodes = [_masked(node, changed) for node in graph.nodes]
+    used = {n.inputs[0] for n in nodes if n.op == "relu_mask_bwd"}
+    if used != set(changed.values()):  # The one reader was not the ReLU's own backward.
+        changed = {y: mask for y, mask in changed.items() if mask in used}
+        nodes = [_masked(node, changed) for node in graph.nodes]
+    return graph.with_nodes(nodes, values)
+
+
+def _masked(node: Node, masks: dict[str, str]) -> Node:
+    if node.op == "relu" and node.outputs[0] in masks:
+        return replace(node, op="relu_mask", outputs=(*node.outputs, masks[node.outputs[0]]))
+    if node.op == "unary_bwd" and node.attrs["f"] == "relu" and node.inputs[0] in masks:
+        return replace(node, op="relu_mask_bwd", inputs=(masks[node.inputs[0]], *node.inputs[1:]))
+    return node
+
+
+def drop_views(graph: Graph) -> Graph:
+    """Views are names, not work."""
+    return graph.with_nodes([node for node in graph.nodes if node.op != "view"])
+
+
+def evaluation_graph(graph: Graph) -> Graph:
+    """Forward with running statistics and without dropout."""
+    nodes, names = [], {}
+    running = {n.inputs[0]: n for n in graph.nodes if n.op == "bn_running"}
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(names.get(n, n) for n in node.inputs), phase="eval")
+        if node.op == "bn_stats":
+            _, mean, variance = running[node.outputs[0]].inputs
+            node = replace(node, op="bn_eval_stats", inputs=(mean, variance))
+        elif node.op == "dropout":
+            names[node.outputs[0]] = node.inputs[0]
+            continue
+        elif node.op == "bn_running":
+            continue
+        nodes.append(node)
+    values = {
+        name: replace(v, view_of=names.get(v.view_of, v.view_of))
+        for name, v in graph.values.items()
+    }
+    outputs = tuple(names.get(n, n) for n in graph.outputs)
+    return replace(graph.with_nodes(nodes, values), outputs=outputs)

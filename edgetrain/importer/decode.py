@@ -1,0 +1,130 @@
+"""ModelProto -> Model: attributes as Python values, tensors as arrays, names kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from ..errors import ModelError
+from ..ops.model import InputSpec, Model
+from ..ops.registry import OnnxNode
+from .external import to_array
+from .parameters import classify
+
+OPSETS = range(7, 26)
+_FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+
+
+def decode(proto: onnx.ModelProto, path: Path) -> Model:
+    """Plain data of a checked model.
+
+    Raises:
+      ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
+    """
+    opset = _opset(proto, path)
+    graph = proto.graph
+    arrays = {t.name: to_array(t, path.parent) for t in graph.initializer}
+    nodes = []
+    for index, node in enumerate(graph.node):
+        decoded = _node(node, index, path.parent)
+        if decoded.op_type == "Constant":
+            arrays[decoded.outputs[0]] = _constant(decoded)
+        else:
+            nodes.append(decoded)
+    inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
+    if not inputs:
+        raise ModelError(f"{path}: the model has no input besides its initializers.")
+    outputs = tuple(v.name for v in graph.output)
+    parameters, buffers, aliases, warnings = classify(proto, nodes, arrays)
+    for name in parameters:
+        if not np.all(np.isfinite(arrays[name])):
+            raise ModelError(
+                f"parameter {name!r}: values that are not finite; expected trained or initial "
+                "weights. Export the model again."
+            )
+    return Model(
+        graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
+        parameters, buffers, aliases, _weightless(proto), warnings,
+    )  # fmt: skip
+
+
+def _opset(proto: onnx.ModelProto, path: Path) -> int:
+    versions = {entry.domain: entry.version for entry in proto.opset_import}
+    opset = versions.get("", versions.get("ai.onnx", 0))
+    if opset not in OPSETS:
+        raise ModelError(
+            f"{path}: opset {opset}; this build reads {OPSETS.start} to {OPSETS.stop - 1}. "
+            "Export with one of these."
+        )
+    return opset
+
+
+def _input(value: onnx.ValueInfoProto) -> InputSpec:
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f"input {value.name!r}: not a tensor; expected one.")
+    dims: list[int | str | None] = []
+    for dim in kind.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value > 0:
+            dims.append(dim.dim_value)
+        else:
+            dims.append(dim.dim_param or None)
+    if kind.elem_type == TensorProto.BOOL:
+        return InputSpec(value.name, tuple(dims), "bool")
+    return InputSpec(value.name, tuple(dims), "float" if kind.elem_type in _FLOATS else "int")
+
+
+def _node(node: onnx.NodeProto, index: int, directory: Path) -> OnnxNode:
+    name = node.name or f"{node.op_type}_{index}"
+    attrs = {a.name: _attribute(a, name, directory) for a in node.attribute}
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    op_type = node.op_type if not domain else f"{domain}.{node.op_type}"
+    return OnnxNode(name, op_type, tuple(node.input), tuple(node.output), attrs, domain)
+
+
+def _attribute(attribute: AttributeProto, node: str, directory: Path) -> Any:
+    kind = attribute.type
+    if kind == AttributeProto.TENSOR:
+        return to_array(attribute.t, directory)
+    if kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+        return attribute
+    if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
+        raise ModelError(f"node {node!r}: a sparse attribute {attribute.name!r}; expected dense.")
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if kind in (AttributeProto.INTS, AttributeProto.FLOATS):
+        return list(value)
+    if kind == AttributeProto.STRINGS:
+        return [part.decode("utf-8", "replace") for part in value]
+    return value
+
+
+def _constant(node: OnnxNode) -> np.ndarray:
+    for key, dtype in (
+        ("value", None), ("value_float", np.float32), ("value_floats", np.float32),
+        ("value_int", np.int64), ("value_ints", np.int64),
+    ):  # fmt: skip
+        if key in node.attrs:
+            return np.asarray(node.attrs[key], dtype)
+    raise node.fail(f"attributes {sorted(node.attrs)}", "a numeric value")
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    yield from proto.graph.initializer
+
+
+def _weightless(proto: onnx.ModelProto) -> bytes:
+    """The file with float initializers emptied (small ones, which may be constants, are kept)."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in _tensors(copy):
+        if tensor.data_location == TensorProto.EXTERNAL or len(tensor.raw_data) > 64:
+            tensor.ClearField("raw_data")
+            tensor.ClearField("float_data")
+            tensor.ClearField("external_data")
+            tensor.data_location = TensorProto.DEFAULT
+    return copy.SerializeToString()

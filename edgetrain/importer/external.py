@@ -1,0 +1,108 @@
+"""Tensors of an ONNX file as numpy arrays, external ones read with every extent checked.
+
+A location must be a regular file with one link, inside the model's directory by real path; offset
+and length must lie within it. onnx's own loader is not used for that.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from ..errors import ModelError
+
+MAX_TENSOR_NBYTES = 2**36
+
+
+def tensor_nbytes(tensor: TensorProto) -> int:
+    """Bytes that the tensor's shape and type ask for."""
+    count = 1
+    for dim in tensor.dims:
+        if dim < 0:
+            raise ModelError(f"tensor {tensor.name!r}: dimension {dim}; expected 0 or more.")
+        count *= dim
+    try:
+        itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except KeyError as error:
+        raise ModelError(
+            f"tensor {tensor.name!r}: element type {tensor.data_type}; expected a numeric type."
+        ) from error
+    if count * itemsize > MAX_TENSOR_NBYTES:
+        raise ModelError(
+            f"tensor {tensor.name!r}: shape {list(tensor.dims)} needs {count * itemsize} bytes; "
+            f"at most {MAX_TENSOR_NBYTES} are read."
+        )
+    return count * itemsize
+
+
+def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
+    """The tensor's values.
+
+    Raises:
+      ModelError: data that do not fill the shape, or an external file that is not to be trusted.
+    """
+    nbytes = tensor_nbytes(tensor)
+    if tensor.data_type == TensorProto.STRING:
+        raise ModelError(f"tensor {tensor.name!r}: it holds strings; expected numbers.")
+    try:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _external(tensor, directory, nbytes)
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
+            raise ModelError(
+                f"tensor {tensor.name!r}: {len(tensor.raw_data)} bytes of data; shape "
+                f"{list(tensor.dims)} needs {nbytes}."
+            )
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OSError) as error:
+        raise ModelError(
+            f"tensor {tensor.name!r}: its data cannot be read ({error}). Export the model again."
+        ) from error
+
+
+def _external(tensor: TensorProto, directory: Path, nbytes: int) -> np.ndarray:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))
+    except ValueError as error:
+        raise ModelError(f"tensor {tensor.name!r}: external offset or length: {error}.") from error
+    root = directory.resolve()
+    path = (root / location).resolve()
+    if not location or not path.is_relative_to(root):
+        raise ModelError(
+            f"tensor {tensor.name!r}: external data in {location!r}, outside the model's "
+            "directory. Put the file beside the model."
+        )
+    descriptor = _open_regular(tensor, location, path)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if offset < 0 or length != nbytes or offset + length > size:
+            raise ModelError(
+                f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {location!r}, "
+                f"which has {size}; shape {list(tensor.dims)} needs {nbytes}."
+            )
+        file.seek(offset)
+        data = file.read(length)
+    copy = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+    return numpy_helper.to_array(copy)
+
+
+def _open_regular(tensor: TensorProto, location: str, path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    except OSError as error:
+        raise ModelError(
+            f"tensor {tensor.name!r}: external data file {location!r}: {error.strerror}. "
+            "Put it beside the model."
+        ) from error
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+        os.close(descriptor)
+        raise ModelError(
+            f"tensor {tensor.name!r}: external data {location!r} is not a regular file with one "
+            "link. Copy it beside the model."
+        )
+    return descriptor

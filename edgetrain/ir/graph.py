@@ -1,0 +1,191 @@
+"""Values, nodes and graphs: every dimension bound, every name unique.
+
+A graph is a list of nodes in execution order. Values are referred to by name. A value may be a
+view: another name (and shape) for the bytes of its root. A node that writes a value whose root
+was written before updates those bytes in place (gradient accumulation).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
+
+# Values of these roles live in the arena from the first step to the last.
+PERSISTENT = ("parameter", "buffer", "constant", "accumulator", "state", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: shape in elements, dtype as it is stored.
+
+    Attributes:
+      role: input, target, activation, statistic (always fp32), gradient, or one of PERSISTENT.
+      view_of: name of the value whose bytes these are; "" for a root.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    role: str = "activation"
+    view_of: str = ""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, without alignment."""
+        return self.size * NBYTES[self.dtype]
+
+    @property
+    def persistent(self) -> bool:
+        return self.role in PERSISTENT
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation; `phase` is forward, loss, backward, update, rewire or eval.
+
+    An empty input or output name stands for an absent one. `origin` names the ONNX node.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    phase: str = "forward"
+    origin: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for name in self.inputs if name)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(name for name in self.outputs if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call of a node: operands by name.
+
+    A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
+    float a scalar. Scratch operands are not mentioned.
+    """
+
+    kernel: str
+    args: Mapping[str, str | int | float | None]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in order over named values.
+
+    Attributes:
+      inputs: values that are filled from outside before the first node.
+      outputs: values that somebody reads after the last node.
+    """
+
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def root(self, name: str) -> str:
+        """The value whose bytes `name` uses."""
+        while self.values[name].view_of:
+            name = self.values[name].view_of
+        return name
+
+    def readers(self) -> dict[str, list[Node]]:
+        """Value name -> nodes that read it by that name, in order."""
+        out: dict[str, list[Node]] = {name: [] for name in self.values}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.reads):
+                out[name].append(node)
+        return out
+
+    def with_nodes(self, nodes: Iterable[Node], values: Mapping[str, Value] | None = None):
+        """The same graph with other nodes; values nobody mentions any more are dropped."""
+        nodes = tuple(nodes)
+        values = self.values if values is None else values
+        names = {*self.inputs, *self.outputs}
+        for node in nodes:
+            names.update(node.reads, node.writes)
+        pending = list(names)
+        while pending:
+            parent = values[pending.pop()].view_of
+            if parent and parent not in names:
+                names.add(parent)
+                pending.append(parent)
+        kept = {n: v for n, v in values.items() if n in names or v.persistent}
+        return replace(self, nodes=nodes, values=kept)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        def show(name: str) -> str:
+            if not name:
+                return "-"
+            value = self.values[name]
+            shape = "x".join(map(str, value.shape)) or "scalar"
+            view = f" = {value.view_of}" if value.view_of else ""
+            return f"{name}:{value.dtype}[{shape}]{view}"
+
+        for name in self.inputs:
+            yield f"input {show(name)}"
+        for node in self.nodes:
+            attrs = " ".join(f"{k}={v}" for k, v in sorted(node.attrs.items()))
+            outputs = ", ".join(show(n) for n in node.outputs)
+            yield f"{outputs} <- {node.op}({', '.join(n or '-' for n in node.inputs)}) {attrs}".rstrip()
+        yield f"output {', '.join(self.outputs)}"
+
+
+class Builder:
+    """Collects nodes and values; names are made unique by a counter."""
+
+    def __init__(self, values: Mapping[str, Value] | None = None) -> None:
+        self.values: dict[str, Value] = dict(values or {})
+        self.nodes: list[Node] = []
+        self._counts: dict[str, int] = {}
+        self._names: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name~2`, `name~3`, ... where it is taken."""
+        if name not in self.values:
+            return name
+        while True:
+            self._counts[name] = self._counts.get(name, 1) + 1
+            candidate = f"{name}~{self._counts[name]}"
+            if candidate not in self.values:
+                return candidate
+
+    def value(self, name: str, shape, dtype="f32", role="activation", view_of="") -> str:
+        """Add a value; returns the name that it got."""
+        name = self.unique(name)
+        self.values[name] = Value(name, tuple(map(int, shape)), dtype, role, view_of)
+        return name
+
+    def node(self, op, inputs, outputs, attrs=None, *, name="", phase="forward", origin="") -> Node:
+        """Append a node; its name defaults to that of its first output."""
+        base = name or next((o for o in outputs if o), op)
+        unique, k = base, 1
+        while unique in self._names:
+            k += 1
+            unique = f"{base}~{k}"
+        self._names.add(unique)
+        node = Node(
+            unique, op, tuple(inputs), tuple(outputs), dict(attrs or {}), phase, origin or base
+        )
+        self.nodes.append(node)
+        return node
+
+    def graph(self, inputs, outputs) -> Graph:
+        """The graph built so far."""
+        return Graph(tuple(self.nodes), self.values, tuple(inputs), tuple(outputs))

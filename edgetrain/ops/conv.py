@@ -1,0 +1,174 @@
+"""Convolution: any kernel, stride, padding, dilation and groups; 1-D is 2-D with a height of one.
+
+Inputs of the ir op: x, w, bias, stat, gamma, beta ("" where absent). The last three are the
+prologue: the convolution reads act(batch_norm(x)), a value that is never stored.
+Saved for backward: x (weight gradient) and w (input gradient).
+"""
+
+from ..ir import Graph, Node
+from .registry import Call, Op, onnx_rule, register
+from .strides import key_of, prod
+
+GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
+
+
+def _sizes(node: Node, x, w, y) -> dict[str, int]:
+    """The integers of the kernels; a 3-d tensor gets a height of one."""
+    xs, ws, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, w.shape, y.shape))
+    sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True))
+    sizes |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
+    return sizes | {key: node.attrs[key] for key in GEOMETRY}
+
+
+def _prologue(node: Node, first: int) -> dict:
+    names = [n or None for n in node.inputs[first : first + 3]] or [None, None, None]
+    act = {key: node.attrs.get(key, 0.0) for key in ("lo", "hi")}
+    return dict(zip(("stat", "gamma", "beta"), names, strict=True)) | act | {
+        "act": node.attrs.get("act", 0)
+    }  # fmt: skip
+
+
+class Conv(Op):
+    """y = conv(prologue(x), w) + bias."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
+        args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": y.name}
+        return [Call("conv", args | _prologue(node, 3) | _sizes(node, x, w, y))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if not dy:
+            return
+        x, w, bias = node.inputs[:3]
+        geometry = {key: node.attrs[key] for key in GEOMETRY}
+        if grads.needs(w):
+            grads.contribute(w, "conv_dw", [x, dy, "", "", ""], geometry)
+        if bias and grads.needs(bias):
+            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
+            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        if grads.needs(x):
+            grads.contribute(x, "conv_dx", [dy, w], geometry)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        w, y = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
+        return 2 * y.size * prod(w.shape[1:])
+
+
+class ConvInputGrad(Op):
+    """dx (+)= gradient of the input."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        dy, w = (graph.values[n] for n in node.inputs[:2])
+        dx = graph.values[node.outputs[0]]
+        args = {"dy": dy.name, "w": w.name, "dx": dx.name, "acc": node.attrs["acc"]}
+        return [Call("conv_dx", args | _sizes(node, dx, w, dy))]
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        dy, w = (graph.values[n] for n in node.inputs[:2])
+        return 2 * dy.size * prod(w.shape[1:])
+
+
+class ConvWeightGrad(Op):
+    """Accumulator of w += gradient of the weight; reads x through the prologue."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, dy = (graph.values[n] for n in node.inputs[:2])
+        w = graph.values[node.outputs[0]]
+        args = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
+        args |= {"key": key_of(node.name)}
+        return [Call("conv_dw", args | _prologue(node, 2) | _sizes(node, x, w, dy))]
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        dy, w = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
+        return 2 * dy.size * prod(w.shape[1:])
+
+
+register(Conv("conv"))
+register(ConvInputGrad("conv_dx"))
+register(ConvWeightGrad("conv_dw"))
+
+
+def window(node, sizes, kernel, strides, dilations, ceil_mode=0):
+    """(pads before, pads after, output sizes) of a convolution or pool, by ONNX's rules."""
+    rank = len(kernel)
+    pads = list(node.attrs.get("pads", [0] * 2 * rank))
+    mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    if len(pads) != 2 * rank or len(strides) != rank or len(dilations) != rank:
+        raise node.fail(
+            f"pads {pads}, strides {strides}, dilations {dilations}", f"{rank} spatial dimensions"
+        )
+    if min(*strides, *dilations, *kernel) < 1 or min(pads) < 0:
+        raise node.fail(
+            f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}",
+            "positive sizes and pads of 0 or more",
+        )
+    before, after, out = [], [], []
+    for k in range(rank):
+        span = dilations[k] * (kernel[k] - 1) + 1
+        if mode in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(0, (-(-sizes[k] // strides[k]) - 1) * strides[k] + span - sizes[k])
+            small = total // 2
+            first = small if mode == "SAME_UPPER" else total - small
+            before.append(first)
+            after.append(total - first)
+        elif mode == "VALID":
+            before.append(0)
+            after.append(0)
+        else:
+            before.append(pads[k])
+            after.append(pads[k + rank])
+        room = sizes[k] + before[k] + after[k] - span
+        if room < 0:
+            raise node.fail(
+                f"a window of {span} over {sizes[k]} + {before[k]} + {after[k]} elements",
+                "a window within the padded input",
+            )
+        count = (-(-room // strides[k]) if ceil_mode else room // strides[k]) + 1
+        if ceil_mode and (count - 1) * strides[k] >= sizes[k] + before[k]:
+            count -= 1  # torch: a window must start inside the input or its left padding
+        out.append(count)
+    return before, after, out
+
+
+def geometry(node, rank: int, kernel=None):
+    """(kernel, strides, dilations) attributes of rank 1 or 2."""
+    ones = [1] * rank
+    kernel = list(node.attrs.get("kernel_shape", kernel or ones))
+    strides = list(node.attrs.get("strides", ones)) or ones
+    return kernel, strides, list(node.attrs.get("dilations", ones)) or ones
+
+
+def planar(numbers, neutral: int) -> tuple[int, int]:
+    """(vertical, horizontal) from one or two numbers."""
+    return (neutral, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+@onnx_rule("Conv", weights=(1, 2))
+def conv(context, node) -> None:
+    x, w = context.value(node, 0), context.value(node, 1)
+    rank = len(x.shape) - 2
+    if rank not in (1, 2) or len(w.shape) != rank + 2:
+        raise node.fail(
+            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
+        )
+    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
+    groups = node.attrs.get("group", 1)
+    if list(w.shape[2:]) != kernel:
+        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
+    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+        raise node.fail(
+            f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
+            "channels = weight channels x groups",
+        )
+    before, _, out = window(node, x.shape[2:], kernel, strides, dilations)
+    attrs = {"g": groups}
+    for (a, b), numbers, neutral in (
+        (("sh", "sw"), strides, 1), (("dh", "dw"), dilations, 1), (("ph", "pw"), before, 0),
+    ):  # fmt: skip
+        attrs[a], attrs[b] = planar(numbers, neutral)
+    bias = context.value(node, 2) if context.has(node, 2) else None
+    if bias and bias.shape != (w.shape[0],):
+        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{w.shape[0]}]")
+    inputs = [x, w, bias or "", "", "", ""]
+    context.emit(node, "conv", inputs, [(x.shape[0], w.shape[0], *out)], attrs)

@@ -1,0 +1,226 @@
+"""Numpy meaning of the ops that shape arithmetic is made of: constants in, constant out.
+
+Only sizes, indices and masks pass through here; an element limit keeps a malformed file from
+asking for a terabyte.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .registry import OnnxNode
+
+MAX_ELEMENTS = 2**26
+
+_DTYPES = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
+    9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32,
+}  # fmt: skip
+
+
+def numpy_dtype(code: int, node: OnnxNode) -> type:
+    """Numpy type of an ONNX element type; bfloat16 is widened to float32."""
+    if code not in _DTYPES:
+        raise node.fail(f"element type {code}", "a numeric or boolean type")
+    return _DTYPES[code]
+
+
+def _limit(node: OnnxNode, shape) -> tuple[int, ...]:
+    shape = tuple(int(d) for d in np.asarray(shape).ravel())
+    count = 1
+    for dim in shape:
+        count *= dim
+    if any(d < 0 for d in shape) or count > MAX_ELEMENTS:
+        raise node.fail(f"a constant of shape {list(shape)}", f"at most {MAX_ELEMENTS} elements")
+    return shape
+
+
+def _axes(node: OnnxNode, inputs, index: int = 1) -> list[int] | None:
+    if len(inputs) > index and inputs[index] is not None:
+        return [int(a) for a in np.asarray(inputs[index]).ravel()]
+    axes = node.attrs.get("axes")
+    return None if axes is None else [int(a) for a in axes]
+
+
+def _unsqueeze(node, inputs):
+    axes = _axes(node, inputs) or []
+    rank = inputs[0].ndim + len(axes)
+    return np.expand_dims(inputs[0], tuple(a % rank for a in axes))
+
+
+def _squeeze(node, inputs):
+    axes = _axes(node, inputs)
+    return np.squeeze(inputs[0], None if axes is None else tuple(axes))
+
+
+def _slice(node, inputs):
+    data = inputs[0]
+    if "starts" in node.attrs:
+        starts, ends = node.attrs["starts"], node.attrs["ends"]
+        axes, steps = node.attrs.get("axes"), None
+    else:
+        starts, ends = inputs[1].tolist(), inputs[2].tolist()
+        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else None
+        steps = inputs[4].tolist() if len(inputs) > 4 and inputs[4] is not None else None
+    where = [slice(None)] * data.ndim
+    for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = int(axes[k]) if axes is not None else k
+        step = int(steps[k]) if steps is not None else 1
+        bound = None if step < 0 and end < -data.shape[axis] else int(end)
+        where[axis] = slice(int(start), bound, step)
+    return data[tuple(where)]
+
+
+def _reshape(node, inputs):
+    shape = [int(d) for d in inputs[1].ravel()]
+    if not node.attrs.get("allowzero", 0):
+        shape = [inputs[0].shape[k] if d == 0 else d for k, d in enumerate(shape)]
+    return inputs[0].reshape(shape)
+
+
+def _divide(node, inputs):
+    a, b = inputs
+    if not np.issubdtype(np.result_type(a, b), np.integer):
+        return a / b
+    if np.any(b == 0):
+        raise node.fail("an integer division by zero", "a divisor that is not zero")
+    return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.result_type(a, b))
+
+
+def _mod(node, inputs):
+    a, b = inputs
+    if np.any(b == 0):
+        raise node.fail("a modulus of zero", "a modulus that is not zero")
+    return np.fmod(a, b) if node.attrs.get("fmod", 0) else np.mod(a, b)
+
+
+def _range(node, inputs):
+    start, limit, step = (x.ravel()[0] for x in inputs)
+    if step == 0 or abs((limit - start) / step) > MAX_ELEMENTS:
+        raise node.fail(f"Range({start}, {limit}, {step})", f"at most {MAX_ELEMENTS} elements")
+    return np.arange(start, limit, step, dtype=inputs[0].dtype)
+
+
+def _constant_of_shape(node, inputs):
+    value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32)))
+    return np.full(_limit(node, inputs[0]), value.ravel()[0], value.dtype)
+
+
+def _expand(node, inputs):
+    shape = np.broadcast_shapes(inputs[0].shape, tuple(int(d) for d in inputs[1].ravel()))
+    return np.broadcast_to(inputs[0], _limit(node, shape)).copy()
+
+
+def _tile(node, inputs):
+    _limit(node, np.array(inputs[0].shape) * inputs[1].astype(np.int64))
+    return np.tile(inputs[0], inputs[1].astype(np.int64))
+
+
+def _gather(node, inputs):
+    data, index = inputs
+    axis = node.attrs.get("axis", 0)
+    size = data.shape[axis]
+    if index.size and (index.min() < -size or index.max() >= size):
+        raise node.fail(f"an index of {index.min()}..{index.max()}", f"[{-size}, {size})")
+    return np.take(data, index.astype(np.int64), axis=axis)
+
+
+def _reduce(function):
+    def run(node, inputs):
+        axes = _axes(node, inputs)
+        if not axes and node.attrs.get("noop_with_empty_axes", 0):
+            return inputs[0]
+        keep = bool(node.attrs.get("keepdims", 1))
+        return np.asarray(function(inputs[0], axis=tuple(axes) if axes else None, keepdims=keep))
+
+    return run
+
+
+def _trilu(node, inputs):
+    k = int(inputs[1].ravel()[0]) if len(inputs) > 1 and inputs[1] is not None else 0
+    return np.triu(inputs[0], k) if node.attrs.get("upper", 1) else np.tril(inputs[0], k)
+
+
+def _split(node, inputs):
+    axis = node.attrs.get("axis", 0)
+    sizes = node.attrs.get("split")
+    if len(inputs) > 1 and inputs[1] is not None:
+        sizes = inputs[1].tolist()
+    size, parts = inputs[0].shape[axis], len(node.outputs)
+    if sizes is None:
+        step = -(-size // parts)
+        sizes = [step] * (size // step) + ([size % step] if size % step else [])
+    return np.split(inputs[0], np.cumsum(sizes)[:-1].astype(int), axis=axis)
+
+
+def _cast(node, inputs):
+    return inputs[0].astype(numpy_dtype(int(node.attrs["to"]), node))
+
+
+def _plain(function) -> Callable:
+    return lambda node, inputs: np.asarray(function(*inputs))
+
+
+FOLDS: dict[str, Callable] = {
+    "Identity": lambda node, inputs: inputs[0],
+    "Cast": _cast,
+    "CastLike": lambda node, inputs: inputs[0].astype(inputs[1].dtype),
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Slice": _slice,
+    "Reshape": _reshape,
+    "Flatten": lambda n, x: x[0].reshape(int(np.prod(x[0].shape[: n.attrs.get("axis", 1)])), -1),
+    "Transpose": lambda node, inputs: np.transpose(inputs[0], node.attrs.get("perm")),
+    "Concat": lambda node, inputs: np.concatenate(inputs, axis=node.attrs["axis"]),
+    "Gather": _gather,
+    "Split": _split,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Range": _range,
+    "ConstantOfShape": _constant_of_shape,
+    "Trilu": _trilu,
+    "Where": _plain(np.where),
+    "Add": _plain(np.add),
+    "Sub": _plain(np.subtract),
+    "Mul": _plain(np.multiply),
+    "Div": _divide,
+    "Mod": _mod,
+    "Pow": lambda node, inputs: np.power(inputs[0], inputs[1]).astype(inputs[0].dtype),
+    "Min": lambda node, inputs: np.asarray(np.minimum.reduce(np.broadcast_arrays(*inputs))),
+    "Max": lambda node, inputs: np.asarray(np.maximum.reduce(np.broadcast_arrays(*inputs))),
+    "Neg": _plain(np.negative),
+    "Abs": _plain(np.abs),
+    "Sqrt": _plain(np.sqrt),
+    "Floor": _plain(np.floor),
+    "Ceil": _plain(np.ceil),
+    "Equal": _plain(np.equal),
+    "Less": _plain(np.less),
+    "LessOrEqual": _plain(np.less_equal),
+    "Greater": _plain(np.greater),
+    "GreaterOrEqual": _plain(np.greater_equal),
+    "Not": _plain(np.logical_not),
+    "And": _plain(np.logical_and),
+    "Or": _plain(np.logical_or),
+    "ReduceSum": _reduce(np.sum),
+    "ReduceProd": _reduce(np.prod),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMin": _reduce(np.min),
+    "ReduceMean": _reduce(np.mean),
+    "NonZero": lambda node, inputs: np.array(np.nonzero(inputs[0]), np.int64),
+    "Log": _plain(np.log),
+    "Exp": _plain(np.exp),
+}  # fmt: skip
+
+
+def fold(node: OnnxNode, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+    """Outputs of a node all of whose inputs are known.
+
+    Raises:
+      ModelError: the inputs make no sense for the op.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            out = FOLDS[node.op_type](node, inputs)
+    except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        raise node.fail(f"constant inputs that do not fit ({error})", "valid inputs") from error
+    return [np.asarray(part) for part in out] if isinstance(out, list) else [np.asarray(out)]

@@ -1,0 +1,47 @@
+"""A model as plain data, after the ONNX file and before any dimension is bound."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .registry import OnnxNode
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """An input of the model; a dimension is an int, a symbol's name or None (unknown).
+
+    `dtype` is float, int or bool.
+    """
+
+    name: str
+    dims: tuple[int | str | None, ...]
+    dtype: str = "float"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What `load_onnx` returns; `compile` binds it.
+
+    Attributes:
+      nodes: in topological order.
+      initializers: arrays by name, parameters and others.
+      parameters: names of trainable initializers, in file order.
+      buffers: names of running statistics.
+      aliases: further torch names of a tied parameter -> the name that is kept.
+      weightless: the ONNX file without weights, from which the trained file is written.
+      warnings: what the importer noticed and the user should know.
+    """
+
+    name: str
+    nodes: tuple[OnnxNode, ...]
+    initializers: Mapping[str, np.ndarray]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    opset: int
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    weightless: bytes = b""
+    warnings: tuple[str, ...] = ()

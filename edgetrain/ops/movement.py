@@ -1,0 +1,310 @@
+"""Views and copies: Reshape, Transpose, Slice, Concat, Split, Expand, Pad and their kin.
+
+A change of shape is a view and costs nothing. Everything else is the one strided `copy` kernel,
+whose gradient is the same walk with source and destination exchanged.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir import Graph, Node
+from .registry import Call, Op, onnx_rule, register
+from .strides import broadcast, contiguous, merged, numbered, prod
+
+
+class View(Op):
+    """Another shape for the same bytes; removed before anything is placed."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        return []
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if dy and grads.needs(node.inputs[0]):
+            grads.alias(node.inputs[0], dy)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return 0
+
+
+class Copy(Op):
+    """y[yo + sum(i*ys)] = x[xo + sum(i*xs)] over `dims`, several such walks in turn.
+
+    attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of what no move
+    writes, None where the moves cover the output.
+    """
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        acc = node.attrs.get("acc", 0)
+        y = node.outputs[0]
+        calls = []
+        fill = node.attrs.get("fill")
+        if fill is not None and not acc:
+            calls.append(Call("fill", {"y": y, "value": float(fill), "n": graph.values[y].size}))
+        for source, xo, yo, dims, xs, ys in node.attrs["moves"]:
+            dims, xs, ys = merged(dims, xs, ys)
+            x = node.inputs[source]
+            sizes = {"nx": graph.values[x].size, "ny": graph.values[y].size}
+            walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+            calls.append(
+                Call("copy", {"x": x, "y": y, "scale": 1.0, "acc": acc, "xo": xo, "yo": yo}
+                     | walk | sizes)
+            )  # fmt: skip
+        return calls
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if not dy:
+            return
+        for index, name in enumerate(node.inputs):
+            if grads.needs(name):
+                back = tuple(
+                    (0, yo, xo, dims, ys, xs)
+                    for source, xo, yo, dims, xs, ys in node.attrs["moves"]
+                    if source == index
+                )
+                covered = sum(prod(move[3]) for move in back) == grads.value(name).size
+                attrs = {"moves": back, "fill": None if covered else 0.0}
+                grads.contribute(name, "copy", [dy], attrs)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return 0
+
+
+class Expand(Op):
+    """Broadcast to a larger shape; the gradient sums over the broadcast dimensions."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        strides = broadcast(x.shape, y.shape)
+        moves = ((0, 0, 0, y.shape, strides, contiguous(y.shape)),)
+        copy = Node(node.name, "copy", node.inputs, node.outputs, {"moves": moves})
+        return COPY.lower(copy, graph)
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if dy and grads.needs(node.inputs[0]):
+            grads.contribute(node.inputs[0], "bgrad", [dy, "", ""], {"rule": "id"})
+
+
+VIEW, COPY, EXPAND = register(View("view")), register(Copy("copy")), register(Expand("expand"))
+
+
+def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> None:
+    """Emit one copy with the dtype of its first input."""
+    dtype = inputs[0].dtype
+    attrs = {"moves": tuple(moves), "fill": fill}
+    context.emit(node, "copy", inputs, [shape], attrs, outputs=outputs, dtype=dtype)
+
+
+@onnx_rule("Identity", "Cast", "CastLike")
+def identity(context, node) -> None:
+    x = context.value(node, 0)
+    if node.op_type != "Identity" and (int(node.attrs.get("to", 1)) in (1, 10, 11, 16)) != (
+        x.dtype == "f32"
+    ):
+        moves = [(0, 0, 0, x.shape, contiguous(x.shape), contiguous(x.shape))]
+        dtype = "i32" if x.dtype == "f32" else "f32"
+        context.emit(node, "copy", [x], [x.shape], {"moves": tuple(moves)}, dtype=dtype)
+        return
+    context.bind(node, 0, x.name)
+
+
+def _rebatched(context, x, shape: list[int]) -> list[int]:
+    """A static export bakes its batch into reshapes: give that dimension the real batch."""
+    if context.baked_batch and shape and shape[0] == context.baked_batch and -1 not in shape:
+        if prod(shape) * context.batch == x.size * context.baked_batch:
+            return [context.batch, *shape[1:]]
+    elif context.baked_batch and shape and shape[0] == context.baked_batch:
+        rest = -prod(shape)
+        if rest and (x.size * context.baked_batch // context.batch) % rest == 0:
+            return [context.batch, *shape[1:]]
+    return shape
+
+
+@onnx_rule("Reshape")
+def reshape(context, node) -> None:
+    x = context.value(node, 0)
+    shape = context.ints(node, 1, "shape")
+    if not node.attrs.get("allowzero", 0):
+        shape = [x.shape[k] if d == 0 and k < len(x.shape) else d for k, d in enumerate(shape)]
+    shape = _rebatched(context, x, shape)
+    if shape.count(-1) > 1:
+        raise node.fail(f"shape {shape}", "at most one -1")
+    if -1 in shape:
+        rest = prod([d for d in shape if d != -1])
+        if rest <= 0 or x.size % rest:
+            raise node.fail(
+                f"input of shape {list(x.shape)} and new shape {shape}", f"{x.size} elements"
+            )
+        shape[shape.index(-1)] = x.size // rest
+    context.view(node, x.name, shape)
+
+
+@onnx_rule("Flatten")
+def flatten(context, node) -> None:
+    x = context.value(node, 0)
+    axis = node.attrs.get("axis", 1)
+    axis = axis + len(x.shape) if axis < 0 else axis
+    context.view(node, x.name, [prod(x.shape[:axis]), prod(x.shape[axis:])])
+
+
+@onnx_rule("Squeeze")
+def squeeze(context, node) -> None:
+    x = context.value(node, 0)
+    axes = context.ints(node, 1, "axes")
+    rank = len(x.shape)
+    chosen = [k for k, d in enumerate(x.shape) if d == 1] if axes is None else axes
+    chosen = [a % rank for a in chosen]
+    if any(x.shape[a] != 1 for a in chosen):
+        raise node.fail(f"axes {chosen} of shape {list(x.shape)}", "dimensions of one")
+    context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
+
+
+@onnx_rule("Unsqueeze")
+def unsqueeze(context, node) -> None:
+    x = context.value(node, 0)
+    axes = context.ints(node, 1, "axes") or []
+    rank = len(x.shape) + len(axes)
+    chosen, rest = {a % rank for a in axes}, iter(x.shape)
+    context.view(node, x.name, [1 if k in chosen else next(rest) for k in range(rank)])
+
+
+@onnx_rule("Transpose")
+def transpose(context, node) -> None:
+    x = context.value(node, 0)
+    rank = len(x.shape)
+    perm = [p % rank for p in node.attrs.get("perm", range(rank)[::-1])]
+    if sorted(perm) != list(range(rank)):
+        raise node.fail(f"perm {perm}", f"a permutation of {rank} axes")
+    shape = [x.shape[p] for p in perm]
+    kept = [p for p in perm if x.shape[p] != 1]
+    if kept == sorted(kept):
+        context.view(node, x.name, shape)
+        return
+    strides = contiguous(x.shape)
+    moves = [(0, 0, 0, shape, [strides[p] for p in perm], contiguous(shape))]
+    copy_of(context, node, [x], shape, moves)
+
+
+@onnx_rule("Slice")
+def slice_(context, node) -> None:
+    x = context.value(node, 0)
+    starts, ends = context.ints(node, 1, "starts"), context.ints(node, 2, "ends")
+    axes = context.ints(node, 3, "axes")
+    steps = context.ints(node, 4) or [1] * len(starts)
+    rank = len(x.shape)
+    axes = list(range(len(starts))) if axes is None else [a % rank for a in axes]
+    shape, offset, strides = list(x.shape), 0, contiguous(x.shape)
+    steps_of = list(strides)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = x.shape[axis]
+        if step == 0:
+            raise node.fail("a step of 0", "a step that is not 0")
+        stop = None if step < 0 and end < -size else end
+        picked = range(size)[slice(start, stop, step)]
+        shape[axis] = len(picked)
+        offset += (picked[0] if picked else 0) * strides[axis]
+        steps_of[axis] = strides[axis] * step
+    if shape == list(x.shape) and steps_of == strides:
+        context.bind(node, 0, x.name)
+        return
+    copy_of(context, node, [x], shape, [(0, offset, 0, shape, steps_of, contiguous(shape))])
+
+
+@onnx_rule("Split")
+def split(context, node) -> None:
+    x = context.value(node, 0)
+    axis = node.attrs.get("axis", 0) % len(x.shape)
+    sizes = context.ints(node, 1, "split")
+    if sizes is None:
+        step = -(-x.shape[axis] // len(node.outputs))
+        sizes = [min(step, x.shape[axis] - k * step) for k in range(len(node.outputs))]
+    if sum(sizes) != x.shape[axis] or len(sizes) != len(node.outputs):
+        raise node.fail(f"parts {sizes} of a dimension of {x.shape[axis]}", "parts that add up")
+    strides, start = contiguous(x.shape), 0
+    for size, output in zip(sizes, node.outputs, strict=True):
+        shape = [size if k == axis else d for k, d in enumerate(x.shape)]
+        if output:
+            move = (0, start * strides[axis], 0, shape, strides, contiguous(shape))
+            copy_of(context, node, [x], shape, [move], outputs=[output])
+        start += size
+
+
+@onnx_rule("Concat")
+def concat(context, node) -> None:
+    parts = [context.value(node, k) for k in range(len(node.inputs))]
+    axis = node.attrs["axis"] % len(parts[0].shape)
+    for part in parts[1:]:
+        if len(part.shape) != len(parts[0].shape) or any(
+            a != b for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True))
+            if k != axis
+        ):  # fmt: skip
+            raise node.fail(
+                f"shapes {[list(p.shape) for p in parts]}", f"equal dimensions besides {axis}"
+            )
+    if len(parts) == 1:
+        context.bind(node, 0, parts[0].name)
+        return
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    strides, start, moves = contiguous(shape), 0, []
+    for index, part in enumerate(parts):
+        moves.append(
+            (index, 0, start * strides[axis], part.shape, contiguous(part.shape), strides)
+        )
+        start += part.shape[axis]
+    copy_of(context, node, parts, shape, moves)
+
+
+@onnx_rule("Expand")
+def expand(context, node) -> None:
+    x = context.value(node, 0)
+    target = context.ints(node, 1)
+    if context.baked_batch and target and target[0] == context.baked_batch:
+        target = [context.batch, *target[1:]]
+    shape = np.broadcast_shapes(x.shape, tuple(target))
+    if tuple(shape) == x.shape:
+        context.bind(node, 0, x.name)
+    elif prod(shape) == x.size:
+        context.view(node, x.name, shape)
+    else:
+        context.emit(node, "expand", [x], [shape], dtype=x.dtype)
+
+
+@onnx_rule("Pad")
+def pad(context, node) -> None:
+    x = context.value(node, 0)
+    rank = len(x.shape)
+    pads = context.ints(node, 1, "pads")
+    axes = [a % rank for a in (context.ints(node, 3) or range(rank))]
+    mode = node.attrs.get("mode", "constant")
+    before, after = [0] * rank, [0] * rank
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    shape = [b + d + a for b, d, a in zip(before, x.shape, after, strict=True)]
+    if not any(before) and not any(after):
+        context.bind(node, 0, x.name)
+    elif mode == "constant":
+        value = node.attrs.get("value", 0.0)
+        if context.has(node, 2):
+            value = float(context.const(node, 2).ravel()[0])
+        _pad_constant(context, node, x, shape, before, value)
+    else:
+        attrs = {"mode": mode, "before": tuple(before), "after": tuple(after)}
+        context.emit(node, "pad_mode", [x], [shape], attrs)
+
+
+def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) -> None:
+    """Negative pads crop: the walk covers the overlap."""
+    start = [max(0, -b) for b in before]
+    dims = [
+        min(d - s, n - max(0, b))
+        for d, s, n, b in zip(x.shape, start, shape, before, strict=True)
+    ]
+    xs, ys = contiguous(x.shape), contiguous(shape)
+    xo = sum(s * k for s, k in zip(start, xs, strict=True))
+    yo = sum(max(0, b) * k for b, k in zip(before, ys, strict=True))
+    fill = value if prod(dims) < prod(shape) else None
+    copy_of(context, node, [x], shape, [(0, xo, yo, dims, xs, ys)], fill)

@@ -1,0 +1,115 @@
+"""Max and average pooling, 1-D and 2-D. Saved: a position in the window (one byte) for max."""
+
+from ..ir import Graph, Node
+from .conv import geometry, planar, window
+from .registry import Call, Op, onnx_rule, register
+from .strides import prod
+
+
+def _sizes(x, y, attrs, keys) -> dict[str, int]:
+    xs, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, y.shape))
+    sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True)) | {"oh": ys[2], "ow": ys[3]}
+    return sizes | {key: attrs[key] for key in keys}
+
+
+_MAX = ("kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw")
+_AVERAGE = ("kh", "kw", "sh", "sw", "ph", "pw", "pb", "pr", "include_pad")
+
+
+class MaxPool(Op):
+    """y = maximum of each window, idx = where it was."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"x": x.name, "y": y.name, "idx": node.outputs[1]}
+        return [Call("maxpool", args | _sizes(x, y, node.attrs, _MAX))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, x = grads.of(node.outputs[0]), node.inputs[0]
+        if dy and grads.needs(x):
+            grads.contribute(x, "maxpool_bwd", [node.outputs[1], dy], dict(node.attrs))
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return graph.values[node.outputs[0]].size * node.attrs["kh"] * node.attrs["kw"]
+
+
+class MaxPoolBackward(Op):
+    """dx (+)= dy at the maxima."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        idx, dy = node.inputs[:2]
+        dx = graph.values[node.outputs[0]]
+        args = {"idx": idx, "dy": dy, "dx": dx.name, "acc": node.attrs["acc"]}
+        return [Call("maxpool_bwd", args | _sizes(dx, graph.values[dy], node.attrs, _MAX))]
+
+
+class AveragePool(Op):
+    """y = mean of each window."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"x": x.name, "y": y.name}
+        return [Call("avgpool", args | _sizes(x, y, node.attrs, _AVERAGE))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, x = grads.of(node.outputs[0]), node.inputs[0]
+        if dy and grads.needs(x):
+            grads.contribute(x, "avgpool_bwd", [dy], dict(node.attrs))
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return graph.values[node.outputs[0]].size * node.attrs["kh"] * node.attrs["kw"]
+
+
+class AveragePoolBackward(Op):
+    """dx (+)= dy spread over each window."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"dy": dy.name, "dx": dx.name, "acc": node.attrs["acc"]}
+        return [Call("avgpool_bwd", args | _sizes(dx, dy, node.attrs, _AVERAGE))]
+
+
+for _op in (
+    MaxPool("maxpool"), MaxPoolBackward("maxpool_bwd"),
+    AveragePool("avgpool"), AveragePoolBackward("avgpool_bwd"),
+):  # fmt: skip
+    register(_op)
+
+
+@onnx_rule("MaxPool", "AveragePool")
+def pool(context, node) -> None:
+    x = context.value(node, 0)
+    rank = len(x.shape) - 2
+    if rank not in (1, 2):
+        raise node.fail(f"input of shape {list(x.shape)}", "1-D or 2-D pooling")
+    kernel, strides, dilations = geometry(node, rank)
+    ceil_mode = node.attrs.get("ceil_mode", 0)
+    before, after, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
+    attrs: dict = {}
+    for (a, b), numbers, neutral in (
+        (("kh", "kw"), kernel, 1), (("sh", "sw"), strides, 1), (("ph", "pw"), before, 0),
+        (("pb", "pr"), after, 0), (("dh", "dw"), dilations, 1),
+    ):  # fmt: skip
+        attrs[a], attrs[b] = planar(numbers, neutral)
+    shape = (*x.shape[:2], *out)
+    if node.op_type == "MaxPool":
+        if len(node.outputs) > 1 and node.outputs[1]:
+            raise node.fail("a second output (indices)", "one output")
+        small = attrs["kh"] * attrs["kw"] <= 256
+        index = context.temporary(node, "index", shape, "u8" if small else "u16")
+        outputs = [node.outputs[0], index]
+        context.emit(node, "maxpool", [x], [shape, shape], attrs, outputs=outputs)
+        return
+    if max(dilations) > 1:
+        raise node.fail(f"dilations {dilations}", "average pooling without dilation")
+    attrs["include_pad"] = int(node.attrs.get("count_include_pad", 0))
+    context.emit(node, "avgpool", [x], [shape], attrs)
+
+
+@onnx_rule("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(context, node) -> None:
+    x = context.value(node, 0)
+    axes = tuple(range(2, len(x.shape)))
+    shape = (*x.shape[:2], *[1] * len(axes))
+    op = "reduce_mean" if node.op_type == "GlobalAveragePool" else "reduce_max"
+    context.emit(node, op, [x], [shape], {"axes": axes, "count": prod(x.shape[2:])})

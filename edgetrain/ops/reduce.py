@@ -1,0 +1,96 @@
+"""Reductions over any axes. Sum and mean save nothing; max and min their input and output."""
+
+from ..ir import Graph, Node
+from .registry import Call, Op, onnx_rule, register
+from .strides import broadcast, contiguous, merged, numbered, prod
+
+
+class Reduce(Op):
+    """y = reduction of x over attrs['axes'], kept as dimensions of one."""
+
+    def __init__(self, name: str, kernel: str) -> None:
+        super().__init__(name)
+        self.kernel = kernel
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        axes, strides = node.attrs["axes"], contiguous(x.shape)
+        args: dict = {"x": x.name, "y": y.name, "nx": x.size}
+        count = prod([x.shape[a] for a in axes])
+        args["scale"] = 1.0 / count if self.name == "reduce_mean" else 1.0
+        kept = [k for k in range(len(x.shape)) if k not in axes]
+        for letter, chosen in (("k", kept), ("r", list(axes))):
+            sizes = [x.shape[k] for k in chosen]
+            own = contiguous(sizes)
+            dims, steps, _ = merged(sizes, [strides[k] for k in chosen], own)
+            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+        return [Call(f"reduce_{self.kernel}", args)]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, x = grads.of(node.outputs[0]), node.inputs[0]
+        if not dy or not grads.needs(x):
+            return
+        if self.name in ("reduce_sum", "reduce_mean"):
+            grads.contribute(x, "reduce_spread", [dy], {"axes": node.attrs["axes"], "mean": self.name == "reduce_mean"})
+        else:
+            attrs = {"axes": node.attrs["axes"]}
+            grads.contribute(x, f"{self.name}_bwd", [x, node.outputs[0], dy], attrs)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return graph.values[node.inputs[0]].size
+
+
+class Spread(Op):
+    """dx (+)= dy broadcast over the reduced axes, divided by their count for a mean."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        axes = node.attrs["axes"]
+        shape = [1 if k in axes else d for k, d in enumerate(dx.shape)]
+        dims, xs, ys = merged(dx.shape, broadcast(shape, dx.shape), contiguous(dx.shape))
+        scale = 1.0 / prod([dx.shape[a] for a in axes]) if node.attrs["mean"] else 1.0
+        args: dict = {"x": dy.name, "y": dx.name, "scale": scale, "acc": node.attrs["acc"]}
+        args |= {"xo": 0, "yo": 0, "nx": dy.size, "ny": dx.size}
+        walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+        return [Call("copy", args | walk)]
+
+
+class ExtremeBackward(Op):
+    """dx (+)= dy shared evenly among the elements equal to the extreme, as torch's amax."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y, dy = (graph.values[n] for n in node.inputs[:3])
+        axes, strides = node.attrs["axes"], contiguous(x.shape)
+        args: dict = {"x": x.name, "y": y.name, "dy": dy.name, "dx": node.outputs[0]}
+        kept = [k for k in range(len(x.shape)) if k not in axes]
+        for letter, chosen in (("k", kept), ("r", list(axes))):
+            sizes = [x.shape[k] for k in chosen]
+            dims, steps, _ = merged(sizes, [strides[k] for k in chosen], contiguous(sizes))
+            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+        return [Call(self.name, args | {"nx": x.size, "acc": node.attrs["acc"]})]
+
+
+KINDS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
+}  # fmt: skip
+for _kind in KINDS.values():
+    register(Reduce(f"reduce_{_kind}", _kind))
+register(Spread("reduce_spread"))
+register(ExtremeBackward("reduce_max_bwd"))
+register(ExtremeBackward("reduce_min_bwd"))
+
+
+@onnx_rule(*KINDS)
+def reduce(context, node) -> None:
+    x = context.value(node, 0)
+    axes = context.ints(node, 1, "axes")
+    if not axes and node.attrs.get("noop_with_empty_axes", 0):
+        context.bind(node, 0, x.name)
+        return
+    rank = len(x.shape)
+    axes = sorted({a % rank for a in axes}) if axes else list(range(rank))
+    kept = [1 if k in axes else d for k, d in enumerate(x.shape)]
+    shape = kept if node.attrs.get("keepdims", 1) else [
+        d for k, d in enumerate(x.shape) if k not in axes
+    ]  # fmt: skip
+    context.emit(node, f"reduce_{KINDS[node.op_type]}", [x], [shape], {"axes": tuple(axes)})

@@ -1,0 +1,62 @@
+"""Index arithmetic shared by families: strides, broadcasting, merging of dimensions."""
+
+import math
+import zlib
+from collections.abc import Sequence
+
+from ..errors import ModelError
+
+MAX_DIMS = 6
+
+
+def contiguous(shape: Sequence[int]) -> list[int]:
+    """Row-major strides in elements."""
+    strides = [1] * len(shape)
+    for k in range(len(shape) - 2, -1, -1):
+        strides[k] = strides[k + 1] * shape[k + 1]
+    return strides
+
+
+def broadcast(shape: Sequence[int], to: Sequence[int]) -> list[int]:
+    """Strides that read a row-major array of `shape` as if it had shape `to`."""
+    strides = [0] * (len(to) - len(shape)) + contiguous(shape)
+    padded = [1] * (len(to) - len(shape)) + list(shape)
+    return [0 if size == 1 else stride for size, stride in zip(padded, strides, strict=True)]
+
+
+def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...]:
+    """The same walk with dimensions of one dropped and mergeable neighbours joined.
+
+    Raises:
+      ModelError: more than MAX_DIMS dimensions remain.
+    """
+    out: list[tuple[int, ...]] = []
+    for size, *steps in zip(dims, *strides, strict=True):
+        if size == 1:
+            continue
+        if out and all(
+            previous == step * size for previous, step in zip(out[-1][1:], steps, strict=True)
+        ):
+            out[-1] = (out[-1][0] * size, *steps)
+        else:
+            out.append((size, *steps))
+    if len(out) > MAX_DIMS:
+        raise ModelError(
+            f"dimensions {list(dims)}: {len(out)} that cannot be merged; at most {MAX_DIMS}."
+        )
+    pad = [(1, *[0] * len(strides))] * (MAX_DIMS - len(out))
+    return tuple(list(column) for column in zip(*pad, *out, strict=True))
+
+
+def numbered(prefix: str, numbers: Sequence[int]) -> dict[str, int]:
+    """{'d0': .., 'd1': .., ...}"""
+    return {f"{prefix}{k}": int(number) for k, number in enumerate(numbers)}
+
+
+def key_of(name: str) -> int:
+    """The number that keys a node's random stream: the same in every plan."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+
+
+def prod(numbers: Sequence[int]) -> int:
+    return math.prod(numbers)

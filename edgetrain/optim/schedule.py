@@ -1,0 +1,51 @@
+"""Learning rate by step: constant, step, cosine, with linear warm-up. Pure functions of the step."""
+
+import math
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+KINDS = ("constant", "step", "cosine")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A factor on the optimizer's learning rate.
+
+    Attributes:
+      kind: constant; step (times `gamma` every `step_size` steps); cosine (to 0 at the last step).
+      warmup_steps: the factor rises linearly over these first steps.
+      total_steps: of the whole run; fixed at the first start.
+    """
+
+    kind: str = "constant"
+    warmup_steps: int = 0
+    step_size: int = 0
+    gamma: float = 0.1
+    total_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(f"schedule {self.kind!r}: expected one of {', '.join(KINDS)}.")
+        if self.warmup_steps < 0 or (self.kind == "step" and self.step_size <= 0):
+            raise UsageError(
+                f"schedule {self.kind}: warmup_steps {self.warmup_steps}, step_size "
+                f"{self.step_size}; expected 0 or more, and a step size above 0."
+            )
+
+    @property
+    def needs_total(self) -> bool:
+        """Whether the rate depends on the number of steps of the whole run."""
+        return self.kind == "cosine"
+
+    def factor(self, step: int) -> float:
+        """Factor at 0-based `step`, skipped steps included."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        if self.kind == "step":
+            return self.gamma ** (step // self.step_size)
+        if self.kind == "cosine":
+            span = max(1, self.total_steps - self.warmup_steps)
+            done = min(1.0, (step - self.warmup_steps) / span)
+            return 0.5 * (1.0 + math.cos(math.pi * done))
+        return 1.0
