@@ -61,11 +61,9 @@ class Batches:
     def microbatches(self, cursor: Cursor) -> Iterator[np.ndarray]:
         """The microbatches of the minibatch at `cursor`: int64 indices, shape [microbatch]."""
         assert cursor == self._wrapped(cursor), cursor
-        stop = cursor.position + self.minibatch
-        for start in range(cursor.position, stop, self.microbatch):
-            yield permuted(
-                self.seed, cursor.epoch, np.arange(start, start + self.microbatch), self.n
-            )
+        positions = np.arange(cursor.position, cursor.position + self.minibatch)
+        indices = permuted(self.seed, cursor.epoch, positions, self.n)
+        yield from indices.reshape(-1, self.microbatch)
 
     def after(self, cursor: Cursor) -> Cursor:
         """The cursor behind the minibatch at `cursor`."""

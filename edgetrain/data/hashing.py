@@ -18,12 +18,19 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 def key_of(*numbers: int) -> np.uint64:
     """One u64 for a tuple of integers such as (seed, epoch, purpose); order matters."""
-    state = np.zeros(1, np.uint64)
+    state = 0
     for number in numbers:
-        state = mix(state + np.uint64((number + _GOLDEN) & _MASK))
-    return state[0]
+        state = _mix_int((state + number + _GOLDEN) & _MASK)
+    return np.uint64(state)
 
 
 def random_bits(key: np.uint64, counters: np.ndarray) -> np.ndarray:
-    """64 bits for each counter (integers >= 0, any shape) under one key."""
-    return mix(mix(counters.astype(np.uint64) * np.uint64(_GOLDEN) + key) ^ key)
+    """64 bits for each counter (an array of integers >= 0) under one key."""
+    return mix(counters.astype(np.uint64) * np.uint64(_GOLDEN) + key)
+
+
+def _mix_int(value: int) -> int:
+    """`mix` of one number."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)

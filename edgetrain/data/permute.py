@@ -1,10 +1,13 @@
 """A shuffled order of any length in O(1) memory: where in the epoch -> which sample.
 
-A Feistel network permutes the next power of four; values outside range(n) are put through it
-again until they fall inside (cycle walking: fewer than four passes on average).
+A Feistel network permutes the numbers below rows * columns, the smallest such rectangle about
+sqrt(n) wide that holds n; the few values outside range(n) are put through it again until they
+fall inside (cycle walking).
 
 Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4.
 """
+
+import math
 
 import numpy as np
 
@@ -25,19 +28,19 @@ def permuted(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray
     """
     positions = np.asarray(positions)
     assert 0 < n <= 2**62 and (positions.size == 0 or 0 <= positions.min() <= positions.max() < n)
-    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    columns = math.isqrt(n - 1) + 1
+    rows = -(-n // columns)
     keys = [key_of(seed, epoch, _PURPOSE, number) for number in range(_ROUNDS)]
-    values = _encrypt(positions.astype(np.uint64).ravel(), keys, half)
-    limit = np.uint64(n)
-    while (outside := np.flatnonzero(values >= limit)).size:
-        values[outside] = _encrypt(values[outside], keys, half)
+    values = _encrypt(positions.astype(np.uint64).ravel(), keys, rows, columns)
+    while (outside := np.flatnonzero(values >= np.uint64(n))).size:
+        values[outside] = _encrypt(values[outside], keys, rows, columns)
     return values.astype(np.int64).reshape(positions.shape)
 
 
-def _encrypt(values: np.ndarray, keys: list[np.uint64], half: int) -> np.ndarray:
-    """A bijection of range(4**half); each round swaps the halves and mixes one of them."""
-    shift, mask = np.uint64(half), np.uint64(2**half - 1)
-    left, right = values >> shift, values & mask
-    for key in keys:
-        left, right = right, left ^ (random_bits(key, right) & mask)
-    return (left << shift) | right
+def _encrypt(values: np.ndarray, keys: list[np.uint64], rows: int, columns: int) -> np.ndarray:
+    """A bijection of range(rows * columns); the coordinates shift each other in turn."""
+    row, column = np.divmod(values, np.uint64(columns))
+    for even, odd in zip(keys[::2], keys[1::2], strict=True):
+        row = (row + random_bits(even, column) % np.uint64(rows)) % np.uint64(rows)
+        column = (column + random_bits(odd, row) % np.uint64(columns)) % np.uint64(columns)
+    return row * np.uint64(columns) + column

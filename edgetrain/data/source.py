@@ -99,6 +99,7 @@ class Source(ABC):
         self.name, self.n, self.fields = name, n, dict(fields)
         self.classes, self.split, self.scale = classes, split, dict(scale or {})
         self.limits: dict[str, int] = {} if classes is None else {"y": classes}
+        self._asked: dict[str, int] = {}  # limits that do not come from the data itself
         self.ignore_index: int | None = None
         self.allow_nonfinite = False
         self.reopen: Callable[[str], Source] | None = None
@@ -135,7 +136,7 @@ class Source(ABC):
         """
         for name, limit in limits.items():
             check_known(self.name, name, self.fields)
-            self.limits[name] = limit
+            self.limits[name] = self._asked[name] = limit
         self.ignore_index = ignore_index
 
     def fill(
@@ -182,9 +183,8 @@ class Source(ABC):
         if self.reopen is None:
             raise DataError(f"{self.name}: has only the {self.split} split. Open the other one.")
         other = self.reopen(split)
-        for name, limit in self.limits.items():
-            other.limits.setdefault(name, limit)
-        other.ignore_index, other.allow_nonfinite = self.ignore_index, self.allow_nonfinite
+        other.check_limits(self._asked, self.ignore_index)
+        other.allow_nonfinite = self.allow_nonfinite
         return other
 
     def _rows_per_chunk(self, names: tuple[str, ...]) -> int:

@@ -1,0 +1,293 @@
+"""Malformed files: a DataError that names the file, at once and without large allocations."""
+
+import gzip
+import os
+import struct
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgetrain.data.registry import open_data
+from edgetrain.errors import DataError
+
+from . import writers as w
+
+X, Y = w.samples()
+FUZZ = settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def fails(spec, match, **how):
+    """Opening and reading everything raises DataError, within a second and 4 MiB."""
+    start = time.perf_counter()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=match) as caught:
+            w.read_all(open_data(spec, **how))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert peak < 4 * 2**20 and time.perf_counter() - start < 2
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    w.write_mnist(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "match"),
+    [
+        ("images-idx3", b"", "starts with nothing"),
+        ("images-idx3", b"\x89PNG....", "starts with 89504e47"),
+        ("images-idx3", b"\0\0\x08\x03\0\0", "starts with 00000803"),
+        ("images-idx3", b"\0\0\x08\x03" + b"\xff" * 12 + bytes(9), "25 bytes; expected"),
+        ("images-idx3", w.idx_bytes(X)[:-1], "expected"),
+        ("images-idx3", w.idx_bytes(X) + b"x", "expected"),
+        ("images-idx3", w.idx_bytes(X[:, 0]), r"expected bytes \(n, height, width\)"),
+        ("images-idx3", w.idx_bytes(X[:19]), r"\[20\] labels for 19 images"),
+        ("labels-idx1", w.idx_bytes(Y + 5), "expected a whole number from 0 to 9"),
+    ],
+)
+def test_mnist_refuses_malformed_files(mnist, name, data, match):
+    (mnist / f"train-{name}-ubyte").write_bytes(data)
+    fails(f"mnist:{mnist}", match)
+
+
+def test_mnist_refuses_a_missing_file(mnist):
+    (mnist / "t10k-labels-idx1-ubyte").unlink()
+    assert open_data(f"mnist:{mnist}").n == 20
+    fails(f"mnist:{mnist}", "has no t10k-labels-idx1-ubyte", split="test")
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"no gzip at all", "not a gzip file"),
+        (gzip.compress(w.idx_bytes(X))[:-30], "not a gzip file|damaged"),
+        (gzip.compress(w.idx_bytes(X)[:-1]), "damaged .*missing"),
+        (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*goes on"),
+        (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "cannot be unpacked|damaged"),
+    ],
+)
+def test_mnist_refuses_a_malformed_gz(mnist, data, match):
+    (mnist / "train-images-idx3-ubyte").unlink()
+    (mnist / "train-images-idx3-ubyte.gz").write_bytes(data)
+    fails(f"mnist:{mnist}", match)
+    assert not [name for name in os.listdir(mnist) if "unpacked" in name]
+
+
+def test_cifar10_refuses_malformed_files(tmp_path):
+    w.write_cifar10(tmp_path)
+    path = tmp_path / "data_batch_3.bin"
+    whole = path.read_bytes()
+    for data, match in (
+        (whole[:-1], "data_batch_3.bin: 12291 bytes; expected a multiple of 3073"),
+        (b"", "expected a multiple"),
+        (b"\x0a" + whole[1:], "sample 8: field 'y': value 10"),
+    ):
+        path.write_bytes(data)
+        fails(f"cifar10:{tmp_path}", match)
+    path.unlink()
+    fails(f"cifar10:{tmp_path}", "data_batch_3.bin: No such file")
+    os.mkfifo(path)
+    fails(f"cifar10:{tmp_path}", "not a regular file")
+
+
+def npy_bytes(text, data=b""):
+    head = text.encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+
+
+HEAD = "{'descr': %r, 'fortran_order': %s, 'shape': %s, }\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"", "not a .npy array"),
+        (b"\x80\x04K\x01.", "not a .npy array"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "not a .npy array"),
+        (b"\x93NUMPY\x09\x00", "not a .npy array"),
+        (npy_bytes("(" * 5000), "not a .npy array"),
+        (npy_bytes("__import__('os')"), "not a .npy array"),
+        (npy_bytes(HEAD % ("|O", False, "(20,)")), "values of type object"),
+        (npy_bytes(HEAD % ("<U5", False, "(20,)")), "values of type"),
+        (npy_bytes(HEAD % ("<c16", False, "(20,)")), "values of type complex"),
+        (npy_bytes(HEAD % ("<f4", False, "()")), r"expected \(samples, ...\)"),
+        (npy_bytes(HEAD % ("<f4", False, "(20, -3)")), r"expected \(samples, ...\)|not a .npy"),
+        (npy_bytes(HEAD % ("<f4", False, "(20, 10**30)")), "not a .npy"),
+        (npy_bytes(HEAD % ("<f4", False, f"(20, {10**30})")), "too large to be true"),
+        (npy_bytes(HEAD % ("<f4", False, "(20, 10000000000)")), "bytes; expected"),
+        (npy_bytes(HEAD % ("<f4", True, "(20, 10000000000)")), "bytes; expected"),
+        (npy_bytes(HEAD % ("<f4", False, "(20, 2)"), bytes(159)), "bytes; expected"),
+        (npy_bytes(HEAD % ("<f4", False, "(20, 2)"), bytes(161)), "bytes; expected"),
+        (npy_bytes(HEAD % ("<f4", False, "(19, 2)"), bytes(152)), "samples per array: x 19, y 20"),
+        (npy_bytes(HEAD % ("<f4", False, "(20,)"), b"\0\0\xc0\x7f" * 20), "value nan"),
+    ],
+)
+def test_npy_refuses_malformed_files(tmp_path, data, match):
+    np.save(tmp_path / "y.npy", Y)
+    (tmp_path / "x.npy").write_bytes(data)
+    fails(f"npy:{tmp_path}", match)
+    folder = tmp_path / "npz"
+    folder.mkdir()
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(folder / "a.npz", "w", method) as archive:
+            archive.writestr("x.npy", data)
+            archive.write(tmp_path / "y.npy", "y.npy")
+        fails(f"npz:{folder}/a.npz", match.replace("bytes; expected", "bytes; expected|cannot be"))
+    assert os.listdir(folder) in (["a.npz"], ["a.npz", "a.npz.unpacked"])
+
+
+def test_npz_refuses_what_is_no_npz(tmp_path):
+    path = tmp_path / "a.npz"
+    for data in (b"", b"PK", bytes(1000), b"PK\x05\x06" + bytes(18), npy_bytes("")):
+        path.write_bytes(data)
+        fails(f"npz:{path}", "not a readable npz file|found arrays none")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../x.npy", b"")
+    fails(f"npz:{path}", "array name '../x'")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    fails(f"npz:{path}", "found arrays none")
+    fails(f"npz:{tmp_path}", "not a regular file")
+
+
+def test_npz_refuses_a_bomb(tmp_path):
+    """4 GiB of zeros in 4 MB; the header says 20 samples."""
+    path = tmp_path / "a.npz"
+    head = npy_bytes(HEAD % ("<f4", False, "(20, 2)"))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(head)
+        for _ in range(64):
+            member.write(bytes(2**20))
+    fails(f"npz:{path}", "array 'x' takes 67")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "line 1: ''; expected two columns"),
+        ("\n\n", "line 1: ''; expected two columns"),
+        ("a\n1\n2\n", "expected two columns"),
+        ("a,b\n", "no line of numbers below the header"),
+        ("a,b\n1,2\n1,2,3\n", "line 3 has 3 columns; expected 2"),
+        ("a,b\n1,2\n\n1,x\n3,4\n", "line 4, column 2: 'x'; expected a number"),
+        ("1,2\n1,\n3,4\n", "line 2, column 2: ''; expected a number"),
+        ("1,2\n1e999,1\n3,4\n", "line 2: field 'x': value inf"),
+        ("1,2\n1e39,1\n3,4\n", "line 2: field 'x': value 1e\\+39, .* at most 3.4"),
+        ("1,-2\n3,4\n", None),
+        ("1,2\n" + "7" * 2**21, "line 2 is longer than"),
+    ],
+)
+def test_csv_refuses_malformed_files(tmp_path, text, match):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    if match is None:
+        assert open_data(f"csv:{path}").fields["y"].dtype == np.float32
+        return
+    for split in ("train", "test"):
+        try:
+            w.read_all(open_data(f"csv:{path}", split=split))
+        except DataError:
+            fails(f"csv:{path}", match, split=split)
+            return
+    pytest.fail("nothing was refused")
+
+
+def test_csv_refuses_an_unknown_label(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
+    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found a, b", label="c")
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header", label="c")
+
+
+def test_dir_refuses_malformed_folders(tmp_path):
+    fails(f"dir:{tmp_path}", "has no folders")
+    (tmp_path / "a").mkdir()
+    fails(f"dir:{tmp_path}", "has no .npy files")
+    for k in range(4):
+        np.save(tmp_path / "a" / f"{k}.npy", np.zeros((2, 2), np.float32))
+    np.save(tmp_path / "a" / "2.npy", np.zeros((2, 3), np.float32))
+    with pytest.raises(DataError, match=r"2.npy: float32 \[2, 3\]; expected float32 \[2, 2\]"):
+        for split in ("train", "test"):
+            w.read_all(open_data(f"dir:{tmp_path}", split=split))
+    (tmp_path / "a" / "2.npy").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"2.npy: not a .npy array"):
+        for split in ("train", "test"):
+            w.read_all(open_data(f"dir:{tmp_path}", split=split))
+
+
+def test_dir_refuses_a_class_without_training_samples(tmp_path):
+    for place in ("train/a", "test/a", "test/b"):
+        (tmp_path / place).mkdir(parents=True)
+        np.save(tmp_path / place / "0.npy", np.zeros(3))
+    assert open_data(f"dir:{tmp_path}").n == 1
+    fails(f"dir:{tmp_path}", "class 'b' has no training samples", split="test")
+
+
+MANGLE = {"place": st.integers(0, 3000), "cut": st.integers(0, 300), "data": st.binary(max_size=40)}
+
+
+def mangled(path, place, cut, data):
+    whole = path.read_bytes()
+    place %= len(whole)
+    path.write_bytes(whole[:place] + data + whole[place + cut :])
+
+
+def survives(spec):
+    try:
+        w.read_all(open_data(spec))
+    except DataError as error:
+        assert "\n" not in str(error)
+
+
+@FUZZ
+@given(compressed=st.booleans(), **MANGLE)
+def test_npz_never_escapes_data_error(tmp_path, compressed, place, cut, data):
+    (np.savez_compressed if compressed else np.savez)(tmp_path / "a.npz", x=X[:6], y=Y[:6])
+    mangled(tmp_path / "a.npz", place, cut, data)
+    survives(f"npz:{tmp_path}/a.npz")
+
+
+@FUZZ
+@given(gz=st.booleans(), name=st.sampled_from(["images-idx3", "labels-idx1"]), **MANGLE)
+def test_mnist_never_escapes_data_error(tmp_path, gz, name, place, cut, data):
+    for path in tmp_path.glob("*ubyte*"):
+        if path.is_file():
+            path.unlink()
+    w.write_mnist(tmp_path, gz=gz)
+    mangled(tmp_path / f"train-{name}-ubyte{'.gz' if gz else ''}", place, cut, data)
+    survives(f"mnist:{tmp_path}")
+
+
+@FUZZ
+@given(**MANGLE)
+def test_csv_never_escapes_data_error(tmp_path, place, cut, data):
+    w.write_csv(tmp_path / "a.csv", X[:, 0], Y)
+    mangled(tmp_path / "a.csv", place, cut, data)
+    survives(f"csv:{tmp_path}/a.csv")
+
+
+@FUZZ
+@given(**MANGLE)
+def test_npy_never_escapes_data_error(tmp_path, place, cut, data):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    mangled(tmp_path / "x.npy", place, cut, data)
+    survives(f"npy:{tmp_path}")
