@@ -27,7 +27,7 @@ class Loaded(NamedTuple):
     """A checkpoint and where it came from.
 
     Attributes:
-      tensors: name -> array of its own memory.
+      tensors: name -> array; those asked for by `into` are the arrays handed in.
       meta: as it was saved; tuples have become lists.
       used: the file that was read.
       warning: None, or why a newer file could not be used; to be shown to the user.
@@ -61,13 +61,17 @@ def save_checkpoint(
     clean_temporaries(Path(path).parent)
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> Loaded:
+def load_checkpoint(
+    path: str | os.PathLike[str], into: Mapping[str, np.ndarray] | None = None
+) -> Loaded:
     """Read `path`, or the `.previous` beside it when `path` is missing or damaged.
 
+    Args:
+      into: as in `read_container`: places in the arena that take the tensors directly.
     Raises:
       CheckpointError: neither can be used; the message is about `path`.
     """
-    return _first_good([Path(path), previous_of(path)])
+    return _first_good([Path(path), previous_of(path)], into)
 
 
 def step_path(directory: str | os.PathLike[str], step: int) -> Path:
@@ -110,23 +114,27 @@ def step_files(directory: str | os.PathLike[str]) -> list[Path]:
     return [Path(directory, name) for _, name in sorted(found)]
 
 
-def latest(directory: str | os.PathLike[str]) -> Loaded | None:
+def latest(
+    directory: str | os.PathLike[str], into: Mapping[str, np.ndarray] | None = None
+) -> Loaded | None:
     """The newest good checkpoint of `directory`; None where there is no checkpoint at all.
 
+    Args:
+      into: as in `load_checkpoint`.
     Raises:
       CheckpointError: there are some and none can be used; the message is about the newest.
     """
     clean_temporaries(directory)
     files = step_files(directory)[::-1]
-    return _first_good(files) if files else None
+    return _first_good(files, into) if files else None
 
 
-def _first_good(paths: list[Path]) -> Loaded:
+def _first_good(paths: list[Path], into: Mapping[str, np.ndarray] | None) -> Loaded:
     """The first of `paths` that can be read; raises the first's error when none can."""
     first: CheckpointError | None = None
     for path in paths:
         try:
-            tensors, meta = _read(path)
+            tensors, meta = _read(path, into)
         except CheckpointError as error:
             first = first or error
             continue
@@ -136,8 +144,12 @@ def _first_good(paths: list[Path]) -> Loaded:
     raise first
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    tensors, text = read_container(path, kind=KIND, versions=VERSIONS, error=CheckpointError)
+def _read(
+    path: Path, into: Mapping[str, np.ndarray] | None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    tensors, text = read_container(
+        path, kind=KIND, versions=VERSIONS, into=into, error=CheckpointError
+    )
     try:
         meta = json.loads(text["state"])
     except (KeyError, ValueError, RecursionError):

@@ -14,7 +14,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -28,7 +29,7 @@ ALIGNMENT = 64  # bytes
 MAX_HEADER_NBYTES = 8 * 2**20
 _MAX_NDIM = 32
 _MAX_ELEMENTS = 2**48
-_CHUNK_NBYTES = 2**20
+_CHUNK_NBYTES = 2**18
 _PAD = "__pad_"
 _RESERVED = ("sha256", "nbytes", "kind", "version")
 _DTYPES = {
@@ -103,6 +104,7 @@ def read_container(
     kind: str,
     versions: range,
     mmap: bool = False,
+    into: Mapping[str, np.ndarray] | None = None,
     error: type[EdgetrainError] = ProgramError,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read and verify what `write_container` wrote.
@@ -111,13 +113,34 @@ def read_container(
       kind: the kind the file must have.
       versions: those this build reads.
       mmap: read-only views of the mapped file instead of arrays of their own.
+      into: C-contiguous arrays, by name, that take their tensors' bytes without a copy in
+        between; nothing is written to them unless the file is sound and all of them fit.
       error: the class to raise.
     Returns:
-      Tensors by name, in file order, and the text.
+      Tensors by name, in file order (those of `into` are the arrays handed in), and the text.
     Raises:
       error: no regular file, cut short, damaged, another kind, a version not in `versions`,
-        or a header that does not describe the data.
+        a header that does not describe the data, or tensors unlike those of `into`.
     """
+    with _verified(path, kind, versions, error) as (file, entries, meta):
+        _check_into(entries, into or {})
+        return _load(file, entries, mmap, into or {}), meta
+
+
+def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: range) -> bool:
+    """Whether `path` passes every check of `read_container`; no tensor is loaded."""
+    try:
+        with _verified(path, kind, versions, ProgramError):
+            return True
+    except ProgramError:
+        return False
+
+
+@contextmanager
+def _verified(
+    path: str | os.PathLike[str], kind: str, versions: range, error: type[EdgetrainError]
+) -> Iterator[tuple[BinaryIO, dict[str, _Entry], dict[str, str]]]:
+    """The open file, what it holds and its text; nothing but `error` leaves the block."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise error(f"{os.fspath(path)}: not a regular file. Name a file that edgetrain wrote.")
@@ -126,10 +149,11 @@ def read_container(
             parsed = _parse_header(header)
             meta = _parse_meta(parsed.pop("__metadata__"), kind, versions)
             entries = _parse_entries(parsed, 8 + len(header), os.fstat(file.fileno()).st_size)
-            return _load(file, entries, mmap), meta
-    except OSError as reason:
+            yield file, entries, meta
+    except (OSError, ValueError) as reason:
+        text = getattr(reason, "strerror", None) or reason
         raise error(
-            f"{os.fspath(path)}: cannot be read: {reason.strerror or reason}. "
+            f"{os.fspath(path)}: cannot be read: {text}. "
             f"Name a {kind} file that exists and is readable."
         ) from reason
     except _BadFile as reason:
@@ -309,19 +333,34 @@ def _are_sizes(values: Any) -> bool:
     )
 
 
-def _load(file: BinaryIO, entries: Mapping[str, _Entry], mmap: bool) -> dict[str, np.ndarray]:
+def _check_into(entries: Mapping[str, _Entry], into: Mapping[str, np.ndarray]) -> None:
+    for name, array in into.items():
+        assert array.flags.c_contiguous and array.flags.writeable, name
+        entry = entries.get(name)
+        if entry is None or (entry.dtype, entry.shape) != (array.dtype, array.shape):
+            found = f"is {entry.dtype.name} {list(entry.shape)}" if entry else "is missing"
+            raise _BadFile(
+                f"tensor {name[:80]!r} {found}; expected {array.dtype.name} {list(array.shape)}. "
+                "The file belongs to another model or recipe."
+            )
+
+
+def _load(
+    file: BinaryIO, entries: Mapping[str, _Entry], mmap: bool, into: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     whole = np.memmap(file, np.uint8, "r").view(np.ndarray) if mmap else None
     tensors = {}
     for name, entry in entries.items():
         if name.startswith(_PAD):
             continue
-        if whole is not None:
+        if whole is not None and name not in into:
             data = whole[entry.start : entry.stop]
-        else:
-            data = np.empty(entry.stop - entry.start, np.uint8)
-            file.seek(entry.start)
-            _read_into(file, data.data)
-        tensors[name] = data.view(entry.dtype).reshape(entry.shape)
+            tensors[name] = data.view(entry.dtype).reshape(entry.shape)
+            continue
+        array = into[name] if name in into else np.empty(entry.shape, entry.dtype)
+        file.seek(entry.start)
+        _read_into(file, array.reshape(-1).view(np.uint8).data)
+        tensors[name] = array
     return tensors
 
 
@@ -333,12 +372,3 @@ def _read_into(file: BinaryIO, view: memoryview) -> None:
         if not count:
             raise _BadFile("cut short while it was read.")
         done += count
-
-
-def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: range) -> bool:
-    """Whether `path` passes every check of `read_container`; no tensor is loaded."""
-    try:
-        read_container(path, kind=kind, versions=versions, mmap=True)
-    except EdgetrainError:
-        return False
-    return True

@@ -45,6 +45,21 @@ def test_load_checkpoint_falls_back_when_the_newest_is_damaged(tmp_path):
     assert "damaged" in loaded.warning and "older" in loaded.warning
 
 
+def test_load_checkpoint_into_leaves_the_arena_alone_when_nothing_is_good(tmp_path):
+    path = tmp_path / "a.ckpt"
+    ck.save_checkpoint(path, state(1), {})
+    arena = {"conv.weight": np.zeros((2, 3), np.float32)}
+    assert ck.load_checkpoint(path, arena).tensors["conv.weight"] is arena["conv.weight"]
+    assert (arena["conv.weight"] == 1).all()
+    with pytest.raises(CheckpointError, match="another model or recipe"):
+        ck.load_checkpoint(path, {"other": np.zeros(1)})
+    arena["conv.weight"][:] = 5
+    damage(path)
+    with pytest.raises(CheckpointError, match="damaged"):
+        ck.load_checkpoint(path, arena)
+    assert (arena["conv.weight"] == 5).all()
+
+
 def test_load_checkpoint_falls_back_when_the_newest_is_missing(tmp_path):
     path = tmp_path / "a.ckpt"
     for step in (1, 2):

@@ -115,6 +115,42 @@ def test_container_writes_without_a_copy_of_the_tensor(tmp_path):
     assert peak < 4 * 2**20
 
 
+def test_read_into_fills_the_arrays_handed_in(tmp_path):
+    path = write(
+        tmp_path / "a.bin", {"a": np.arange(2**22, dtype="f4"), "b": np.ones((2, 3), "i1")}
+    )
+    arena = np.zeros(2**22 + 7, "f4")
+    place = {"a": arena[7:], "b": np.zeros((2, 3), "i1")}
+    tracemalloc.start()
+    found, _ = read_container(path, **READ, into=place)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["a"] is place["a"] and peak < 2 * 2**20
+    np.testing.assert_array_equal(arena[7:], np.arange(2**22))
+    assert place["b"].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "match"),
+    [
+        ("b", np.zeros((3, 2), "i1"), r"'b' is int8 \[2, 3\]; expected int8 \[3, 2\]"),
+        ("b", np.zeros((2, 3), "u1"), "expected uint8"),
+        ("c", np.zeros(3), "'c' is missing"),
+    ],
+)
+def test_read_into_touches_nothing_unless_all_fits(tmp_path, name, array, match):
+    path = write(tmp_path / "a.bin")
+    place = {"a": np.full(5, 7, "f4"), name: array}
+    with pytest.raises(ProgramError, match=match):
+        read_container(path, **READ, into=place)
+    assert (place["a"] == 7).all()
+
+
+def test_read_refuses_a_name_that_no_file_can_have():
+    with pytest.raises(ProgramError, match="null"):
+        read_container("a\0b", **READ)
+
+
 def test_container_bytes_are_reproducible(tmp_path):
     a, b = write(tmp_path / "a.bin"), write(tmp_path / "b.bin")
     assert a.read_bytes() == b.read_bytes()
