@@ -1,0 +1,170 @@
+"""The header of a container: planned before it is written, doubted when it is read."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes
+MAX_HEADER_NBYTES = 8 * 2**20
+PAD = "__pad_"  # starts the names of tensors that only fill gaps
+_MAX_NDIM = 32
+_MAX_ELEMENTS = 2**48
+_RESERVED = ("sha256", "nbytes", "kind", "version")
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
+}  # fmt: skip
+_CODES = {np.dtype(text): code for code, text in _DTYPES.items()}
+
+# Every header starts with START, 64 hexadecimal digits, MIDDLE and 20 decimal ones.
+START = b'{"__metadata__":{"sha256":"'
+DIGEST = slice(len(START), len(START) + 64)
+MIDDLE = b'","nbytes":"'
+LENGTH = slice(DIGEST.stop + len(MIDDLE), DIGEST.stop + len(MIDDLE) + 20)
+PREFIX_NBYTES = LENGTH.stop
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: [start, stop) in bytes, from the data's start in a plan, else from the file's."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class BadFile(Exception):
+    """Carries the message up to where the path and the error class are known."""
+
+
+def plan_header(
+    arrays: Mapping[str, np.ndarray], head: Mapping[str, str], meta: Mapping[str, str]
+) -> tuple[bytes, dict[str, Entry], int]:
+    """Lay the tensors out in the given order.
+
+    Args:
+      head: reserved text (kind, version).
+      meta: the caller's text.
+    Returns:
+      Header with zeros for the digest, tensors and pads in file order, bytes of the file.
+    """
+    assert not set(meta) & set(_RESERVED), f"reserved keys in {sorted(meta)}"
+    assert all(isinstance(value, str) for value in meta.values())
+    entries: dict[str, Entry] = {}
+    end = 0
+    for name, array in arrays.items():
+        assert not name.startswith(PAD) and name != "__metadata__", name
+        dtype = array.dtype.newbyteorder("<")
+        assert dtype in _CODES, f"{name}: dtype {array.dtype} has no place in the format"
+        gap = -end % ALIGNMENT
+        if gap:
+            entries[f"{PAD}{len(entries)}"] = Entry(np.dtype("u1"), (gap,), end, end + gap)
+        start = end + gap
+        end = start + array.nbytes
+        entries[name] = Entry(dtype, array.shape, start, end)
+    described = {
+        name: {
+            "dtype": _CODES[entry.dtype],
+            "shape": list(entry.shape),
+            "data_offsets": [entry.start, entry.stop],
+        }
+        for name, entry in entries.items()
+    }
+    rest = b'",' + json.dumps({**head, **meta}).encode()[1:]
+    rest += b"," + json.dumps(described).encode()[1:] if described else b"}"
+    length = PREFIX_NBYTES + len(rest)
+    rest += b" " * (-(8 + length) % ALIGNMENT)
+    nbytes = 8 + PREFIX_NBYTES + len(rest) + end
+    header = START + b"0" * 64 + MIDDLE + b"%020d" % nbytes + rest
+    assert len(header) <= MAX_HEADER_NBYTES, "move long text from meta into a u8 tensor"
+    return header, entries, nbytes
+
+
+def parse_header(header: bytes) -> dict[str, Any]:
+    """The JSON object; raises BadFile when it is none or names something twice."""
+    try:
+        parsed = json.loads(header, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as reason:
+        raise BadFile(f"damaged: header is not JSON ({reason}).") from None
+    if not isinstance(parsed, dict):
+        raise BadFile("damaged: header is not a JSON object.")
+    return parsed
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def parse_meta(meta: Any, kind: str, versions: range) -> dict[str, str]:
+    """The caller's text; raises BadFile for another kind or version."""
+    if not isinstance(meta, dict) or not all(isinstance(text, str) for text in meta.values()):
+        raise BadFile("damaged: __metadata__ is not text by name.")
+    if meta.get("kind") != kind:
+        raise BadFile(
+            f"a file of kind {str(meta.get('kind'))[:40]!r}, expected {kind!r}. Check the name."
+        )
+    version = meta.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 10):
+        raise BadFile(f"damaged: version {version[:40]!r} is not a number.")
+    if int(version) not in versions:
+        known = f"{versions.start}-{versions[-1]}" if len(versions) > 1 else str(versions.start)
+        move = "Upgrade edgetrain." if int(version) > versions[-1] else "Write it again."
+        raise BadFile(f"format version {version}; this build reads {known}. {move}")
+    return {key: text for key, text in meta.items() if key not in _RESERVED}
+
+
+def parse_entries(parsed: Mapping[str, Any], base: int, size: int) -> dict[str, Entry]:
+    """Entries in file order; they cover [base, size) exactly, without overlap.
+
+    Raises:
+      BadFile: they do not, or an entry contradicts itself.
+    """
+    entries = {name: _parse_entry(name, fields, base) for name, fields in parsed.items()}
+    ordered = dict(sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)))
+    end = base
+    for name, entry in ordered.items():
+        if entry.start != end:
+            raise BadFile(
+                f"damaged: tensor {name[:80]!r} starts at byte {entry.start}, expected {end}."
+            )
+        end = entry.stop
+    if end != size:
+        raise BadFile(f"damaged: tensors end at byte {end}, expected {size}.")
+    return ordered
+
+
+def _parse_entry(name: str, fields: Any, base: int) -> Entry:
+    label = f"damaged: tensor {name[:80]!r}"
+    if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
+        raise BadFile(f"{label} is not described by dtype, shape and data_offsets.")
+    code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(code, str) or code not in _DTYPES:
+        raise BadFile(
+            f"{label} has dtype {str(code)[:20]!r}, expected one of {', '.join(_DTYPES)}."
+        )
+    if not _are_sizes(shape) or len(shape) > _MAX_NDIM:
+        raise BadFile(f"{label} has no shape of at most {_MAX_NDIM} sizes.")
+    if math.prod(size or 1 for size in shape) > _MAX_ELEMENTS:
+        raise BadFile(f"{label} has more than {_MAX_ELEMENTS} elements.")
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        raise BadFile(f"{label} has no two data_offsets.")
+    dtype = np.dtype(_DTYPES[code])
+    nbytes = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != nbytes:
+        raise BadFile(f"{label} spans {offsets[1] - offsets[0]} bytes, expected {nbytes}.")
+    return Entry(dtype, tuple(shape), base + offsets[0], base + offsets[1])
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        type(value) is int and 0 <= value < 2**63 for value in values
+    )
