@@ -39,9 +39,14 @@ class ZooModel:
     tags: frozenset[str] = field(default_factory=frozenset)
 
     def loss_value(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return torch's value of this model's loss, the mean over the counted targets."""
+        """Return torch's value of this model's loss, the mean over the counted targets.
+
+        The classes are on axis 1 of `output`, or on the last one when `target` fits that.
+        """
         if self.loss == "cross_entropy":
             skipped = -100 if self.ignore_index is None else self.ignore_index
+            if target.shape != (output.shape[0], *output.shape[2:]):
+                output = output.movedim(-1, 1)
             return nn.functional.cross_entropy(output, target, ignore_index=skipped)
         if self.loss == "mse":
             return nn.functional.mse_loss(output, target)

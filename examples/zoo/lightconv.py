@@ -1,0 +1,173 @@
+"""Sequence to sequence with lightweight and with dynamic convolutions.
+
+Source: Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions"; encoder and
+decoder blocks of figure 2, cross-attention in the decoder.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from examples.zoo.spec import Scale, ZooModel, pick
+
+PADDING = 0
+_VOCABULARY = (13, 8000)
+_LENGTHS = ((7, 5), (32, 32))
+
+
+class LightConv(nn.Module):
+    """Depthwise convolution over time; each head's softmax-normalized kernel serves its channels.
+
+    Args:
+      width: channels; a multiple of `heads`.
+      heads: kernels.
+      kernel: taps.
+      causal: look back only, else to both sides.
+    """
+
+    def __init__(self, width: int, heads: int, kernel: int, causal: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(heads, 1, kernel) * 0.1)
+        self.share = width // heads
+        self.sides = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        taps = self.weight.softmax(-1).repeat_interleave(self.share, 0)
+        padded = nn.functional.pad(x.transpose(1, 2), self.sides)
+        return nn.functional.conv1d(padded, taps, groups=taps.shape[0]).transpose(1, 2)
+
+
+class DynamicConv(nn.Module):
+    """As LightConv, with kernels that are computed from the current time step alone."""
+
+    def __init__(self, width: int, heads: int, kernel: int, causal: bool) -> None:
+        super().__init__()
+        self.taps = nn.Linear(width, heads * kernel, bias=False)
+        self.heads, self.kernel = heads, kernel
+        self.sides = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length, width = x.shape[1:]
+        taps = self.taps(x).reshape(-1, length, self.heads, 1, self.kernel).softmax(-1)
+        padded = nn.functional.pad(x, (0, 0, *self.sides))
+        windows = torch.stack([padded[:, k : k + length] for k in range(self.kernel)], -1)
+        windows = windows.reshape(-1, length, self.heads, width // self.heads, self.kernel)
+        return (windows * taps).sum(-1).reshape(-1, length, width)
+
+
+class Mixer(nn.Module):
+    """Gated linear unit, convolution, output projection."""
+
+    def __init__(self, conv: nn.Module, width: int) -> None:
+        super().__init__()
+        self.inward = nn.Linear(width, 2 * width)
+        self.conv = conv
+        self.outward = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outward(self.conv(nn.functional.glu(self.inward(x), -1)))
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder, keys and values from the encoder."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        width = x.shape[2]
+        query, key, value = (
+            part.reshape(-1, part.shape[1], self.heads, width // self.heads).transpose(1, 2)
+            for part in (self.query(x), self.key(memory), self.value(memory))
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.out(mixed.transpose(1, 2).reshape(-1, x.shape[1], width))
+
+
+class Block(nn.Module):
+    """Mixer, cross-attention where there is a memory, feed-forward; post-norm residuals."""
+
+    def __init__(self, conv: nn.Module, width: int, heads: int, decoder: bool) -> None:
+        super().__init__()
+        self.mixer = Mixer(conv, width)
+        self.norm1 = nn.LayerNorm(width)
+        if decoder:
+            self.cross = CrossAttention(width, heads)
+            self.norm2 = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+        )
+        self.norm3 = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        x = self.norm1(x + self.dropout(self.mixer(x)))
+        if memory is not None:
+            x = self.norm2(x + self.dropout(self.cross(x, memory)))
+        return self.norm3(x + self.dropout(self.feed_forward(x)))
+
+
+class ConvSeq2Seq(nn.Module):
+    """Token ids of source and shifted target -> logits [batch, target length, vocabulary].
+
+    Args:
+      conv: LightConv or DynamicConv.
+      vocabulary: shared by both sides.
+      width: channels.
+      heads: of convolution and attention.
+      kernels: one block of encoder and decoder for each.
+    """
+
+    def __init__(
+        self,
+        conv: type[LightConv] | type[DynamicConv],
+        vocabulary: int,
+        width: int,
+        heads: int,
+        kernels: tuple[int, ...],
+    ) -> None:
+        super().__init__()
+        self.source = nn.Embedding(vocabulary, width)
+        self.target = nn.Embedding(vocabulary, width)
+        self.encoder = nn.ModuleList(
+            Block(conv(width, heads, kernel, False), width, heads, False) for kernel in kernels
+        )
+        self.decoder = nn.ModuleList(
+            Block(conv(width, heads, kernel, True), width, heads, True) for kernel in kernels
+        )
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory, x = self.source(source), self.target(target)
+        for block in self.encoder:
+            memory = block(memory)
+        for block in self.decoder:
+            x = block(x, memory)
+        return self.head(x)
+
+
+def _sentences(batch: int, scale: Scale) -> tuple[Tensor, ...]:
+    vocabulary = pick(scale, *_VOCABULARY)
+    return tuple(torch.randint(1, vocabulary, (batch, n)) for n in pick(scale, *_LENGTHS))
+
+
+def _expected(batch: int, scale: Scale) -> Tensor:
+    """Return the next target tokens; the last position is padding in every other sentence."""
+    ids = torch.randint(1, pick(scale, *_VOCABULARY), (batch, pick(scale, *_LENGTHS)[1]))
+    ids[::2, -1] = PADDING
+    return ids
+
+
+def _seq2seq(name: str, conv: type[LightConv] | type[DynamicConv]) -> ZooModel:
+    def build(scale: Scale) -> ConvSeq2Seq:
+        sizes = pick(scale, (13, 8, 2, (3, 5)), (8000, 512, 8, (3, 7, 15, 31)))
+        return ConvSeq2Seq(conv, *sizes)
+
+    return ZooModel(name, build, _sentences, _expected, ignore_index=PADDING)
+
+
+MODELS = (_seq2seq("light_conv", LightConv), _seq2seq("dynamic_conv", DynamicConv))
