@@ -1,0 +1,204 @@
+"""Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..ir import Graph, Value
+from ..ops.model import Model
+from .arena.problem import aligned
+from .frontier import Plan, peak_of
+from .lowering import Instruction, encode
+from .options import Options
+from .program import Program, Slot
+from .steps import ALIGN, Placed, TapeProblem
+from .update import PARTIALS
+
+_KINDS = {
+    "parameter": "params", "buffer": "params", "constant": "params", "accumulator": "grads",
+    "state": "optimizer", "control": "io",
+}  # fmt: skip
+KINDS = (
+    "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
+)  # fmt: skip
+
+
+class _Kernels:
+    """Indices of kernels in a Program, in order of first use."""
+
+    def __init__(self) -> None:
+        self.index: dict[tuple, int] = {}
+
+    def __call__(self, instruction: Instruction) -> int:
+        return self.index.setdefault(instruction.key, len(self.index))
+
+
+def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+    """Encode a plan.
+
+    Args:
+      facts: entries of the account that the plan does not know (budget, seconds, ...).
+    """
+    candidate, kernels = plan.candidate, _Kernels()
+    persistent = candidate.update.persistent
+    offsets: dict[str, int] = {}
+    at = 0
+    for value in persistent:
+        offsets[value.name] = at
+        at += aligned(value.nbytes, ALIGN)
+    micro = _Tape(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
+    order = tuple(range(len(candidate.evaluate.problem.steps)))
+    evaluate = _Tape(
+        candidate.evaluate, order, candidate.eval_simulation, candidate.eval_placed,
+        candidate.eval_offsets, at,
+    )  # fmt: skip
+    tapes = {
+        "micro": micro.encode(offsets, kernels),
+        "update": _update(plan, offsets, at, kernels, options.threads),
+        "rewire": np.zeros(0, np.int64),
+        "eval": evaluate.encode(offsets, kernels),
+    }
+    by_kind = account(plan)
+    graph = candidate.train.graph
+    output = graph.values[candidate.graphs.output]
+    program_facts = {
+        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": by_kind,
+        "peak_live_nbytes": candidate.persistent_nbytes
+        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
+        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
+        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
+        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
+        "steps": len(plan.schedule) - 1, **facts,
+    }  # fmt: skip
+    return Program(
+        arena_nbytes=plan.arena_nbytes,
+        threads=options.threads,
+        minibatch=options.minibatch,
+        microbatch=candidate.microbatch,
+        kernels=tuple(kernels.index),
+        tapes=tapes,
+        persistent=tuple(
+            Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role) for v in persistent
+        ),
+        inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
+        targets={"micro": micro.target(), "eval": evaluate.target()},
+        outputs={"eval": evaluate.outputs()},
+        init={n: _stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
+        account=program_facts,
+        recipe=options.recipe(),
+        limits=_limits(graph, options, output),
+        aliases=dict(model.aliases),
+        onnx=model.weightless,
+        model_name=model.name,
+        target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
+    )
+
+
+def _stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
+    """Initial weights as they are stored, rounded to nearest."""
+    return array.astype({"f16": np.float16, "i32": np.int32}.get(graph.values[name].dtype, np.float32))
+
+
+def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
+    """Upper bounds of integer inputs: classes for the target, rows for token ids."""
+    limits = {}
+    if options.loss.kind == "cross_entropy":
+        limits["target"] = output.shape[options.loss.axis(output.shape)]
+    for node in graph.nodes:
+        if node.op == "gather":
+            root = graph.root(node.inputs[1])
+            if graph.values[root].role == "input":
+                rows = graph.values[node.inputs[0]].shape[node.attrs["axis"]]
+                limits[root] = min(rows, limits.get(root, rows))
+    return limits
+
+
+class _Tape:
+    """Offsets of a schedule's values as positions advance."""
+
+    def __init__(self, tape: TapeProblem, schedule, simulation, placed: Placed, offsets, base: int):
+        self._tape, self._schedule, self._placed = tape, schedule, placed
+        self._offsets, self._base = offsets, base
+        self._starts: dict[int, list[tuple[int, int]]] = {}
+        for k, instance in enumerate(simulation.instances):
+            where = base + offsets[placed.of_instance[k]]
+            self._starts.setdefault(instance.start, []).append((instance.value, where))
+
+    def encode(self, persistent: Mapping[str, int], kernels: _Kernels) -> np.ndarray:
+        words: list[int] = []
+        graph, current = self._tape.graph, dict(persistent)
+        self._first: dict[str, int] = {}
+        for position, step in enumerate(self._schedule):
+            for value, where in self._starts.get(position, ()):
+                current[self._tape.roots[value]] = where
+            if position == 0:
+                self._first = dict(current)
+            node = self._tape.nodes[step]
+            if node is None:
+                continue
+            names = {n: current[graph.root(n)] for n in (*node.reads, *node.writes)}
+            names["ctl"] = persistent["ctl"]
+            buffer = self._placed.scratch_of.get(position)
+            scratch = 0 if buffer is None else self._base + self._offsets[buffer]
+            for instruction in self._tape.instructions[step]:
+                words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)
+        self._last = current
+        return np.array(words, np.int64)
+
+    def _slots(self, names, where: Mapping[str, int]) -> tuple[Slot, ...]:
+        graph = self._tape.graph
+        values = [graph.values[name] for name in names]
+        return tuple(
+            Slot(v.name, where[graph.root(v.name)], v.shape, v.dtype, v.role) for v in values
+        )
+
+    def inputs(self) -> tuple[Slot, ...]:
+        return self._slots(self._tape.graph.inputs[:-1], self._first)
+
+    def target(self) -> Slot:
+        return self._slots(self._tape.graph.inputs[-1:], self._first)[0]
+
+    def outputs(self) -> tuple[Slot, ...]:
+        return self._slots(self._tape.graph.outputs, self._last)
+
+
+def _update(plan: Plan, persistent, base: int, kernels: _Kernels, threads: int) -> np.ndarray:
+    names = {**persistent, PARTIALS: base}
+    scratch = base + aligned(512, ALIGN)
+    words: list[int] = []
+    for instruction in plan.candidate.update.instructions:
+        words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)
+    return np.array(words, np.int64)
+
+
+def account(plan: Plan) -> dict[str, int]:
+    """Bytes by kind at the step where most are live; they add up to the arena."""
+    by_kind = dict.fromkeys(KINDS, 0)
+    for value in plan.candidate.update.persistent:
+        by_kind[_KINDS[value.role]] += aligned(value.nbytes, ALIGN)
+    train = plan.candidate.train
+    (position, _), _ = peak_of(plan)
+    step = train.problem.steps[plan.schedule[position]]
+    by_kind["workspace"] = step.workspace
+    backward = _read_by_backward(train)
+    seen = set()
+    for k, instance in enumerate(plan.simulation.instances):
+        buffer = plan.placed.of_instance[k]
+        if instance.start <= position < instance.stop and buffer not in seen:
+            seen.add(buffer)
+            value = train.graph.values[train.roots[instance.value]]
+            kind = "transient"
+            if value.role in ("input", "target"):
+                kind = "io"
+            elif value.role != "gradient" and value.name in backward:
+                kind = "saved"
+            by_kind[kind] += train.problem.nbytes[instance.value]
+    by_kind["padding"] = plan.arena_nbytes - sum(by_kind.values())
+    return by_kind
+
+
+def _read_by_backward(tape: TapeProblem) -> set[str]:
+    graph = tape.graph
+    return {
+        graph.root(name) for node in graph.nodes if node.phase == "backward" for name in node.reads
+    }

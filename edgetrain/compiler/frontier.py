@@ -1,0 +1,181 @@
+"""The frontier of plans: microbatch x recomputation, each placed, none dominated.
+
+What is found does not depend on the budget, so more bytes never cost more time and the smallest
+plan is the same whoever asks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import BudgetError, UsageError
+from ..kernels import jit
+from ..ops.model import Model
+from ..units import format_bytes
+from . import arena, remat
+from .options import Options
+from .pipeline import Graphs, build_graphs
+from .remat.problem import Schedule, Simulation
+from .steps import Placed, TapeProblem, buffers_of, tape_problem
+from .update import UpdateTape, update_tape
+
+MIN_BATCH_NORM_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Everything of one microbatch that its plans share.
+
+    Attributes:
+      persistent_nbytes: parameters, state, accumulators, control block, each aligned.
+      floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
+    """
+
+    microbatch: int
+    graphs: Graphs
+    train: TapeProblem
+    evaluate: TapeProblem
+    eval_simulation: Simulation
+    eval_placed: Placed
+    eval_offsets: tuple[int, ...]
+    update: UpdateTape
+    persistent_nbytes: int
+    floor_nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One placed schedule.
+
+    Attributes:
+      offsets: of `placed.buffers`, in bytes from the start of the transient region.
+      cost: relative seconds of a minibatch.
+    """
+
+    candidate: Candidate
+    schedule: Schedule
+    simulation: Simulation
+    placed: Placed
+    offsets: tuple[int, ...]
+    arena_nbytes: int
+    cost: float
+
+    @property
+    def extra_forward(self) -> float:
+        """Recomputed forward FLOPs over one forward's."""
+        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
+
+
+def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Plan]:
+    """Plans by rising arena and falling cost.
+
+    Raises:
+      UsageError: no microbatch is allowed.
+    """
+    plans: list[Plan] = []
+    for microbatch in microbatches(model, options):
+        candidate = make_candidate(model, options, microbatch, target)
+        plans.extend(_plans(candidate, options))
+    if options.max_extra_forward is not None:
+        plans = [p for p in plans if p.extra_forward <= options.max_extra_forward + 1e-12]
+    plans.sort(key=lambda plan: (plan.arena_nbytes, plan.cost))
+    front: list[Plan] = []
+    for plan in plans:
+        if not front or plan.cost < front[-1].cost:
+            front.append(plan)
+    return front
+
+
+def choose_plan(front: Sequence[Plan], budget: int | None) -> Plan:
+    """The cheapest plan of at most `budget` bytes.
+
+    Raises:
+      BudgetError: names the smallest plan, its peak step and the largest values live there.
+    """
+    if budget is None:
+        return front[-1]
+    fitting = [plan for plan in front if plan.arena_nbytes <= budget]
+    if fitting:
+        return fitting[-1]
+    smallest = front[0]
+    step, live = peak_of(smallest)
+    largest = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:3])
+    raise BudgetError(
+        f"training needs {smallest.arena_nbytes} bytes ({format_bytes(smallest.arena_nbytes)}), "
+        f"budget {budget} ({format_bytes(budget)}); peak at step {step[0]} ({step[1]}), largest "
+        f"live: {largest}. {_advice(smallest)}",
+        smallest.arena_nbytes,
+    )
+
+
+def _advice(plan: Plan) -> str:
+    if plan.candidate.microbatch > 1:
+        return "Try a smaller --microbatch or --precision fp16."
+    return "Try --precision fp16, or freeze parameters."
+
+
+def microbatches(model: Model, options: Options) -> list[int]:
+    """Divisors of the minibatch that may be tried, largest first."""
+    if options.microbatch is not None:
+        return [options.microbatch]
+    least = 1
+    if any(node.op_type == "BatchNormalization" for node in model.nodes):
+        least = min(MIN_BATCH_NORM_BATCH, options.minibatch)
+    divisors = [m for m in range(options.minibatch, 0, -1) if options.minibatch % m == 0]
+    return [m for m in divisors if m >= least] or [options.minibatch]
+
+
+def make_candidate(model: Model, options: Options, microbatch: int, target: jit.Target) -> Candidate:
+    """Graphs, problems and the parts that do not depend on the schedule."""
+    graphs = build_graphs(model, options, microbatch)
+    train = tape_problem(graphs.train, options.threads, target)
+    evaluate = tape_problem(
+        graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs
+    )
+    order = remat.store_all(evaluate.problem, 0)[0]
+    simulation = remat.simulate(evaluate.problem, order)
+    placed = buffers_of(evaluate.problem, order, simulation)
+    offsets, height = arena.place(placed.buffers)
+    update = update_tape(graphs.train, options, target)
+    return Candidate(
+        microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
+        update.persistent_nbytes, max(height, update.transient_nbytes),
+    )  # fmt: skip
+
+
+def _plans(candidate: Candidate, options: Options) -> list[Plan]:
+    problem = candidate.train.problem
+    repeats = options.minibatch // candidate.microbatch
+    base = sum(step.cost for step in problem.steps)
+    plans = []
+    for schedule, simulation in remat.frontier(problem):
+        placed = buffers_of(problem, schedule, simulation)
+        offsets, height = arena.place(placed.buffers)
+        nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
+        cost = repeats * (base + simulation.extra_cost)
+        plans.append(
+            Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost)
+        )
+    return plans
+
+
+def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:
+    """((position, step name), [(value, bytes)] largest first) where most bytes are live."""
+    profile = plan.simulation.profile
+    position = max(range(len(profile)), key=profile.__getitem__)
+    train = plan.candidate.train
+    live = [
+        (train.roots[i.value], train.problem.nbytes[i.value])
+        for i in plan.simulation.instances
+        if i.start <= position < i.stop
+    ]
+    name = train.problem.steps[plan.schedule[position]].name
+    return (position, name), sorted(live, key=lambda item: -item[1])
+
+
+def check_not_empty(front: Sequence[Plan], options: Options) -> None:
+    """Raise where --max-extra-forward excluded every plan."""
+    if not front:
+        raise UsageError(
+            f"max_extra_forward {options.max_extra_forward}: no plan recomputes that little; "
+            "allow 0 or more."
+        )

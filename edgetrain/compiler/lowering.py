@@ -1,0 +1,96 @@
+"""Nodes -> kernel instructions: variant and storages chosen, scratch known, offsets still open."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ModelError
+from ..ir import Call, Graph, Node
+from ..kernels import jit
+from ..kernels.registry import Kernel, choose, variants
+from ..ops.registry import op
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One kernel call: `args` as in ir.Call; `scratch` bytes for each thread, all operands."""
+
+    kernel: Kernel
+    storages: Mapping[str, str]
+    args: Mapping[str, str | int | float | None]
+    scratch: int
+
+    @property
+    def key(self) -> tuple[str, str, tuple[str, ...]]:
+        """(kernel, variant, storages in the order of the declaration)."""
+        chosen = tuple(self.storages[v] for v in self.kernel.spec.variables)
+        return self.kernel.name, self.kernel.variant, chosen
+
+
+def lower(node: Node, graph: Graph, threads: int, target: jit.Target) -> list[Instruction]:
+    """Instructions of a node in order."""
+    return [bind_call(call, graph, threads, target) for call in op(node.op).lower(node, graph)]
+
+
+def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:
+    """Choose the variant of a call and check its operands against the declaration.
+
+    Raises:
+      ModelError: a storage combination that no kernel has.
+    """
+    spec = variants(call.kernel)[0].spec
+    storages: dict[str, str] = {}
+    values: dict[str, int] = {}
+    for operand in spec.operands:
+        if operand.mode == "t":
+            continue
+        arg = call.args.get(operand.name) if operand.optional else call.args[operand.name]
+        if operand.is_reference:
+            values[operand.name] = -1 if arg is None else 0
+            if arg is not None and operand.storage.isupper():
+                dtype = graph.values[str(arg)].dtype
+                if storages.setdefault(operand.storage, dtype) != dtype:
+                    raise ModelError(
+                        f"kernel {call.kernel}: operand {operand.name} is stored as {dtype}, others "
+                        f"as {storages[operand.storage]}; this combination has no kernel."
+                    )
+        else:
+            values[operand.name] = int(arg) if operand.mode == "i" else 0
+    for variable in spec.variables:  # Of absent operands: any storage will do.
+        storages.setdefault(variable, "f32")
+    kernel = choose(call.kernel, values, storages, target)
+    scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
+    return Instruction(kernel, storages, call.args, scratch)
+
+
+def encode(
+    instruction: Instruction, index: int, offsets: Mapping[str, int], scratch: int, nbytes: int
+) -> list[int]:
+    """Words of an instruction in a tape.
+
+    Args:
+      index: the kernel's index in the Program.
+      offsets: value name -> byte offset in the arena.
+      scratch: offset of the scratch region of thread 0.
+      nbytes: scratch bytes of one thread (the stride between threads).
+    """
+    words: list[int] = []
+    at = scratch
+    for operand in instruction.kernel.spec.operands:
+        if operand.mode == "t":
+            words += [at, nbytes]
+            continue
+        arg = instruction.args.get(operand.name)
+        if operand.is_reference:
+            words.append(-1 if arg is None else offsets[str(arg)])
+        elif operand.mode == "f":
+            words.append(int(np.float32(arg).view(np.uint32)))
+        else:
+            words.append(int(arg))  # type: ignore[arg-type]
+    return [index, len(words), *words]
+
+
+def flops(nodes: Sequence[Node], graph: Graph) -> list[int]:
+    """Floating point operations of each node."""
+    return [op(node.op).flops(node, graph) for node in nodes]

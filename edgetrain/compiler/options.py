@@ -1,0 +1,73 @@
+"""Everything that a plan depends on besides the model."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UsageError
+from ..ops.loss import Loss
+from ..optim import SGD, Optimizer
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of the user; `microbatch` None lets the planner choose.
+
+    Attributes:
+      minibatch, microbatch: samples of an update, samples of one pass.
+      precision: storage of values, fp32 or fp16; `model_memory` of weights and their state.
+      density: fraction of nonzero weights; 1 is dense.
+      max_extra_forward: at most this fraction of a forward is recomputed.
+      threads: workers the plan has workspaces for.
+      seed: of dropout, rounding, shuffling.
+      dims: sizes of symbolic dimensions.
+      train, freeze: patterns of parameter names; freeze wins.
+      max_grad_norm: clip the gradient to this norm; 0 does not.
+    """
+
+    loss: Loss = Loss()
+    optimizer: Optimizer = field(default_factory=SGD)
+    minibatch: int = 32
+    microbatch: int | None = None
+    precision: str = "fp32"
+    model_memory: str | None = None
+    density: float = 1.0
+    max_extra_forward: float | None = None
+    threads: int = 2
+    seed: int = 0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    train: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
+    max_grad_norm: float = 0.0
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.minibatch < 1:
+            raise UsageError(f"minibatch {self.minibatch}: expected 1 or more samples.")
+        if self.microbatch is not None and (
+            self.microbatch < 1 or self.minibatch % self.microbatch
+        ):
+            raise UsageError(
+                f"microbatch {self.microbatch}: expected a divisor of the minibatch "
+                f"({self.minibatch})."
+            )
+        if not 1 <= self.threads <= 64:
+            raise UsageError(f"threads {self.threads}: expected 1 to 64.")
+        if self.density != 1.0:
+            raise UsageError(
+                f"density {self.density}: sparse weights are not in this version; leave it at 1."
+            )
+        if self.max_grad_norm < 0:
+            raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
+
+    def recipe(self) -> dict[str, Any]:
+        """JSON-able record of what was compiled, kept in the Program."""
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return out | {
+            "loss": dataclasses.asdict(self.loss),
+            "optimizer": self.optimizer.to_json(),
+            "dims": dict(self.dims),
+            "train": list(self.train),
+            "freeze": list(self.freeze),
+        }

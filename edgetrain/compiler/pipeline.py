@@ -1,0 +1,109 @@
+"""Model -> graphs of one microbatch: the list of passes, in order, each verified."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from ..errors import UsageError
+from ..ir import Builder, Graph, Value
+from ..ops.bind import bind
+from ..ops.model import Model
+from . import fusion
+from .autodiff import add_loss, check_output, training_graph
+from .options import Options
+from .precision import assign_storage
+from .verify import verify
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Training and evaluation graph of one microbatch, and what fills their persistent values."""
+
+    train: Graph
+    evaluate: Graph
+    output: str
+    arrays: Mapping[str, np.ndarray]
+
+
+def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
+    """Run every pass.
+
+    Raises:
+      ModelError, UsageError: see bind and autodiff.
+    """
+    bound = bind(model, microbatch, options.dims)
+    output = _peeled(bound.graph, check_output(bound.graph, bound.outputs, options.output), options)
+    forward = _only_output(bound.graph, output)
+    forward = fusion.absorb_activations(forward)
+
+    train = training_graph(forward, options.loss, output, _trainable(model, options))
+    for a_pass in (
+        fusion.apply_in_readers,
+        fusion.mask_relus,
+        fusion.drop_views,
+        lambda graph: assign_storage(graph, options.precision, options.model_memory),
+    ):
+        train = verify(a_pass(train))
+
+    evaluate = with_loss(fusion.evaluation_graph(forward), options)
+    for a_pass in (
+        fusion.apply_in_readers,
+        fusion.drop_views,
+        lambda graph: assign_storage(graph, options.precision, options.model_memory),
+    ):
+        evaluate = verify(a_pass(evaluate))
+    return Graphs(train, evaluate, output, bound.arrays)
+
+
+def with_loss(forward: Graph, options: Options) -> Graph:
+    """Forward and loss, without backward."""
+    builder = Builder(forward.values)
+    builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
+    builder.nodes = list(forward.nodes)
+    target = add_loss(builder, options.loss, forward.outputs[0])
+    return builder.graph([*forward.inputs, target], forward.outputs)
+
+
+def _only_output(graph: Graph, output: str) -> Graph:
+    """The part of the forward graph that the loss depends on, running statistics included."""
+    wanted, nodes = {output}, []
+    for node in reversed(graph.nodes):
+        moving = node.op == "bn_running" and node.inputs[0] in wanted
+        needed = moving or any(name in wanted for name in node.writes)
+        if needed:
+            nodes.append(node)
+            wanted.update(node.reads)
+    inputs = tuple(name for name in graph.inputs if name in wanted)
+    return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
+
+
+def _peeled(graph: Graph, output: str, options: Options) -> str:
+    """Cross-entropy takes logits: a trailing Softmax or LogSoftmax is not run in training."""
+    makers = {name: node for node in graph.nodes for name in node.writes}
+    node = makers.get(output)
+    wanted = {
+        "cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": (),
+    }[options.loss.kind]  # fmt: skip
+    return node.inputs[0] if node is not None and node.op in wanted else output
+
+
+def _trainable(model: Model, options: Options):
+    def chosen(name: str) -> bool:
+        names = [name, *(alias for alias, kept in model.aliases.items() if kept == name)]
+        kept = not options.train or any(
+            fnmatchcase(n, pattern) for n in names for pattern in options.train
+        )
+        return kept and not any(
+            fnmatchcase(n, pattern) for n in names for pattern in options.freeze
+        )
+
+    for pattern in (*options.train, *options.freeze):
+        every = (*model.parameters, *model.aliases)
+        if not any(fnmatchcase(name, pattern) for name in every):
+            raise UsageError(
+                f"pattern {pattern!r}: it matches none of the {len(model.parameters)} parameters, "
+                f"such as {', '.join(model.parameters[:3])}."
+            )
+    return chosen

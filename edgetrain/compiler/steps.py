@@ -1,0 +1,174 @@
+"""Graph -> remat Problem: what the planner sees of a tape, and the way back to buffers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir import Graph, Node
+from ..kernels import jit
+from ..ops.registry import op
+from .arena.problem import Buffer, aligned
+from .lowering import Instruction, lower
+from .remat.problem import Problem, Simulation, Step
+
+ALIGN = 64
+
+# Relative seconds: FLOPs and bytes moved per second of one thread, seconds of an instruction.
+FLOP_RATE = 40e9
+BYTE_RATE = 8e9
+STEP_COST = 3e-6
+
+
+@dataclass(frozen=True)
+class TapeProblem:
+    """A tape's nodes as a Problem.
+
+    Attributes:
+      roots: value index -> name of the root value.
+      instructions: per step; step 0 fills the inputs and has none.
+    """
+
+    graph: Graph
+    problem: Problem
+    roots: tuple[str, ...]
+    nodes: tuple[Node | None, ...]
+    instructions: tuple[tuple[Instruction, ...], ...]
+
+
+def tape_problem(
+    graph: Graph, threads: int, target: jit.Target, kept: Sequence[str] = ()
+) -> TapeProblem:
+    """Steps, values and costs of a graph whose storage is assigned.
+
+    Args:
+      kept: values that must survive the tape, such as predictions.
+    """
+    index: dict[str, int] = {}
+    for name, value in graph.values.items():
+        if not value.view_of and not value.persistent:
+            index[name] = len(index)
+    nbytes = [aligned(graph.values[name].nbytes, ALIGN) for name in index]
+    steps = [Step(0, "inputs", (), tuple(index[graph.root(n)] for n in graph.inputs))]
+    order = _Order()
+    for name in graph.inputs:
+        order.write(graph.root(name), 0)
+    instructions: list[tuple[Instruction, ...]] = [()]
+    for node in graph.nodes:
+        lowered = tuple(lower(node, graph, threads, target))
+        instructions.append(lowered)
+        steps.append(_step(len(steps), node, graph, index, order, lowered, threads))
+    problem = Problem(
+        tuple(nbytes), tuple(steps), kept=frozenset(index[graph.root(n)] for n in kept)
+    )
+    nodes = (None, *graph.nodes)
+    return TapeProblem(graph, problem, tuple(index), nodes, tuple(instructions))
+
+
+class _Order:
+    """Who touched a value, so that updates in place keep the order of the graph."""
+
+    def __init__(self) -> None:
+        self.writers: dict[str, list[int]] = {}
+        self.readers: dict[str, list[int]] = {}
+
+    def read(self, root: str, step: int) -> None:
+        self.readers.setdefault(root, []).append(step)
+
+    def write(self, root: str, step: int) -> bool:
+        """Note a write; True where the value had been written before (an update)."""
+        before = root in self.writers
+        self.writers.setdefault(root, []).append(step)
+        return before
+
+    def predecessors(self, root: str) -> list[int]:
+        """Steps that an update of `root` must follow."""
+        return self.writers.get(root, []) + self.readers.get(root, [])
+
+
+def _step(
+    number: int,
+    node: Node,
+    graph: Graph,
+    index: Mapping[str, int],
+    order: _Order,
+    lowered: tuple[Instruction, ...],
+    threads: int,
+) -> Step:
+    reads = [graph.root(n) for n in node.reads]
+    written = list(dict.fromkeys(graph.root(n) for n in node.writes))
+    after: set[int] = set()
+    writes, updates = [], []
+    for root in written:
+        predecessors = order.predecessors(root)
+        if order.write(root, number):
+            after.update(predecessors)
+            updates.append(root)
+        else:
+            writes.append(root)
+    for root in reads:
+        if len(order.writers.get(root, ())) > 1 and root not in written:
+            after.add(order.writers[root][-1])  # reads the sum so far, not an earlier one
+        order.read(root, number)
+    inplace = []
+    if not updates:
+        for out, source in op(node.op).inplace(node):
+            pair = node.outputs[out], node.inputs[source] if source < len(node.inputs) else ""
+            roots = [graph.root(n) for n in pair if n]
+            if len(roots) == 2 and all(r in index for r in roots) and _same_bytes(graph, *roots):
+                inplace.append((index[roots[0]], index[roots[1]]))
+    scratch = max((i.scratch for i in lowered), default=0) * threads
+    moved = sum(graph.values[n].nbytes for n in {*node.reads, *node.writes})
+    flops = op(node.op).flops(node, graph)
+    return Step(
+        number,
+        node.name,
+        tuple(dict.fromkeys(index[r] for r in reads if r in index and r not in updates)),
+        tuple(index[r] for r in writes if r in index),
+        tuple(index[r] for r in updates if r in index),
+        tuple(sorted(after - {number})),
+        scratch,
+        STEP_COST + (flops / FLOP_RATE + moved / BYTE_RATE) / threads,
+        flops,
+        node.phase in ("forward", "eval") and op(node.op).recompute,
+        tuple(inplace),
+    )
+
+
+def _same_bytes(graph: Graph, a: str, b: str) -> bool:
+    x, y = graph.values[a], graph.values[b]
+    return x.dtype == y.dtype and x.size == y.size and a != b
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Buffers of a schedule: lives that share bytes in place are one buffer.
+
+    Attributes:
+      buffers: every life of a value and every step's scratch.
+      of_instance: instance index -> index of its buffer.
+      scratch_of: schedule position -> index of its scratch buffer.
+    """
+
+    buffers: tuple[Buffer, ...]
+    of_instance: tuple[int, ...]
+    scratch_of: Mapping[int, int]
+
+
+def buffers_of(problem: Problem, schedule: Sequence[int], simulation: Simulation) -> Placed:
+    """What has to be placed for a schedule."""
+    spans: list[list[int]] = []  # start, stop, nbytes
+    of_instance: list[int] = []
+    for instance in simulation.instances:
+        if instance.source >= 0:
+            buffer = of_instance[instance.source]
+            spans[buffer][1] = max(spans[buffer][1], instance.stop)
+        else:
+            buffer = len(spans)
+            spans.append([instance.start, instance.stop, problem.nbytes[instance.value]])
+        of_instance.append(buffer)
+    scratch_of = {}
+    for position, step in enumerate(schedule):
+        if problem.steps[step].workspace:
+            scratch_of[position] = len(spans)
+            spans.append([position, position + 1, problem.steps[step].workspace])
+    buffers = tuple(Buffer(k, *span) for k, span in enumerate(spans))
+    return Placed(buffers, tuple(of_instance), scratch_of)

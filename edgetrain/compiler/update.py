@@ -1,0 +1,56 @@
+"""The update tape: gradient norm, skip decision, one optimizer call for each parameter."""
+
+from dataclasses import dataclass, replace
+
+from ..ir import Call, Graph, Value
+from ..kernels import jit
+from ..ops.strides import key_of
+from .arena.problem import aligned
+from .autodiff import accumulator_name
+from .lowering import Instruction, bind_call
+from .options import Options
+from .steps import ALIGN
+
+PARTIALS = "update.partials"
+
+
+@dataclass(frozen=True)
+class UpdateTape:
+    """Instructions of an update and every persistent value of the run, optimizer state included."""
+
+    instructions: tuple[Instruction, ...]
+    persistent: tuple[Value, ...]
+    persistent_nbytes: int
+    transient_nbytes: int
+
+
+def update_tape(graph: Graph, options: Options, target: jit.Target) -> UpdateTape:
+    """Build the update of every parameter that has an accumulator in `graph`."""
+    optimizer = options.optimizer
+    values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
+    parameters = [
+        v for n, v in values.items() if v.role == "parameter" and accumulator_name(n) in values
+    ]
+    states: dict[str, list[Value]] = {p.name: optimizer.init(p) for p in parameters}
+    for state in states.values():
+        values |= {value.name: value for value in state}
+    partials = Value(PARTIALS, (64,), "f64", "statistic")
+    scope = replace(graph, values={**values, PARTIALS: partials})
+    calls = []
+    for k, parameter in enumerate(parameters):
+        grad = values[accumulator_name(parameter.name)]
+        args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
+        calls.append(Call("grad_sumsq", args))
+    b1, b2 = optimizer.betas
+    finish = {"partials": PARTIALS, "ctl": "ctl", "max_norm": options.max_grad_norm}
+    calls.append(Call("grad_finish", finish | {"b1": b1, "b2": b2}))
+    for parameter in parameters:
+        grad = values[accumulator_name(parameter.name)]
+        key = key_of(f"update {parameter.name}")
+        calls.append(optimizer.update(parameter, grad, states[parameter.name], key))
+    instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
+    scratch = max((i.scratch for i in instructions), default=0) * options.threads
+    nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
+    return UpdateTape(
+        instructions, tuple(values.values()), nbytes, aligned(partials.nbytes, ALIGN) + scratch
+    )
