@@ -23,6 +23,7 @@ from .source import Field, Options, Source
 
 _LINE_NBYTES = 2**20
 _SEPARATORS = (b",", b";", b"\t")  # else blanks
+_AROUND = b' \t\r\n"'  # what may stand around a number
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -107,22 +108,29 @@ def _scan(path: str, label: str | None) -> _Table:
             f"{path}: line {first[0]}: {_shown(first[2])}; expected two columns or more. "
             "Separate them by commas."
         )
-    is_header = all(_number(cell) is None for cell in head)
+    is_header = _is_header(head)
     target = _target(path, label, head if is_header else [], len(head))
     largest: float | None = -1.0
     for number, start, line in lines if is_header else chain([first], lines):
-        cells = _cells(line, separator)
+        cells = line.rstrip(b"\r\n").split(separator)
         if len(cells) != len(head):
             raise DataError(
                 f"{path}: line {number} has {len(cells)} columns; expected {len(head)} as in the "
                 "first line. Correct the line."
             )
         starts.append(start)
-        largest = _largest_class(largest, _number(cells[target]))
+        largest = _largest_class(largest, _number(cells[target].strip(_AROUND)))
     if not starts:
         raise DataError(f"{path}: no line of numbers below the header. Add samples.")
     classes = None if largest is None else int(largest) + 1
     return _Table(separator, len(head), target, starts, classes)
+
+
+def _is_header(cells: list[bytes]) -> bool:
+    """No cell is a number, but for columns that are called by their place (0, 1, 2, ...)."""
+    named = [_number(cell) is None for cell in cells]
+    places = [cell == str(place).encode() for place, cell in enumerate(cells)]
+    return any(named) and all(a or b for a, b in zip(named, places, strict=True))
 
 
 def _largest_class(largest: float | None, value: float | None) -> float | None:
@@ -157,7 +165,7 @@ def _line_number(path: str, start: int) -> int:
 
 
 def _cells(line: bytes, separator: bytes | None) -> list[bytes]:
-    return [cell.strip(b' \t\r\n"') for cell in line.strip().split(separator)]
+    return [cell.strip(_AROUND) for cell in line.rstrip(b"\r\n").split(separator)]
 
 
 def _number(cell: bytes) -> float | None:

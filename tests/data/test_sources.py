@@ -224,6 +224,16 @@ def test_csv_takes_the_named_column_and_regression_targets(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "n"),
+    [("a,b,c", 2), ("0,1,label", 2), ('"0","1","y"', 2), ("0,1,2", 3), ("7,8,9", 3)],
+)
+def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
+    (tmp_path / "a.csv").write_text(f"{first}\n3,4,5\n6,7,8\n")
+    source = open_data(f"csv:{tmp_path}/a.csv")
+    assert source.n + source.for_split("test").n == n
+
+
+@pytest.mark.parametrize(
     ("spec", "error", "match"),
     [
         ("nothing", UsageError, "no source of this name"),
