@@ -1,0 +1,299 @@
+"""Vectors of 16 float32 as values of kernels, and GEMM inner loops emitted as vector IR.
+
+The width is fixed: LLVM splits a vector where the processor's registers are narrower, so results
+do not depend on the target. Inside kernels a vector is an ordinary local variable; the functions
+here are all that can be done with one. Addresses are int64, indices count elements.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import datamodel
+from numba.extending import intrinsic, register_model
+
+from .prim import F16, F32, I8, I32, I64, POINTER, Storage, element
+
+WIDTH = 16
+_V = ir.VectorType(F32, WIDTH)
+
+
+class _Vector16(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="edgetrain_vector16")
+
+
+V16 = _Vector16()
+
+
+@register_model(_Vector16)
+class _Vector16Model(datamodel.PrimitiveModel):
+    def __init__(self, manager, fe_type) -> None:
+        super().__init__(manager, fe_type, _V)
+
+
+def _define(signature, emit):
+    """An intrinsic of fixed numba types; `emit(builder, args)` returns the value or None."""
+    names = ", ".join(f"a{i}" for i in range(len(signature.args)))
+    scope: dict = {}
+
+    def codegen(context, builder, sig, args):
+        value = emit(builder, args)
+        return context.get_dummy_value() if value is None else value
+
+    exec(
+        f"def operation(typingctx, {names}):\n    return signature, codegen\n",
+        {"signature": signature, "codegen": codegen},
+        scope,
+    )
+    return intrinsic(scope["operation"])
+
+
+def constant(value: float) -> ir.Constant:
+    """A vector of equal numbers known when the kernel is compiled."""
+    return ir.Constant(_V, [value] * WIDTH)
+
+
+def splat(builder, scalar):
+    """A vector of copies of a scalar."""
+    width = ir.VectorType(scalar.type, WIDTH)
+    first = builder.insert_element(ir.Constant(width, ir.Undefined), scalar, I32(0))
+    zeros = ir.Constant(ir.VectorType(I32, WIDTH), [0] * WIDTH)
+    return builder.shuffle_vector(first, ir.Constant(width, ir.Undefined), zeros)
+
+
+def fused(builder, a, b, c):
+    """a * b + c in each lane, rounded once."""
+    name = f"llvm.fma.v{WIDTH}f32"
+    known = builder.module.globals.get(name)
+    return builder.call(
+        known or ir.Function(builder.module, ir.FunctionType(_V, [_V] * 3), name), [a, b, c]
+    )
+
+
+def shuffle(builder, a, b, lanes):
+    """Lanes of a (0..) and b (count of a..)."""
+    mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+    return builder.shuffle_vector(a, b, mask)
+
+
+def _load(builder, pointer, storage: str, count=WIDTH):
+    if storage == "f16":
+        half = builder.load(pointer, typ=ir.VectorType(F16, count), align=2)
+        return builder.fpext(half, ir.VectorType(F32, count))
+    return builder.load(pointer, typ=ir.VectorType(F32, count), align=4)
+
+
+def _narrow(builder, value, storage: str):
+    """(value as stored, its element type, bytes)."""
+    if storage == "f16":
+        return builder.fptrunc(value, ir.VectorType(F16, WIDTH)), F16, 2
+    return value, F32, 4
+
+
+def _store_first(builder, value, pointer, count, storage: str):
+    """Store the first `count` (int64) lanes, all of them where it is 16 or more."""
+    value, kind, align = _narrow(builder, value, storage)
+    with builder.if_else(builder.icmp_signed(">=", count, I64(WIDTH))) as (whole, part):
+        with whole:
+            builder.store(value, pointer, align=align)
+        with part:
+            lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
+            mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
+            short = {2: "f16", 4: "f32"}[align]
+            parameters = [value.type, POINTER, I32, mask.type]
+            kind = ir.FunctionType(ir.VoidType(), parameters)
+            name = f"llvm.masked.store.v{WIDTH}{short}.p0"
+            store = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(store, [value, pointer, I32(align), mask])
+
+
+def loads(storage: Storage, stride: int = 1):
+    """(address, index) -> vector of elements index, index + stride, ...; stride is 1 or 2.
+
+    It reads 16 * stride elements.
+    """
+
+    def emit(builder, args):
+        pointer = element(builder, *args, storage.nbytes)
+        value = _load(builder, pointer, storage.name, WIDTH * stride)
+        return value if stride == 1 else shuffle(builder, value, value, range(0, 2 * WIDTH, 2))
+
+    return _define(V16(types.int64, types.int64), emit)
+
+
+def stores(storage: Storage):
+    """(address, index, value, count): the first `count` lanes, rounded to nearest."""
+
+    def emit(builder, args):
+        address, index, value, count = args
+        pointer = element(builder, address, index, storage.nbytes)
+        _store_first(builder, value, pointer, count, storage.name)
+
+    return _define(types.void(types.int64, types.int64, V16, types.int64), emit)
+
+
+def _interleave(builder, args):
+    a, b, part = args
+    low = shuffle(builder, a, b, [i // 2 + WIDTH * (i % 2) for i in range(WIDTH)])
+    high = shuffle(builder, a, b, [8 + i // 2 + WIDTH * (i % 2) for i in range(WIDTH)])
+    return builder.select(builder.icmp_signed("==", part, I64(0)), low, high)
+
+
+def _relu(builder, args):
+    zero = constant(0.0)
+    return builder.select(builder.fcmp_ordered("<=", args[0], zero), zero, args[0])
+
+
+def _clip(builder, args):
+    z, low, high = args
+    top = builder.select(builder.fcmp_ordered(">", z, high), high, z)
+    return builder.select(builder.fcmp_ordered("<", z, low), low, top)
+
+
+vsplat = _define(V16(types.float32), lambda b, args: splat(b, args[0]))
+vadd = _define(V16(V16, V16), lambda b, args: b.fadd(*args))
+vmul = _define(V16(V16, V16), lambda b, args: b.fmul(*args))
+vfma = _define(V16(V16, V16, V16), lambda b, args: fused(b, *args))
+vrelu = _define(V16(V16), _relu)
+vclip = _define(V16(V16, V16, V16), _clip)
+# (a, b, 0 or 1) -> first or second half of a0 b0 a1 b1 ...
+vinterleave = _define(V16(V16, V16, types.int64), _interleave)
+
+
+def _offset(builder, pointer, nbytes):
+    return builder.gep(pointer, [nbytes], source_etype=I8)
+
+
+def _loop(builder, count, values, body):
+    """for j in range(count): values = body(j, values); returns the values after it."""
+    before = builder.block
+    head, inside, after = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    j = builder.phi(I64)
+    j.add_incoming(I64(0), before)
+    carried = []
+    for value in values:
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        carried.append(phi)
+    builder.cbranch(builder.icmp_signed("<", j, count), inside, after)
+    builder.position_at_end(inside)
+    new = body(j, list(carried))
+    j.add_incoming(builder.add(j, I64(1)), builder.block)
+    for phi, value in zip(carried, new, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return carried
+
+
+def _multiply(builder, rows, columns, totals):
+    """totals[m][v] + rows[m] * columns[v], flat."""
+    return [
+        fused(builder, rows[i // len(columns)], columns[i % len(columns)], total)
+        for i, total in enumerate(totals)
+    ]
+
+
+def gemm_columns(rows: int, vectors: int):
+    """(y, y_stride, panel, w, w_stride, table, count): y[m][:] += sum_k w[m][k] * panel[table[k]].
+
+    `rows` output rows of `vectors` vectors stay in registers; strides are bytes; w is float32;
+    table holds int32 byte offsets into the panel. Order of a sum: what is in y, then k, by fma.
+    """
+
+    def emit(builder, args):
+        y, y_stride, panel, w, w_stride, table, count = args
+        y, panel, w, table = (builder.inttoptr(a, POINTER) for a in (y, panel, w, table))
+        y_rows = [_offset(builder, y, builder.mul(y_stride, I64(m))) for m in range(rows)]
+        w_rows = [_offset(builder, w, builder.mul(w_stride, I64(m))) for m in range(rows)]
+        places = [_offset(builder, row, I64(64 * v)) for row in y_rows for v in range(vectors)]
+
+        def body(k, totals):
+            step = builder.mul(k, I64(4))
+            offset = builder.load(_offset(builder, table, step), typ=I32, align=4)
+            column = _offset(builder, panel, builder.sext(offset, I64))
+            columns = [
+                builder.load(_offset(builder, column, I64(64 * v)), typ=_V, align=4)
+                for v in range(vectors)
+            ]
+            weights = [
+                splat(builder, builder.load(_offset(builder, row, step), typ=F32, align=4))
+                for row in w_rows
+            ]
+            return _multiply(builder, weights, columns, totals)
+
+        totals = [builder.load(place, typ=_V, align=64) for place in places]
+        for place, total in zip(places, _loop(builder, count, totals, body), strict=True):
+            builder.store(total, place, align=64)
+
+    return _define(types.void(*[types.int64] * 7), emit)
+
+
+def gemm_outer(rows: int, vectors: int):
+    """(y, y_stride, panel, table, d, d_stride, count): y[m][:] += sum_p panel[table[m] + p] * d[p].
+
+    y rows and d rows are `vectors` vectors wide; strides are bytes; table holds `rows` int32 byte
+    offsets of float32 rows in the panel. Order: the sum over p from zero by fma, then y.
+    """
+
+    def emit(builder, args):
+        y, y_stride, panel, table, d, d_stride, count = args
+        y, panel, table, d = (builder.inttoptr(a, POINTER) for a in (y, panel, table, d))
+        sources = []
+        for m in range(rows):
+            offset = builder.load(_offset(builder, table, I64(4 * m)), typ=I32, align=4)
+            sources.append(_offset(builder, panel, builder.sext(offset, I64)))
+
+        def body(p, totals):
+            row = _offset(builder, d, builder.mul(p, d_stride))
+            columns = [
+                builder.load(_offset(builder, row, I64(64 * v)), typ=_V, align=64)
+                for v in range(vectors)
+            ]
+            step = builder.mul(p, I64(4))
+            weights = [
+                splat(builder, builder.load(_offset(builder, source, step), typ=F32, align=4))
+                for source in sources
+            ]
+            return _multiply(builder, weights, columns, totals)
+
+        totals = _loop(builder, count, [constant(0.0)] * (rows * vectors), body)
+        for m in range(rows):
+            y_row = _offset(builder, y, builder.mul(y_stride, I64(m)))
+            for v in range(vectors):
+                place = _offset(builder, y_row, I64(64 * v))
+                old = builder.load(place, typ=_V, align=64)
+                builder.store(builder.fadd(old, totals[m * vectors + v]), place, align=64)
+
+    return _define(types.void(*[types.int64] * 7), emit)
+
+
+def _transposed(builder, rows):
+    """16 vectors -> the 16 columns, by exchanging blocks of 8, 4, 2, 1."""
+    for half in (8, 4, 2, 1):
+        low = [i + WIDTH - half if i & half else i for i in range(WIDTH)]
+        high = [i + WIDTH if i & half else i + half for i in range(WIDTH)]
+        out = list(rows)
+        for i in range(WIDTH):
+            if not i & half:
+                out[i] = shuffle(builder, rows[i], rows[i + half], low)
+                out[i + half] = shuffle(builder, rows[i], rows[i + half], high)
+        rows = out
+    return rows
+
+
+def _transpose(builder, args):
+    target, target_stride, source, source_stride = args
+    source, target = (builder.inttoptr(a, POINTER) for a in (source, target))
+    rows = []
+    for i in range(WIDTH):
+        place = _offset(builder, source, builder.mul(source_stride, I64(i)))
+        rows.append(builder.load(place, typ=_V, align=4))
+    for i, column in enumerate(_transposed(builder, rows)):
+        place = _offset(builder, target, builder.mul(target_stride, I64(i)))
+        builder.store(column, place, align=4)
+
+
+# (target, target_stride, source, source_stride): 16 x 16 float32, strides in bytes
+transpose16 = _define(types.void(*[types.int64] * 4), _transpose)
