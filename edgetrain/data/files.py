@@ -41,3 +41,11 @@ def directory(path: str | os.PathLike[str], expected: str) -> Path:
         found = "not a directory" if os.path.exists(path) else "no such directory"
         raise DataError(f"{os.fspath(path)}: {found}; expected {expected}. Check the path.")
     return Path(path)
+
+
+def unreadable(name: str, error: OSError) -> DataError:
+    """What to raise when the system refuses to read (no rights, a broken disk)."""
+    where = f" ({error.filename})" if error.filename else ""
+    return DataError(
+        f"{name}: cannot be read: {error.strerror or error}{where}. Check the rights and the disk."
+    )

@@ -10,6 +10,7 @@ from .arrays import Splits, array_splits
 from .cifar10 import open_cifar10
 from .csv_file import open_csv
 from .digits import open_digits
+from .files import unreadable
 from .folders import open_folders
 from .mnist import open_mnist
 from .npy import open_npy
@@ -53,8 +54,12 @@ def open_data(
     if isinstance(spec, Source):
         return spec.for_split(split)
     options = Options(test_fraction, label, augment, allow_nonfinite)
-    splits = _splits_of_text(spec, options) if isinstance(spec, str) else array_splits(spec)
-    return _open(splits, split, options)
+    if not isinstance(spec, str):
+        return _open(array_splits(spec), split, options)
+    try:
+        return _open(_splits_of_text(spec, options), split, options)
+    except OSError as error:
+        raise unreadable(spec, error) from error
 
 
 def _splits_of_text(spec: str, options: Options) -> Splits:

@@ -9,6 +9,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .check import check_floats, check_integers, check_known
+from .files import unreadable
 from .permute import permuted
 
 _CHUNK_NBYTES = 2**18  # of transients while filling, however large the microbatch
@@ -168,7 +169,10 @@ class Source(ABC):
         step = self._rows_per_chunk(names)
         for start in range(0, len(indices), step):
             part = indices[start : start + step]
-            rows = self.read(names, part, key, train)
+            try:
+                rows = self.read(names, part, key, train)
+            except OSError as error:
+                raise unreadable(self.name, error) from error
             for name, target in out.items():
                 self._store(name, rows[name], target[start : start + step], part)
 

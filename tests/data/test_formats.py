@@ -242,6 +242,20 @@ def test_dir_refuses_a_class_without_training_samples(tmp_path):
     fails(f"dir:{tmp_path}", "class 'b' has no training samples", split="test")
 
 
+def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):
+    w.write_cifar10(tmp_path)
+    source = open_data(f"cifar10:{tmp_path}")
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("edgetrain.data.rows.FileRows.take", fail)
+    with pytest.raises(DataError, match=r"cifar10:.*: cannot be read: Input/output error"):
+        w.read_all(source)
+    monkeypatch.setattr("edgetrain.data.rows.FileRows.__init__", fail)
+    fails(f"cifar10:{tmp_path}", "cannot be read: Input/output error")
+
+
 MANGLE = {"place": st.integers(0, 3000), "cut": st.integers(0, 300), "data": st.binary(max_size=40)}
 
 
