@@ -12,6 +12,7 @@ from .source import Field, Scale, Source
 SPLITS = ("train", "test")
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
 _SCAN_ROWS = 2**16
+_IGNORED = -100  # torch's default of ignore_index
 
 
 class RowsSource(Source):
@@ -19,8 +20,8 @@ class RowsSource(Source):
 
     Args:
       rows: by field, all of one length.
-      classes: of the labels, where the format fixes them.
-      scale: as `Source.scale`.
+      classes, scale, limits: as in `Source`.
+      shapes: by field, of one sample, where it is not that of the rows.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class RowsSource(Source):
         split: str,
         classes: int | None = None,
         scale: Mapping[str, Scale] | None = None,
+        limits: Mapping[str, int] | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         scale, shapes = dict(scale or {}), shapes or {}
@@ -39,7 +41,7 @@ class RowsSource(Source):
             for key, part in rows.items()
         }
         n = next(iter(rows.values())).shape[0]
-        super().__init__(name, n, fields, classes=classes, split=split, scale=scale)
+        super().__init__(name, n, fields, classes=classes, split=split, scale=scale, limits=limits)
         self.rows = dict(rows)
 
     def read(
@@ -136,11 +138,13 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
 
 
 def _count_classes(rows: Rows) -> int | None:
-    """1 + the largest label, where y is one integer per sample."""
+    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample."""
     if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
         return None
     top = -1
     for start in range(0, rows.shape[0], _SCAN_ROWS):
         part = rows.take(np.arange(start, min(start + _SCAN_ROWS, rows.shape[0])))
+        if (part[part < 0] != _IGNORED).any():
+            return None
         top = max(top, int(part.max()))
     return top + 1 if top >= 0 else None

@@ -39,6 +39,7 @@ class Cifar10(RowsSource):
             {"x": records, "y": records},
             split=split,
             classes=10,
+            limits={"y": 10},
             scale=scale,
             shapes={"x": (3, _SIDE, _SIDE), "y": ()},
         )

@@ -36,6 +36,6 @@ def open_digits(where: str, options: Options) -> Splits:
         with np.load(_FILE) as arrays:
             rows = {"x": ArrayRows(arrays[f"x_{split}"]), "y": ArrayRows(arrays[f"y_{split}"])}
         scale = {"x": Scale.normalised(_MEAN, _STD, 16.0)}
-        return RowsSource("digits", rows, split=split, classes=10, scale=scale)
+        return RowsSource("digits", rows, split=split, classes=10, scale=scale, limits={"y": 10})
 
     return {"train": lambda: opened("train"), "test": lambda: opened("test")}

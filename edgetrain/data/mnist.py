@@ -56,6 +56,7 @@ def _opened(folder: Path, split: str) -> RowsSource:
         {"x": images, "y": labels},
         split=split,
         classes=10,
+        limits={"y": 10},
         scale={"x": Scale.normalised(_MEAN, _STD, 255.0)},
         shapes={"x": (1, *images.shape[1:])},
     )

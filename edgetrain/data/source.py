@@ -82,7 +82,7 @@ class Source(ABC):
       split: "train" or "test".
       scale: by field; applied where the buffer is of floats. Buffers of integers get the
         stored values.
-      limits: by field; integers must lie in [0, limit).
+      limits: by field; integers must lie in [0, limit). Set where the format says so.
       ignore_index: a value of "y" that its limit does not touch.
       allow_nonfinite: do not refuse infinities and NaN.
     """
@@ -96,10 +96,11 @@ class Source(ABC):
         classes: int | None = None,
         split: str = "train",
         scale: Mapping[str, Scale] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.name, self.n, self.fields = name, n, dict(fields)
         self.classes, self.split, self.scale = classes, split, dict(scale or {})
-        self.limits: dict[str, int] = {} if classes is None else {"y": classes}
+        self.limits = dict(limits or {})
         self._asked: dict[str, int] = {}  # limits that do not come from the data itself
         self.ignore_index: int | None = None
         self.allow_nonfinite = False
@@ -238,9 +239,14 @@ class Subset(Source):
         held = min(max(1, round(whole.n * test_fraction)), whole.n - 1)
         n = held if split == "test" else whole.n - held
         super().__init__(
-            whole.name, n, whole.fields, classes=whole.classes, split=split, scale=whole.scale
+            whole.name,
+            n,
+            whole.fields,
+            classes=whole.classes,
+            split=split,
+            scale=whole.scale,
+            limits=whole.limits,
         )
-        self.limits = dict(whole.limits)
         self._whole, self._start = whole, 0 if split == "test" else held
 
     def read(

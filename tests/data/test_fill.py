@@ -62,6 +62,28 @@ def test_fill_lets_ignore_index_through_for_targets_only():
         fill(tokens, "x")
 
 
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        ([3, 0, 2], 4),
+        ([[3], [0], [2]], 4),
+        ([3, -100, 2], 4),
+        ([3, -1, 2], None),
+        ([-100, -100, -100], None),
+        ([3.0, 0.0, 2.0], None),
+        ([[3, 0], [0, 1], [2, 2]], None),
+        ([True, False, True], None),
+    ],
+)
+def test_classes_are_counted_and_not_enforced(y, classes):
+    """Whole numbers may be targets of a regression, too."""
+    y = np.array(y)
+    arrays = {"x_train": np.zeros((3, 2)), "y_train": y, "x_test": np.zeros((3, 2)), "y_test": y}
+    source = open_data(arrays)
+    assert source.classes == classes
+    np.testing.assert_array_equal(fill(source, dtype=np.float32), y)
+
+
 def test_fill_lets_nonfinite_values_through_when_asked():
     source = Plain(np.array([np.nan, np.inf]))
     source.allow_nonfinite = True
