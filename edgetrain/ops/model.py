@@ -1,7 +1,7 @@
 """A model as plain data, after the ONNX file and before any dimension is bound."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,3 +45,13 @@ class Model:
     aliases: Mapping[str, str] = field(default_factory=dict)
     weightless: bytes = b""
     warnings: tuple[str, ...] = ()
+
+    def without_dropout(self) -> "Model":
+        """The same model whose dropouts pass everything on."""
+        nodes = tuple(
+            OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])
+            if n.op_type == "Dropout"
+            else n
+            for n in self.nodes
+        )
+        return replace(self, nodes=nodes)

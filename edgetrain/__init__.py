@@ -1,0 +1,75 @@
+"""edgetrain: trains an ONNX model inside a given number of bytes, every byte counted.
+
+    import edgetrain as et
+    model = et.load_onnx("model.onnx")
+    program = et.compile(model, loss="cross_entropy", optimizer=et.SGD(lr=0.1, momentum=0.9),
+                         minibatch=32, budget="256KiB")
+    trainer = et.Trainer(program, data="digits", out="runs/digits")
+    trainer.fit(epochs=10)
+    trainer.export_onnx("trained.onnx")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module. Loaded on first use: a device that only runs Programs imports no onnx.
+_PUBLIC = {
+    "load_onnx": "importer",
+    "compile": "api",
+    "loss_and_gradients": "api",
+    "plan": "api",
+    "Program": "compiler.program",
+    "load_program": "compiler.program",
+    "Trainer": "runtime.trainer",
+    "Session": "runtime.session",
+    "open_data": "data.registry",
+    "SGD": "optim",
+    "Adam": "optim",
+    "AdamW": "optim",
+    "Schedule": "optim",
+    "Loss": "ops.loss",
+    "EdgetrainError": "errors",
+    "BudgetError": "errors",
+    "ModelError": "errors",
+    "UnsupportedOpError": "errors",
+    "DataError": "errors",
+    "ProgramError": "errors",
+    "CheckpointError": "errors",
+    "UsageError": "errors",
+    "RunError": "errors",
+    "ParityError": "errors",
+}
+
+__all__ = sorted(_PUBLIC)
+
+if TYPE_CHECKING:
+    from .api import compile, loss_and_gradients, plan
+    from .compiler.program import Program, load_program
+    from .data.registry import open_data
+    from .errors import (
+        BudgetError,
+        CheckpointError,
+        DataError,
+        EdgetrainError,
+        ModelError,
+        ParityError,
+        ProgramError,
+        RunError,
+        UnsupportedOpError,
+        UsageError,
+    )
+    from .importer import load_onnx
+    from .ops.loss import Loss
+    from .optim import SGD, Adam, AdamW, Schedule
+    from .runtime.session import Session
+    from .runtime.trainer import Trainer
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'edgetrain' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,155 @@
+"""The Python face of the compiler: keyword arguments in, Program or gradients out."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .compiler import Options, Program, compile_model, plan_model
+from .compiler.assemble import assemble
+from .compiler.autodiff import accumulator_name
+from .compiler.pipeline import build_graphs
+from .errors import UsageError
+from .ops.loss import Loss
+from .ops.model import Model
+from .optim import SGD, Optimizer, make_optimizer
+
+
+def make_options(
+    *,
+    loss: str | Loss = "cross_entropy",
+    optimizer: str | Optimizer = "sgd",
+    minibatch: int = 32,
+    microbatch: int | None = None,
+    precision: str = "fp32",
+    train: Sequence[str] = (),
+    freeze: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    **others: Any,
+) -> Options:
+    """Options from plain arguments; see `compiler.options.Options` for the others."""
+    try:
+        return Options(
+            loss=Loss(loss) if isinstance(loss, str) else loss,
+            optimizer=make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
+            minibatch=minibatch, microbatch=microbatch, precision=precision,
+            train=tuple(train), freeze=tuple(freeze), dims=dict(dims or {}), **others,
+        )  # fmt: skip
+    except TypeError as error:
+        raise UsageError(f"compile: {error}.") from error
+
+
+def compile(model: Model, *, budget: str | int | None = None, **options: Any) -> Program:
+    """Compile `model` for training inside `budget` bytes.
+
+    Args:
+      model: from `load_onnx`.
+      budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
+      loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
+      optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
+      minibatch, microbatch, precision, threads, seed, dims, train, freeze, max_grad_norm,
+      max_extra_forward, model_memory, output: see `compiler.options.Options`.
+    Raises:
+      BudgetError: nothing fits; names the smallest budget that does.
+      ModelError, UsageError: the model or an option cannot be used.
+    """
+    return compile_model(model, make_options(**options), budget)
+
+
+def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> dict[str, Any]:
+    """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
+    chosen = make_options(**options)
+    found, _, facts = plan_model(model, chosen, budget)
+    return dict(assemble(model, chosen, found, facts).account)
+
+
+def loss_and_gradients(
+    model: Model,
+    inputs: Mapping[str, np.ndarray],
+    target: np.ndarray,
+    *,
+    loss: str | Loss = "cross_entropy",
+    precision: str = "fp32",
+    dropout: bool = False,
+    budget: str | int | None = None,
+    **options: Any,
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Loss and every parameter's gradient for one microbatch, in training mode.
+
+    Args:
+      inputs: by input name, each [n, ...].
+      target: class indices, or values of the output's shape.
+      dropout: leave dropout on (off by default, so that results can be compared).
+      budget: bytes to do it in; None takes the fastest plan.
+    Returns:
+      The mean loss, and name -> float32 array in the parameter's shape.
+    """
+    from .runtime.session import Session
+
+    program = gradient_program(
+        model, inputs, target, loss=loss, precision=precision, dropout=dropout, budget=budget,
+        **options,
+    )  # fmt: skip
+    session = Session(program)
+    try:
+        value = run_microbatch(session, inputs, target)
+        return value, gradients(session)
+    finally:
+        session.close()
+
+
+def gradient_program(
+    model: Model, inputs: Mapping[str, np.ndarray], target: np.ndarray, *, loss, dropout, **options
+) -> Program:
+    """The Program of one microbatch as large as `inputs`."""
+    batch = len(next(iter(inputs.values())))
+    chosen = Loss(loss) if isinstance(loss, str) else loss
+    if not dropout:
+        model = model.without_dropout()
+    if chosen.kind == "cross_entropy" and chosen.class_axis is None:
+        axis = _class_axis(model, chosen, np.shape(target), batch, options)
+        chosen = dataclasses.replace(chosen, class_axis=axis)
+    return compile(model, loss=chosen, minibatch=batch, microbatch=batch, **options)
+
+
+def _class_axis(model: Model, loss: Loss, target: tuple[int, ...], batch: int, options) -> int:
+    """The axis whose removal from the output's shape leaves the target's; axis 1 where two do."""
+    graph = build_graphs(model, make_options(loss=loss, minibatch=batch, **options), batch).evaluate
+    shape = graph.values[graph.outputs[0]].shape
+    for axis in range(1, len(shape)):
+        if shape[:axis] + shape[axis + 1 :] == tuple(target):
+            return axis
+    raise UsageError(
+        f"target of shape {list(target)}: expected the output's shape {list(shape)} without its "
+        "class axis."
+    )
+
+
+def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> float:
+    """Fill the staging bytes, run the micro tape once; returns the mean loss."""
+    from .kernels import control
+
+    program = session.program
+    for slot in program.inputs["micro"]:
+        session.arena.view(slot)[...] = inputs[slot.name]
+    session.arena.view(program.targets["micro"])[...] = target
+    session.ints[control.COUNT] = program.microbatch
+    session.reals[control.NOMINAL] = program.minibatch * program.target_count
+    session.executor.run("micro")
+    count = int(session.ints[control.TARGETS])
+    return float(session.reals[control.LOSS_SUM]) / max(1, count)
+
+
+def gradients(session) -> dict[str, np.ndarray]:
+    """Accumulators as float32, corrected for ignored targets."""
+    from .kernels import control
+
+    count = int(session.ints[control.TARGETS])
+    factor = session.reals[control.NOMINAL] / max(1, count) / session.reals[control.LOSS_SCALE]
+    out = {}
+    for slot in session.program.persistent:
+        name = accumulator_name(slot.name)
+        if slot.role == "parameter" and name in session.values:
+            out[slot.name] = session.values[name].astype(np.float32) * np.float32(factor)
+    return out

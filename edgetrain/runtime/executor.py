@@ -1,0 +1,183 @@
+"""Runs tapes: every operand is checked against the arena once, then workers enter without Python.
+
+The objects of the kernels come from the disk cache where they were compiled before; the extents
+that tapes are checked with come from this build's declarations, never from the file.
+"""
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..compiler.program import Program
+from ..errors import ProgramError, UnsupportedOpError
+from ..kernels import jit, registry
+from ..kernels.spec import ALIGN
+from ..kernels.tape import BARRIER_WORDS
+from .arena import Arena
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+def bound_kernels(program: Program) -> list[tuple[registry.Kernel, dict[str, str]]]:
+    """This build's kernels for a Program's table, with their storages.
+
+    Raises:
+      ProgramError: a kernel that this build does not have.
+    """
+    out = []
+    for name, variant, storages in program.kernels:
+        try:
+            found = [k for k in registry.variants(name) if k.variant == variant]
+        except UnsupportedOpError:
+            found = []
+        if not found or len(found[0].spec.variables) != len(storages) or name == "run_tape":
+            raise ProgramError(
+                f"kernel {name}.{variant} of {storages}: this build does not have it. Compile the "
+                "model with this version of edgetrain."
+            )
+        out.append((found[0], dict(zip(found[0].spec.variables, storages, strict=True))))
+    return out
+
+
+def check_tape(words: np.ndarray, kernels: Sequence, arena_nbytes: int, threads: int) -> None:
+    """Prove that a tape touches nothing outside the arena.
+
+    Raises:
+      ProgramError: names the instruction and what is wrong with it.
+    """
+    code, at, lanes = words.tolist(), 0, jit.host().lanes
+    while at < len(code):
+        index, count = code[at], code[at + 1] if at + 1 < len(code) else -1
+        if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
+            raise ProgramError(f"tape word {at}: not an instruction. Compile the model again.")
+        if at + 2 + count > len(code):
+            raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
+        kernel, storages = kernels[index]
+        _check_instruction(
+            kernel, storages, code[at + 2 : at + 2 + count], arena_nbytes, threads, lanes, at
+        )
+        at += 2 + count
+
+
+def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at) -> None:
+    values, scratch, k = {}, (0, 0), 0
+    for operand in kernel.spec.operands:
+        if operand.mode == "t":
+            scratch, k = (words[k], words[k + 1]), k + 2
+            continue
+        values[operand.name] = words[k]
+        if operand.is_reference and words[k] < 0 and not operand.optional:
+            raise ProgramError(f"tape word {at}: {kernel.name} lacks operand {operand.name}.")
+        k += 1
+    extents = kernel.spec.extents(values, storages, threads, lanes)
+    regions = [(name, values[name], nbytes) for name, nbytes in extents.items()]
+    need = kernel.spec.scratch_nbytes(values, threads, lanes)
+    if need:
+        if scratch[1] < need:
+            raise ProgramError(
+                f"tape word {at}: {kernel.name} has {scratch[1]} bytes of scratch a thread, "
+                f"needs {need}. Compile the model for this processor."
+            )
+        regions.append(("scratch", scratch[0], scratch[1] * threads))
+    for name, offset, nbytes in regions:
+        if offset < 0 or offset % ALIGN or nbytes < 0 or offset + nbytes > arena_nbytes:
+            raise ProgramError(
+                f"tape word {at}: operand {name} of {kernel.name} takes bytes {offset} to "
+                f"{offset + nbytes} of an arena of {arena_nbytes}. Compile the model again."
+            )
+
+
+class Executor:
+    """Checked tapes over one arena, and the workers that run them.
+
+    Args:
+      threads: workers; at most the Program's.
+    """
+
+    def __init__(self, program: Program, arena: Arena, threads: int | None = None) -> None:
+        self.threads = program.threads if threads is None else threads
+        if not 1 <= self.threads <= program.threads:
+            raise ProgramError(
+                f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."
+            )
+        kernels = bound_kernels(program)
+        for words in program.tapes.values():
+            check_tape(words, kernels, arena.nbytes, program.threads)
+        self._base = arena.address
+        self._library, self._table, entry = _load(kernels)
+        self._run = _ENTRY(entry)
+        self._barrier = np.zeros(BARRIER_WORDS, np.int64)
+        self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+        self._tapes = {name: np.ascontiguousarray(w) for name, w in program.tapes.items()}
+        self._args = {name: self._arguments(words) for name, words in self._tapes.items()}
+        self._workers = _Workers(self._run, self.threads)
+
+    def _arguments(self, words: np.ndarray) -> np.ndarray:
+        start = words.ctypes.data
+        return np.array(
+            [self._base, start, start + words.nbytes, self._table.ctypes.data,
+             self._barrier.ctypes.data],
+            np.int64,
+        )  # fmt: skip
+
+    def run(self, tape: str) -> None:
+        """Run a tape from its first instruction to its last; returns when every worker is done."""
+        if len(self._tapes[tape]):
+            self._barrier[:2] = 0
+            self._barrier[8] = 0
+            self._workers(self._args[tape].ctypes.data)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
+
+
+def _load(kernels: Sequence) -> tuple[jit.Library, np.ndarray, int]:
+    """Objects in memory, the table of their addresses, the interpreter's address."""
+    target = jit.host()
+    interpreter = registry.variants("run_tape")[0]
+    objects = [kernel.object(storages, target) for kernel, storages in kernels]
+    library = jit.Library([*objects, interpreter.object({}, target)])
+    table = [library.address(kernel.symbol(storages)) for kernel, storages in kernels]
+    return library, np.array(table, np.int64), library.address(interpreter.symbol({}))
+
+
+class _Workers:
+    """Threads that enter the interpreter together with the caller."""
+
+    def __init__(self, run, count: int) -> None:
+        self._run, self._count = run, count
+        self._go = [threading.Semaphore(0) for _ in range(1, count)]
+        self._done = threading.Semaphore(0)
+        self._args: int | None = 0
+        self._threads = [
+            threading.Thread(target=self._serve, args=(k,), daemon=True) for k in range(1, count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self, index: int) -> None:
+        while True:
+            self._go[index - 1].acquire()
+            if self._args is None:
+                return
+            self._run(0, self._args, index, self._count)
+            self._done.release()
+
+    def __call__(self, args: int) -> None:
+        self._args = args
+        for semaphore in self._go:
+            semaphore.release()
+        self._run(0, args, 0, self._count)
+        for _ in self._go:
+            self._done.acquire()
+
+    def close(self) -> None:
+        self._args = None
+        for semaphore in self._go:
+            semaphore.release()
+        for thread in self._threads:
+            thread.join()
+        self._go, self._threads = [], []

@@ -1,0 +1,169 @@
+"""A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler.program import Program
+from ..data.source import Source
+from ..errors import DataError
+from ..kernels import control
+from .arena import Arena, views
+from .executor import Executor
+
+SAVED_ROLES = ("parameter", "buffer", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one minibatch gave.
+
+    Attributes:
+      loss: mean over the targets that count.
+      grad_norm: of the mean gradient, before clipping.
+      skipped: the update was not applied; `finite` tells whether a gradient overflowed.
+    """
+
+    loss: float
+    grad_norm: float
+    skipped: bool
+    finite: bool
+
+
+class Session:
+    """Arena, executor and control block of one Program."""
+
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        self.program = program
+        self.arena = Arena(program.arena_nbytes)
+        self.values = views(self.arena, program)
+        for name, array in program.init.items():
+            self.values[name][...] = array
+        control_block = self.values["ctl"]
+        self.ints, self.reals = control_block, control_block.view(np.float64)
+        self.executor = Executor(program, self.arena, threads)
+        self._staging = {
+            tape: {s.name: self.arena.view(s) for s in program.inputs[tape]}
+            | {"target": self.arena.view(program.targets[tape])}
+            for tape in ("micro", "eval")
+        }
+        self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
+        self.ints[control.SEED] = int(program.recipe["seed"])
+        self.reals[control.LOSS_SCALE] = 1.0
+        self.reals[control.BIAS1] = self.reals[control.BIAS2] = 1.0
+
+    def staging(self, source: Source, tape: str) -> dict[str, np.ndarray]:
+        """Source field -> bytes in the arena that it fills.
+
+        Raises:
+          DataError: the source has not the fields that the model needs.
+        """
+        buffers = self._staging[tape]
+        names = [name for name in buffers if name != "target"]
+        fields = [name for name in source.fields if name != "y"]
+        if len(names) == len(fields) == 1:
+            chosen = {fields[0]: buffers[names[0]]}
+        elif set(names) == set(fields):
+            chosen = {name: buffers[name] for name in names}
+        else:
+            raise DataError(
+                f"{source.name}: its inputs are {', '.join(fields) or 'none'}; the model's are "
+                f"{', '.join(names)}. Use data with fields of these names."
+            )
+        if "y" not in source.fields:
+            raise DataError(f"{source.name}: it has no target field 'y'.")
+        return chosen | {"y": buffers["target"]}
+
+    def limits(self, source: Source) -> dict[str, int]:
+        """Upper bounds of the source's integer fields."""
+        limits = dict(self.program.limits)
+        fields = [name for name in source.fields if name != "y"]
+        out = {}
+        for name, limit in limits.items():
+            if name == "target":
+                out["y"] = limit
+            else:
+                out[name if name in source.fields else fields[0]] = limit
+        return out
+
+    def train_step(
+        self,
+        step: int,
+        lr: float,
+        loss_scale: float,
+        fills: Iterable,
+    ) -> StepResult | None:
+        """One minibatch: accumulate every microbatch, update once.
+
+        Args:
+          fills: yields once for each microbatch after the staging bytes are filled; yields False
+            to discard the minibatch.
+        Returns:
+          None where the minibatch was discarded.
+        """
+        ints, reals = self.ints, self.reals
+        ints[control.STEP], reals[control.LR] = step, lr
+        reals[control.LOSS_SCALE] = loss_scale
+        reals[control.NOMINAL] = self.program.minibatch * self.program.target_count
+        self._reset(self.program.microbatch)
+        for number, filled in enumerate(fills):
+            if filled is False:
+                return None
+            ints[control.MICROBATCH] = number
+            self.executor.run("micro")
+        count, total = int(ints[control.TARGETS]), float(reals[control.LOSS_SUM])
+        self.executor.run("update")
+        norm = float(reals[control.GRAD_NORM])
+        skipped = bool(ints[control.SKIP])
+        return StepResult(total / max(1, count), norm, skipped, bool(np.isfinite(norm)))
+
+    def _reset(self, count: int) -> None:
+        self.ints[control.COUNT] = count
+        self.ints[control.TARGETS] = self.ints[control.CORRECT] = 0
+        self.reals[control.LOSS_SUM] = 0.0
+
+    def evaluate(self, batches: Iterable[int]) -> dict[str, float]:
+        """Mean loss and accuracy.
+
+        Args:
+          batches: yields the number of samples that count, after the staging bytes are filled.
+        """
+        self._reset(0)
+        samples = 0
+        for valid in batches:
+            self.ints[control.COUNT] = valid
+            samples += valid
+            self.executor.run("eval")
+        count = max(1, int(self.ints[control.TARGETS]))
+        out = {"loss": float(self.reals[control.LOSS_SUM]) / count, "samples": samples}
+        if self.program.recipe["loss"]["kind"] == "cross_entropy":
+            out["accuracy"] = int(self.ints[control.CORRECT]) / count
+        return out
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The model's output (before a final softmax) in evaluation mode, float32 [n, ...]."""
+        size = len(next(iter(inputs.values())))
+        m = self.program.microbatch
+        parts = []
+        self._reset(0)
+        for start in range(0, size, m):
+            valid = min(m, size - start)
+            for name, array in inputs.items():
+                buffer = self._staging["eval"][name]
+                buffer[:valid] = array[start : start + valid]
+                buffer[valid:] = 0
+            self._staging["eval"]["target"][...] = 0
+            self.executor.run("eval")
+            parts.append(self._outputs[0][:valid].astype(np.float32))
+        return np.concatenate(parts)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds, on the arena's own bytes."""
+        return {
+            s.name: self.values[s.name] for s in self.program.persistent if s.role in SAVED_ROLES
+        }
+
+    def close(self) -> None:
+        """End the workers."""
+        self.executor.close()

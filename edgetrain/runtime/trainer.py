@@ -1,0 +1,320 @@
+"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, interrupts."""
+
+import hashlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiler.program import Program, load_program
+from ..data.batches import Batches, evaluation_batches
+from ..data.registry import open_data
+from ..data.source import Source
+from ..errors import CheckpointError, RunError, UsageError
+from ..kernels import control
+from ..optim.loss_scale import LossScale
+from ..optim.schedule import Schedule
+from .checkpoint import latest, save_step
+from .session import Session, StepResult
+
+MAX_BAD_STEPS = 25
+PROGRAM_FILE = "program.edge"
+
+Event = dict[str, Any]
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: what fit() did is on disk
+    """Ctrl-C; the state is on disk where `out` was given."""
+
+
+class Trainer:
+    """Trains a Program on a data source.
+
+    Args:
+      program: what to train.
+      data: a source, a specification (`digits`, `mnist:DIR`, ...) or arrays (x, y).
+      out: directory for checkpoints and the Program; None keeps nothing on disk.
+      lr: overrides the optimizer's learning rate.
+      schedule: of the learning rate; total_steps is filled in by `fit`.
+      save_steps: minibatches between checkpoints; 0: at the end of each epoch.
+      save_total_limit: checkpoints to keep.
+      threads: workers; at most the Program's.
+      on_event: called with a dict for each step, epoch, warning and save.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        data: Any,
+        out: str | Path | None = None,
+        *,
+        lr: float | None = None,
+        schedule: Schedule | None = None,
+        save_steps: int = 0,
+        save_total_limit: int = 2,
+        threads: int | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.program, self.out = program, Path(out) if out is not None else None
+        self.session = Session(program, threads)
+        self.source: Source = open_data(data, split="train")
+        self.batches = Batches(
+            self.source.n, program.minibatch, program.microbatch, program.recipe["seed"]
+        )
+        self._prepare(self.source)
+        self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
+        self.schedule = schedule or Schedule()
+        self.scale = LossScale.for_precision(program.recipe["precision"])
+        self.step = 0
+        self.total_steps = 0
+        self._save_steps, self._limit = save_steps, save_total_limit
+        self._emit = on_event or (lambda event: None)
+        self._stop = 0
+        if self.out is not None:
+            self.out.mkdir(parents=True, exist_ok=True)
+
+    def _prepare(self, source: Source) -> None:
+        ignore = self.program.recipe["loss"].get("ignore_index")
+        source.check_limits(self.session.limits(source), ignore)
+        self.session.staging(source, "micro")
+
+    # Training.
+
+    def fit(self, epochs: float | None = None, *, steps: int | None = None) -> Event:
+        """Train until `epochs` passes (or `steps` minibatches) are done, counted from the start.
+
+        Returns:
+          The last epoch's event: loss, steps, seconds.
+        Raises:
+          RunError: too many steps in a row were not finite, or the disk is full.
+          Interrupted: Ctrl-C; the minibatch was finished and saved (a second one discards it).
+        """
+        self._set_total(epochs, steps)
+        if self.out is not None and not (self.out / PROGRAM_FILE).exists():
+            self.program.save(self.out / PROGRAM_FILE)
+        last: Event = {"event": "done", "step": self.step}
+        with _CatchInterrupt(self):
+            while self.step < self.total_steps:
+                last = self._one_epoch()
+        if self.out is not None:
+            self.save()
+        return last
+
+    def _set_total(self, epochs: float | None, steps: int | None) -> None:
+        if (epochs is None) == (steps is None):
+            raise UsageError("fit: give epochs or steps, one of the two.")
+        if epochs is not None:
+            steps = max(1, round(epochs * self.batches.minibatches_per_epoch))
+        assert steps is not None
+        if self.total_steps and steps != self.total_steps and self.schedule.needs_total:
+            raise CheckpointError(
+                f"{self.out}: the run was started for {self.total_steps} steps, now {steps}; its "
+                f"{self.schedule.kind} schedule depends on it. Resume with the same number."
+            )
+        if self.schedule.needs_total and self.schedule.warmup_steps >= steps:
+            raise UsageError(
+                f"warmup_steps {self.schedule.warmup_steps} of {steps} steps: expected fewer."
+            )
+        self.total_steps = steps
+        self.schedule = replace(self.schedule, total_steps=steps)
+
+    def _one_epoch(self) -> Event:
+        epoch, start, begun = self.step // self.batches.minibatches_per_epoch, time.perf_counter(), self.step
+        losses: list[float] = []
+        end = min(self.total_steps, (epoch + 1) * self.batches.minibatches_per_epoch)
+        while self.step < end:
+            result = self._one_step()
+            if result is None:
+                raise Interrupted("interrupted twice: the minibatch was discarded")
+            losses.append(result.loss)
+            if self._stop:
+                self.save()
+                raise Interrupted(f"interrupted after step {self.step}")
+            if self.out is not None and self._save_steps and self.step % self._save_steps == 0:
+                self.save()
+        seconds = time.perf_counter() - start
+        done = self.step - begun
+        event = {
+            "event": "epoch", "epoch": epoch + 1, "step": self.step, "loss": float(np.mean(losses)),
+            "seconds": round(seconds, 3),
+            "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
+        }  # fmt: skip
+        self._emit(event)
+        if self.out is not None and not self._save_steps:
+            self.save()
+        return event
+
+    def _one_step(self) -> StepResult | None:
+        rate = self.lr * self.schedule.factor(self.step)
+        result = self.session.train_step(self.step, rate, self.scale.scale, self._fills())
+        if result is None:
+            return None
+        self.step += 1
+        self.scale = self.scale.update(result.finite)
+        self._emit({
+            "event": "step", "step": self.step, "total_steps": self.total_steps,
+            "loss": result.loss, "lr": rate, "grad_norm": result.grad_norm,
+            "loss_scale": self.scale.scale, "skipped": result.skipped,
+        })  # fmt: skip
+        if self.scale.bad_steps >= MAX_BAD_STEPS:
+            raise RunError(
+                f"step {self.step}: {MAX_BAD_STEPS} steps in a row with gradients that are not "
+                f"finite (last loss {result.loss:g}). Lower the learning rate; "
+                + (f"the last good state is in {self.out}." if self.out else "nothing was saved.")
+            )
+        return result
+
+    def _fills(self) -> Iterator[bool]:
+        buffers = self.session.staging(self.source, "micro")
+        cursor = self.batches.cursor_at(self.step)
+        key = (self.program.recipe["seed"], cursor.epoch)
+        for indices in self.batches.microbatches(cursor):
+            if self._stop > 1:
+                yield False
+                return
+            self.source.fill(indices, buffers, key=key, train=True)
+            yield True
+
+    # Evaluation and output.
+
+    def evaluate(self, data: Any = None) -> dict[str, float]:
+        """Loss and accuracy over the test split (or another source), in evaluation mode."""
+        source = open_data(self.source if data is None else data, split="test")
+        self._prepare(source)
+        return self.session.evaluate(self._eval_fills(source))
+
+    def _eval_fills(self, source: Source) -> Iterator[int]:
+        buffers = self.session.staging(source, "eval")
+        for indices, valid in evaluation_batches(source.n, self.program.microbatch):
+            source.fill(indices, buffers)
+            yield valid
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the trained model: original names and layout, for inference anywhere."""
+        from exporters.trained import export_trained
+
+        return export_trained(self.program, self.session.state(), path)
+
+    # State on disk.
+
+    def save(self) -> Path | None:
+        """Write a checkpoint of the state between minibatches; None without `out`."""
+        if self.out is None:
+            return None
+        path = save_step(
+            self.out, self.step, self.session.state(), self._meta(), save_total_limit=self._limit
+        )
+        self._emit({"event": "save", "step": self.step, "path": str(path)})
+        return path
+
+    def _meta(self) -> dict[str, Any]:
+        return {
+            "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
+            "adam_t": int(self.session.ints[control.ADAM_T]), "scale": asdict(self.scale),
+            "schedule": asdict(self.schedule), "recipe": recipe_digest(self.program),
+            "samples": self.source.n,
+        }  # fmt: skip
+
+    def resume(self, directory: str | Path | None = None) -> bool:
+        """Go on from the newest checkpoint of `directory` (default `out`); False where none is.
+
+        Raises:
+          CheckpointError: it belongs to another run, or cannot be read.
+        """
+        where = self.out if directory is None else Path(directory)
+        if where is None:
+            raise UsageError("resume: expected a directory.")
+        loaded = latest(where)
+        if loaded is None:
+            return False
+        meta = loaded.meta
+        if meta.get("recipe") != recipe_digest(self.program):
+            raise CheckpointError(
+                f"{loaded.used}: written by a run with another model or recipe. Resume with the "
+                f"Program in {where / PROGRAM_FILE}, or choose another directory."
+            )
+        if meta["samples"] != self.source.n:
+            raise CheckpointError(
+                f"{loaded.used}: the run had {meta['samples']} training samples, the data now has "
+                f"{self.source.n}. Resume with the same data."
+            )
+        load_state(self.session, loaded.tensors, str(loaded.used))
+        self.session.ints[control.ADAM_T] = meta["adam_t"]
+        self.step, self.total_steps, self.lr = meta["step"], meta["total_steps"], meta["lr"]
+        self.scale, self.schedule = LossScale(**meta["scale"]), Schedule(**meta["schedule"])
+        if loaded.warning:
+            self._emit({"event": "warning", "message": loaded.warning})
+        self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
+        return True
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
+        self._stop += 1
+
+    def close(self) -> None:
+        """End the workers."""
+        self.session.close()
+
+
+def recipe_digest(program: Program) -> str:
+    """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
+
+    Recomputation, layout and threads are left out: they change no bit. The microbatch stays in.
+    """
+    recipe = {k: v for k, v in program.recipe.items() if k not in ("threads", "max_extra_forward")}
+    recipe["microbatch"] = program.microbatch
+    names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
+    text = json.dumps([recipe, names, program.model_name], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
+    """Copy a checkpoint's tensors into the arena, all of them or none.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ from the Program's.
+    """
+    state = session.state()
+    if set(tensors) != set(state) or any(
+        tensors[n].shape != state[n].shape or tensors[n].dtype != state[n].dtype for n in state
+    ):
+        raise CheckpointError(
+            f"{label}: its tensors are not those of this Program. Resume with the Program it was "
+            "written with."
+        )
+    for name, array in tensors.items():
+        state[name][...] = array
+
+
+def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | None]:
+    """The Program of a run's directory and its newest state.
+
+    Raises:
+      CheckpointError, ProgramError: what is there cannot be used.
+    """
+    directory = Path(directory)
+    program = load_program(directory / PROGRAM_FILE)
+    loaded = latest(directory)
+    return program, loaded.tensors if loaded else None
+
+
+class _CatchInterrupt:
+    """SIGINT is counted while the loop runs; outside the main thread nothing is installed."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self._before = trainer, None
+
+    def __enter__(self) -> None:
+        self._trainer._stop = 0
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, lambda *_: self._trainer.interrupt())
+
+    def __exit__(self, *exception) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
