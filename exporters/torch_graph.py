@@ -16,6 +16,7 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from edgetrain.errors import ModelError
+from exporters.torch_lrn import fuse_local_response_norm
 from exporters.torch_names import Inventory
 from exporters.torch_shapes import fold_shapes
 
@@ -55,6 +56,7 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     _omit_zero_states(graph)
     common.ShapeInferencePass()(model)
     fold_shapes(graph)
+    fuse_local_response_norm(graph)
     onnxscript.optimizer.optimize_ir(model)
     _unseed(graph)
     _to_initializers(graph, tensors)

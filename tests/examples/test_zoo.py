@@ -10,14 +10,18 @@ import torch
 from examples.zoo import ZOO, ZooModel
 from tests.exporters.exported import export, initializers, metadata, run, without_dropout
 
-# Seconds each; the fast suite keeps one of each kind.
+# The fast suite keeps one of each kind; these take up to ten seconds each.
 _SLOW = {
+    "alexnet",
     "densenet",
     "dynamic_conv",
     "inception_v3",
+    "lstm_language_model",
     "resnet50",
+    "unet_resize",
     "vgg19",
     "vgg19_bn",
+    "wrn28_2_projection",
 }
 _MODELS = [
     pytest.param(model, id=name, marks=[pytest.mark.slow] if name in _SLOW else [])

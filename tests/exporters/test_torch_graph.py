@@ -1,0 +1,91 @@
+"""The graph passes behind export_torch, on graphs where a wrong answer would be a wrong number."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+from onnx import parser
+from torch import nn
+
+from exporters.torch_shapes import fold_shapes
+from tests.exporters.exported import export, initializers, nodes, run
+
+
+@pytest.mark.parametrize(("alpha", "beta", "k"), [(0.9, 0.75, 2.0), (2.0, 1.5, 0.5)])
+def test_local_response_norm_becomes_one_node(tmp_path, alpha, beta, k):
+    module = nn.LocalResponseNorm(3, alpha=alpha, beta=beta, k=k)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 4, 4)
+    model = export(module, x, tmp_path)
+    assert [node.op_type for node in model.graph.node] == ["LRN"]
+    np.testing.assert_allclose(run(model, (x,))[0], module(x), rtol=1e-5)
+
+
+def test_local_response_norm_stays_spelled_out_when_the_window_is_even(tmp_path):
+    module = nn.LocalResponseNorm(4, alpha=0.9, beta=0.75, k=2.0)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 4, 4)
+    model = export(module, x, tmp_path)
+    assert not nodes(model, "LRN")
+    np.testing.assert_allclose(run(model, (x,))[0], module(x), rtol=1e-5)
+
+
+def folded(text: str) -> ir.Model:
+    model = ir.serde.deserialize_model(parser.parse_model(text))
+    ir.passes.common.ShapeInferencePass(data_prop=False)(model)
+    fold_shapes(model.graph)
+    ir.passes.common.RemoveUnusedNodesPass()(model)
+    return model
+
+
+_HEADER = '<ir_version: 9, opset_import: ["": 20]>\n'
+
+
+def test_fold_shapes_turns_a_chain_with_one_unknown_into_a_constant():
+    model = folded(
+        _HEADER
+        + """g (float[batch,4,6] x) => (float[a,b,c] y)
+        <int64[1] one = {1}, int64[1] three = {3}, int64[1] minus = {-1}, int64[1] zero = {0},
+         int64[1] two = {2}> {
+          shape = Shape (x)
+          batch = Slice (shape, zero, one)
+          last = Slice (shape, minus, three)
+          half = Div (last, two)
+          target = Concat <axis = 0> (batch, half, minus)
+          all = Concat <axis = 0> (batch, last, half)
+          first = Reshape (x, target)
+          y = Reshape (first, all)
+        }"""
+    )
+    # A symbolic element and -1 cannot both be unknown, so the first Reshape keeps its chain.
+    ops = [node.op_type for node in model.graph]
+    assert ops.count("Reshape") == 2
+    assert "Div" not in ops
+    last = model.graph.outputs[0].producer()
+    assert last.inputs[1].const_value.numpy().tolist() == [-1, 6, 3]
+
+
+@pytest.mark.parametrize("dims", ["batch,0,6", "batch,other,6"])
+def test_fold_shapes_leaves_a_reshape_that_minus_one_cannot_express(dims):
+    model = folded(
+        _HEADER
+        + f"""g (float[{dims}] x) => (float[a,b,c] y) {{
+          shape = Shape (x)
+          y = Reshape (x, shape)
+        }}"""
+    )
+    assert [node.op_type for node in model.graph] == ["Shape", "Reshape"]
+
+
+def test_shape_of_the_batch_stays_when_a_value_needs_it(tmp_path):
+    class ClassToken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token = nn.Parameter(torch.ones(1, 1, 4))
+
+        def forward(self, x):
+            return torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+
+    model = export(ClassToken(), torch.zeros(2, 3, 4), tmp_path)
+    assert "token" in initializers(model)
+    assert run(model, (torch.zeros(7, 3, 4),))[0].shape == (7, 4, 4)
