@@ -100,7 +100,14 @@ def loss_and_gradients(
 
 
 def gradient_program(
-    model: Model, inputs: Mapping[str, np.ndarray], target: np.ndarray, *, loss, dropout, **options
+    model: Model,
+    inputs: Mapping[str, np.ndarray],
+    target: np.ndarray,
+    *,
+    loss: str | Loss,
+    dropout: bool = False,
+    budget: str | int | None = None,
+    **options: Any,
 ) -> Program:
     """The Program of one microbatch as large as `inputs`."""
     batch = len(next(iter(inputs.values())))
@@ -110,7 +117,9 @@ def gradient_program(
     if chosen.kind == "cross_entropy" and chosen.class_axis is None:
         axis = _class_axis(model, chosen, np.shape(target), batch, options)
         chosen = dataclasses.replace(chosen, class_axis=axis)
-    return compile(model, loss=chosen, minibatch=batch, microbatch=batch, **options)
+    return compile(
+        model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options
+    )
 
 
 def _class_axis(model: Model, loss: Loss, target: tuple[int, ...], batch: int, options) -> int:
