@@ -80,7 +80,7 @@ def _forward(vectors: int):
             grid = tile_grid(n, oh, ow, limit)
             banks, extra = banks_of(kh, dh, sh)
             channel = kw * banks * (grid[4] + extra) * grid[5] * grid[3]
-            chunk = chunk_channels(cg, channel, size)
+            chunk = chunk_channels(cg, channel, size, TAPS)
             copied = ws + ceil_div(max(TAPS, size), 16) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
             sums = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
@@ -188,7 +188,7 @@ def _input_gradient(vectors: int):
                     set_row(part, zero, (b1 - b0) * ROWS * count)
                     s0, sstep, taps_w, xlow, xdist = tap_class(b + pw, kw, sw, dw)
                     taps = taps_h * taps_w
-                    chunk = chunk_channels(kg, taps_w * banks * (rows + extra) * pitch, taps)
+                    chunk = chunk_channels(kg, taps_w * banks * (rows + extra) * pitch, taps, TAPS)
                     fill_table(ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch)
                     for o0 in range(0, kg if taps > 0 else 0, chunk):
                         oc = min(chunk, kg - o0)

@@ -14,12 +14,13 @@ times a weight, where ey and ex run over arithmetic progressions of tap offsets.
 """
 
 from .act import CLIP, ONE, RELU, ZERO, act_value, norm_scale, norm_shift
-from .conv_fast import PANEL, TAPS
+from .conv_fast import PANEL
 from .jit import inline
 from .prim import FP32, Storage, div, fma, mod, st_i32
 from .vector import (
     WIDTH,
     gemm_columns,
+    gemm_outer,
     loads,
     stores,
     vadd,
@@ -95,9 +96,9 @@ def tap_class(shifted, taps, stride, dilation):
 
 
 @inline
-def chunk_channels(channels, channel_floats, taps):
-    """Channels of a chunk: a panel of about PANEL bytes, at most TAPS products, equal parts."""
-    most = min(div(PANEL, 4 * max(channel_floats, 1)), div(TAPS, max(taps, 1)))
+def chunk_channels(channels, channel_floats, taps, limit):
+    """Channels of a chunk: a panel of about PANEL bytes, at most `limit` products, equal parts."""
+    most = min(div(PANEL, 4 * max(channel_floats, 1)), div(limit, max(taps, 1)))
     most = max(min(most, channels), 1)
     return ceil_div(channels, max(ceil_div(channels, most), 1))
 
@@ -351,3 +352,43 @@ def transposed_weights(W: Storage, rows: int):
                             at += 1
 
     return copy
+
+
+def outer_products():
+    """Inline function that multiplies every row of a panel with transposed gradients."""
+    four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8, 1)
+
+    @inline
+    def products(sums, block, vectors, panel, table, taps, turned, pixels):
+        """sums[tap][o] += sum over pixels of panel[table[tap] + p] * turned[p][o].
+
+        Rows of sums and turned are `block` floats, of which `vectors` vectors are computed. The
+        table and sums have rows up to a multiple of 8 taps.
+        """
+        v = 0
+        while v < vectors:
+            step = 4 if vectors - v >= 4 else (2 if vectors - v >= 2 else 1)
+            for m in range(0, taps, 4 if step == 4 else 8):
+                y, d = sums + 4 * m * block + 64 * v, turned + 64 * v
+                if step == 4:
+                    four(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+                elif step == 2:
+                    two(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+                else:
+                    one(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+            v += step
+
+    return products
+
+
+def accumulate_rows(G: Storage):
+    """Inline function that adds a run of float32 to a gradient accumulator."""
+    ld, sr, ldf = G.ld, G.sr, FP32.ld
+
+    @inline
+    def add(target, index, source, count, numbers):
+        """target[index + j] += source[j], j < count, rounded stochastically."""
+        for j in range(count):
+            sr(target, index + j, ld(target, index + j) + ldf(source, j), numbers)
+
+    return add

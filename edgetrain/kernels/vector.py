@@ -47,6 +47,27 @@ def _define(signature, emit):
     return intrinsic(scope["operation"])
 
 
+def _outlined(name: str, parameters: int, emit):
+    """An intrinsic of int64 parameters that calls a function of its own, never inlined.
+
+    The inner loops need every register: inlined in a large kernel they spill.
+    """
+
+    def call(builder, args):
+        function = builder.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType(), [I64] * parameters)
+            function = ir.Function(builder.module, kind, name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inner = ir.IRBuilder(function.append_basic_block("entry"))
+            emit(inner, function.args)
+            inner.ret_void()
+        builder.call(function, args)
+
+    return _define(types.void(*[types.int64] * parameters), call)
+
+
 def constant(value: float) -> ir.Constant:
     """A vector of equal numbers known when the kernel is compiled."""
     return ir.Constant(_V, [value] * WIDTH)
@@ -227,7 +248,7 @@ def gemm_columns(rows: int, vectors: int):
         for place, total in zip(places, _loop(builder, count, totals, body), strict=True):
             builder.store(total, place, align=64)
 
-    return _define(types.void(*[types.int64] * 7), emit)
+    return _outlined(f"et_gemm_columns_{rows}x{vectors}", 7, emit)
 
 
 def gemm_outer(rows: int, vectors: int):
@@ -266,7 +287,7 @@ def gemm_outer(rows: int, vectors: int):
                 old = builder.load(place, typ=_V, align=64)
                 builder.store(builder.fadd(old, totals[m * vectors + v]), place, align=64)
 
-    return _define(types.void(*[types.int64] * 7), emit)
+    return _outlined(f"et_gemm_outer_{rows}x{vectors}", 7, emit)
 
 
 def _transposed(builder, rows):
@@ -296,4 +317,4 @@ def _transpose(builder, args):
 
 
 # (target, target_stride, source, source_stride): 16 x 16 float32, strides in bytes
-transpose16 = _define(types.void(*[types.int64] * 4), _transpose)
+transpose16 = _outlined("et_transpose16", 4, _transpose)
