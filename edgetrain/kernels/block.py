@@ -92,16 +92,29 @@ def clear(lanes):
         put_wide(lanes, j, 0.0)
 
 
+def tree(combine):
+    """The function that combines LANES partial results in a fixed tree; it overwrites them."""
+
+    @inline
+    def total(lanes):
+        for j in range(32):
+            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 32)))
+        for j in range(16):
+            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 16)))
+        for j in range(8):
+            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 8)))
+        for j in range(4):
+            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 4)))
+        a = combine(get_wide(lanes, 0), get_wide(lanes, 2))
+        return combine(a, combine(get_wide(lanes, 1), get_wide(lanes, 3)))
+
+    return total
+
+
 @inline
-def total(lanes):
-    """Sum of LANES partial sums in a fixed tree; overwrites them."""
-    for j in range(32):
-        put_wide(lanes, j, get_wide(lanes, j) + get_wide(lanes, j + 32))
-    for j in range(16):
-        put_wide(lanes, j, get_wide(lanes, j) + get_wide(lanes, j + 16))
-    for j in range(8):
-        put_wide(lanes, j, get_wide(lanes, j) + get_wide(lanes, j + 8))
-    for j in range(4):
-        put_wide(lanes, j, get_wide(lanes, j) + get_wide(lanes, j + 4))
-    a = get_wide(lanes, 0) + get_wide(lanes, 2)
-    return a + (get_wide(lanes, 1) + get_wide(lanes, 3))
+def add_wide(a, b):
+    """a + b."""
+    return a + b
+
+
+total = tree(add_wide)

@@ -1,0 +1,110 @@
+"""Reductions over any dimensions of a strided tensor; the gradient of max and min."""
+
+from . import strides
+from .registry import kernel
+
+REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "l1")
+
+
+def _reduce(name):
+    def factory(S):
+        """y[k] = scale * combination over r of f(x[k . ks + r . rs]); y is dense over dims k.
+
+        f is x, x^2 (sumsq) or |x| (l1). Float64, in the order of reduction.py; threads split y.
+        """
+        from . import reduction
+        from .block import get, new, new_wide, put
+        from .mathf import fabs
+        from .prim import u32
+        from .strided import filler
+
+        kinds = {"max": reduction.MAX, "min": reduction.MIN, "prod": reduction.PROD}
+        fill, square, size = filler(S.ld), name == "sumsq", name == "l1"
+
+        def block(buffers, addresses, origins, start, m, dims, steps):
+            out = buffers[0]
+            fill(out, addresses[0], origins[0], start, m, dims, steps[0])
+            if square:
+                for j in range(m):
+                    put(out, j, get(out, j) * get(out, j))
+            if size:
+                for j in range(m):
+                    put(out, j, fabs(get(out, j)))
+
+        reduce = reduction.reduction(block, kinds.get(name, reduction.SUM), S, 1)
+
+        def run(
+            thread, nthreads, x, y, scale, k0, k1, k2, k3, k4, k5, r0, r1, r2, r3, r4, r5,
+            ks0, ks1, ks2, ks3, ks4, ks5, rs0, rs1, rs2, rs3, rs4, rs5, nx,
+        ):  # fmt: skip
+            kept, ks = (k0, k1, k2, k3, k4, k5), (ks0, ks1, ks2, ks3, ks4, ks5)
+            reduced, rs = (r0, r1, r2, r3, r4, r5), (rs0, rs1, rs2, rs3, rs4, rs5)
+            reduce(
+                thread, nthreads, (new(),), new_wide(), (x,), y, kept, reduced, (ks,), (rs,),
+                scale, 0, False, u32(0),
+            )  # fmt: skip
+
+        return run
+
+    return factory
+
+
+def _extreme_bwd(S):
+    """dx[k, r] (+)= dy[k] / ties where x[k, r] == y[k], else 0; x and dx have the same strides.
+
+    `ties` is how many elements equal y[k]; a NaN in y[k] gives NaN to the row's NaNs. Threads split
+    k; the count goes over r in order.
+    """
+    from .block import BLOCK, get, new, put
+    from .mathf import ONE, ZERO
+    from .prim import div, to_float
+    from .strided import count, filler, place, spiller
+
+    ld, fill, spill = S.ld, filler(S.ld), spiller(S.st)
+
+    def run(
+        thread, nthreads, x, y, dy, dx, k0, k1, k2, k3, k4, k5, r0, r1, r2, r3, r4, r5,
+        ks0, ks1, ks2, ks3, ks4, ks5, rs0, rs1, rs2, rs3, rs4, rs5, nx, acc,
+    ):  # fmt: skip
+        kept, ks = (k0, k1, k2, k3, k4, k5), (ks0, ks1, ks2, ks3, ks4, ks5)
+        reduced, rs = (r0, r1, r2, r3, r4, r5), (rs0, rs1, rs2, rs3, rs4, rs5)
+        values, old = new(), new()
+        nk, nr = count(kept), count(reduced)
+        for k in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
+            at = place(k, kept, ks)
+            extreme, ties, share = ld(y, k), 0, ZERO
+            for t in range(2):
+                for i in range(0, nr, BLOCK):
+                    m = min(BLOCK, nr - i)
+                    fill(values, x, at, i, m, reduced, rs)
+                    if t == 0:
+                        for j in range(m):
+                            ties += get(values, j) == extreme
+                        continue
+                    for j in range(m):
+                        v = get(values, j)
+                        put(values, j, share if v == extreme or v != v else ZERO)
+                    if acc:
+                        fill(old, dx, at, i, m, reduced, rs)
+                        for j in range(m):
+                            put(values, j, get(values, j) + get(old, j))
+                    spill(values, dx, at, i, m, reduced, rs)
+                share = ld(y, k) * ZERO + ld(dy, k) * (ONE / to_float(max(ties, 1)))
+
+    return run
+
+
+def _register() -> None:
+    steps = " ".join(strides.names(prefix) for prefix in ("k", "r", "ks", "rs"))
+    reach = strides.reach("nx", ("k", "ks"), ("r", "rs"))
+    check = ";".join([strides.positive("k"), strides.positive("r"), reach])
+    y = strides.product("k")
+    for name in REDUCTIONS:
+        operands = f"x:r:S[nx] y:w:S[{y}] scale:f {steps} nx"
+        kernel(f"reduce_{name}", operands, check=check)(_reduce(name))
+    operands = f"x:r:S[nx] y:r:S[{y}] dy:r:S[{y}] dx:m:S[nx] {steps} nx acc"
+    for name in ("max", "min"):
+        kernel(f"reduce_{name}_bwd", operands, check=check)(_extreme_bwd)
+
+
+_register()

@@ -1,0 +1,35 @@
+"""Dims and strides of numpy shapes as the integers of a kernel's declaration."""
+
+import math
+
+from hypothesis import strategies as st
+
+from edgetrain.kernels.strides import collapse
+
+
+def dense(shape) -> list[int]:
+    """Strides of a dense array in elements."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def broadcast(shape, dims) -> list[int]:
+    """Strides that walk a dense array of `shape` over `dims`, 0 where it repeats."""
+    return [0 if s == 1 else stride for s, stride in zip(shape, dense(shape), strict=True)]
+
+
+def integers(prefixes, dims, *strides) -> dict[str, int]:
+    """Operands `prefix0 ... prefix5` of dims and strides (in that order), collapsed."""
+    sizes, steps = collapse(dims, *strides)
+    rows = zip(prefixes, (sizes, *steps), strict=True)
+    return {f"{prefix}{k}": row[k] for prefix, row in rows for k in range(6)}
+
+
+@st.composite
+def masked_shapes(draw, masks: int = 1, largest: int = 9):
+    """A shape of 1 to 6 dims, sometimes with a long last one, and `masks` tuples of booleans."""
+    rank = draw(st.integers(1, 6))
+    shape = [draw(st.integers(1, largest if rank < 4 else 4)) for _ in range(rank)]
+    if draw(st.booleans()):
+        shape[draw(st.integers(0, rank - 1))] = draw(st.sampled_from([16, 31, 64, 300]))
+    flags = [tuple(draw(st.booleans()) for _ in shape) for _ in range(masks)]
+    return tuple(shape), *flags

@@ -1,0 +1,87 @@
+"""Reductions of strided tensors against numpy in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgetrain.kernels.reduce import REDUCTIONS
+
+from . import geometry, naive_reduce
+from .harness import DTYPES, same_for_threads
+
+
+def _integers(shape, kept):
+    steps = geometry.dense(shape)
+    out = {"nx": int(np.prod(shape))}
+    for kind, keep in (("k", True), ("r", False)):
+        axes = [axis for axis, k in enumerate(kept) if k == keep]
+        dims, part = [shape[axis] for axis in axes], [steps[axis] for axis in axes]
+        out |= geometry.integers((kind, f"{kind}s"), dims, part)
+    return out
+
+
+def _axes(kept):
+    return tuple(axis for axis, keep in enumerate(kept) if not keep)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@settings(max_examples=12)
+@given(case=geometry.masked_shapes(), storage=st.sampled_from(["f32", "f16"]))
+def test_reduction_equals_naive_over_any_dims(name, case, storage):
+    shape, kept = case
+    rng = np.random.default_rng(sum(shape))
+    x = rng.normal(size=shape)
+    x = (np.exp(x * 0.05) if name == "prod" else x).astype(DTYPES[storage])
+    axes = _axes(kept)
+    terms = int(np.prod([shape[axis] for axis in axes]))
+    scale = 1 / terms if name == "mean" else 0.5
+    expected = naive_reduce.REDUCE[name](x.astype(np.float64), axis=axes) * scale
+    size = np.abs(x.astype(np.float64)).max() * terms if name in ("sum", "mean") else 0
+    found = same_for_threads(
+        f"reduce_{name}", {"S": storage}, x=x, y=expected.shape, scale=scale,
+        **_integers(shape, kept),
+    )["y"]  # fmt: skip
+    rtol = {"f32": 3e-7, "f16": 1e-3}[storage]
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected, rtol=rtol, atol=1e-7 + size * 1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@settings(max_examples=12)
+@given(
+    case=geometry.masked_shapes(), storage=st.sampled_from(["f32", "f16"]), acc=st.integers(0, 1)
+)
+def test_gradient_of_extremes_is_shared_among_ties(name, case, storage, acc):
+    shape, kept = case
+    rng = np.random.default_rng(sum(shape))
+    dtype, axes = DTYPES[storage], _axes(kept)
+    x = rng.integers(-4, 5, shape).astype(dtype)
+    y = (np.max if name == "max" else np.min)(x, axis=axes, keepdims=True)
+    dy, dx = rng.normal(size=y.shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+    found = same_for_threads(
+        f"reduce_{name}_bwd", {"S": storage}, x=x, y=y, dy=dy, dx=dx, acc=acc,
+        **_integers(shape, kept),
+    )["dx"]  # fmt: skip
+    expected = naive_reduce.extreme_bwd(x, y, dy.astype(np.float64), axes) + acc * dx
+    rtol = {"f32": 1e-6, "f16": 1e-3}[storage]
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("kept", [(True, False), (False, True)])
+def test_reduction_lets_nan_through(name, kept):
+    x = np.ones((40, 40), np.float32)
+    x[3, 3] = np.nan
+    found = same_for_threads(
+        f"reduce_{name}", {"S": "f32"}, x=x, y=(40,), scale=1.0, **_integers(x.shape, kept)
+    )["y"]
+    assert np.flatnonzero(np.isnan(found)).tolist() == [3]
+
+
+def test_sum_of_a_million_keeps_its_digits():
+    x = np.full(1_000_000, 0.1, np.float32)
+    integers = _integers(x.shape, (False,))
+    found = same_for_threads("reduce_sum", {"S": "f32"}, x=x, y=(1,), scale=1.0, **integers)["y"]
+    np.testing.assert_allclose(found, [x.astype(np.float64).sum()], rtol=1e-7)
