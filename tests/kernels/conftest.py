@@ -2,9 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
-settings.register_profile("kernels", deadline=None, derandomize=True, max_examples=25)
+# No shrinking: where a kernel does not compile it takes minutes.
+settings.register_profile(
+    "kernels",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    phases=(Phase.explicit, Phase.generate),
+)
 settings.load_profile("kernels")
 
 

@@ -12,6 +12,7 @@ from . import naive_gemm, naive_rng
 from .harness import DTYPES, call, control, same_for_threads
 
 VARIANTS = [k.variant for k in registry.variants("gemm")]
+HOST_VARIANT = f"tiles{jit.host().lanes}"
 A_AXES = ("az1", "az2", "am", "ak2", "ak")
 B_AXES = ("bz1", "bz2", "bn", "bk2", "bk")
 # An ulp of the stored result. On top, half an ulp of each partial sum of a chain, which grow like
@@ -90,6 +91,8 @@ def test_gemm_equals_naive_twin(
     variant, shape, a_order, b_order, pad, broadcast, halves, alpha, acc, biased, seed
 ):
     rng = np.random.default_rng(seed)
+    if variant not in ("plain", HOST_VARIANT):
+        halves = halves[0] * 3  # the variants differ in sizes only: save compiling each mixture
     storages = {s: "f16" if h == "h" else "f32" for s, h in zip("ABC", halves, strict=True)}
     bias = rng.standard_normal(shape[3]).astype(np.float32) if biased else None
     v = operands(

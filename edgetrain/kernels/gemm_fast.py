@@ -1,0 +1,353 @@
+"""gemm in tiles of packed float32 panels: the variants for processors with vectors.
+
+A tile of c (MT x NT) stays in scratch while blocks of KC terms are added to it: pack both operands
+to float32, multiply in register tiles. An element of c is a chain of fma over each block of k, the
+blocks added in order; it depends neither on tiles nor on threads nor on lanes. The tile of
+registers is taken per vector length, vectors are 16 floats wide and split where hardware's are
+shorter. Source: Goto and van de Geijn 2008; here panels of both operands are small enough for L1
+and L2 of small processors.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .gemm import CHECK, element_store, operands
+from .jit import inline
+from .prim import F16, F32, FP32, I32, I64, POINTER, div, element, mod
+from .registry import kernel
+from .rng import stream
+
+MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
+WIDTH = 16  # floats of a vector in the text
+AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"
+B_FLOATS = f"{KC}*min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
+SCRATCH = f"4*({AC_FLOATS} + {B_FLOATS})"
+
+
+def _vector(count: int, scalar=F32) -> ir.VectorType:
+    return ir.VectorType(scalar, count)
+
+
+def _splat(builder, value, count: int):
+    undefined = ir.Constant(_vector(count), ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(_vector(count, I32), [0] * count))
+
+
+def _fma(builder, a, b, c):
+    name = f"llvm.fma.v{a.type.count}f32"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
+    return builder.call(function, [a, b, c])
+
+
+def _loop(builder, count, state: list, body: Callable) -> list:
+    """`state = body(index, state)` for index 0 .. count - 1, at least once."""
+    before = builder.block
+    inside = builder.append_basic_block("loop")
+    after = builder.append_basic_block("done")
+    builder.branch(inside)
+    builder.position_at_end(inside)
+    index = builder.phi(I64)
+    index.add_incoming(ir.Constant(I64, 0), before)
+    phis = [builder.phi(value.type) for value in state]
+    new = body(index, phis)
+    following = builder.add(index, ir.Constant(I64, 1))
+    for phi, start, value in zip([index, *phis], [None, *state], [following, *new], strict=True):
+        if start is not None:
+            phi.add_incoming(start, before)
+        phi.add_incoming(value, builder.block)
+    builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
+    builder.position_at_end(after)
+    return new
+
+
+@functools.cache
+def _micro(rows: int, vectors: int):
+    """(a, b, c, k, add): c[rows][vectors * 16] (+)= a[rows][k] * b[vectors][k][16], all packed."""
+
+    def codegen(context, builder, signature, args):
+        b = builder
+        a_panel, b_panel, c_tile, count, add = args
+        a_base, b_base, c_base = (b.inttoptr(p, POINTER) for p in (a_panel, b_panel, c_tile))
+
+        def at(base, floats):
+            return b.gep(base, [ir.Constant(I64, 4 * floats)], source_etype=ir.IntType(8))
+
+        def body(k, sums):
+            ak = b.gep(a_base, [k], source_etype=F32)
+            bk = b.gep(b_base, [k], source_etype=_vector(WIDTH))
+            right = [
+                b.load(at(bk, v * KC * WIDTH), typ=_vector(WIDTH), align=64) for v in range(vectors)
+            ]
+            new = []
+            for r in range(rows):
+                left = _splat(b, b.load(at(ak, r * KC), typ=F32, align=4), WIDTH)
+                new += [_fma(b, left, right[v], sums[r * vectors + v]) for v in range(vectors)]
+            return new
+
+        zero = ir.Constant(_vector(WIDTH), [0.0] * WIDTH)
+        sums = _loop(b, count, [zero] * (rows * vectors), body)
+        places = [at(c_base, r * NT + v * WIDTH) for r in range(rows) for v in range(vectors)]
+        with b.if_else(b.icmp_signed("!=", add, ir.Constant(I64, 0))) as (then, otherwise):
+            with then:
+                for place, value in zip(places, sums, strict=True):
+                    old = b.load(place, typ=_vector(WIDTH), align=64)
+                    b.store(b.fadd(old, value), place, align=64)
+            with otherwise:
+                for place, value in zip(places, sums, strict=True):
+                    b.store(value, place, align=64)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def micro(typingctx, a, b, c, k, add):
+        return types.void(*[types.int64] * 5), codegen
+
+    return micro
+
+
+def _load_vector(builder, storage, address, index, count):
+    scalar = F16 if storage.name == "f16" else F32
+    place = element(builder, address, index, storage.nbytes)
+    value = builder.load(place, typ=_vector(count, scalar), align=storage.nbytes)
+    return value if scalar is F32 else builder.fpext(value, _vector(count))
+
+
+def _copy(storage):
+    """(source, at, panel, to): 16 elements in a row to float32."""
+
+    @intrinsic
+    def copy(typingctx, source, at, panel, to):
+        def codegen(context, builder, signature, args):
+            value = _load_vector(builder, storage, args[0], args[1], WIDTH)
+            builder.store(value, element(builder, args[2], args[3], 4), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), codegen
+
+    return copy
+
+
+def _transpose(storage, side: int):
+    """(source, at, step, valid, panel, to, panel_step): a square of `side` x `side`, transposed.
+
+    Row r of the source starts at `at + min(r, valid - 1) * step`; row r of the panel at
+    `to + r * panel_step`.
+    """
+
+    def codegen(context, builder, signature, args):
+        b = builder
+        source, at, step, valid, panel, to, panel_step = args
+        last = b.sub(valid, ir.Constant(I64, 1))
+        rows = []
+        for r in range(side):
+            row = ir.Constant(I64, r)
+            row = b.select(b.icmp_signed("<", row, last), row, last)
+            place = b.add(at, b.mul(row, step))
+            rows.append(_load_vector(b, storage, source, place, side))
+        half = 1
+        while half < side:
+            low = [j if not j & half else side + j - half for j in range(side)]
+            high = [j + half if not j & half else side + j for j in range(side)]
+            new = list(rows)
+            for r in range(side):
+                if not r & half:
+                    pair = rows[r], rows[r + half]
+                    masks = [ir.Constant(_vector(side, I32), m) for m in (low, high)]
+                    new[r], new[r + half] = (b.shuffle_vector(*pair, m) for m in masks)
+            rows, half = new, 2 * half
+        for r, value in enumerate(rows):
+            place = b.add(to, b.mul(ir.Constant(I64, r), panel_step))
+            b.store(value, element(b, panel, place, 4), align=4)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def transpose(typingctx, source, at, step, valid, panel, to, panel_step):
+        return types.void(*[types.int64] * 7), codegen
+
+    return transpose
+
+
+@functools.cache
+def _packer(storage, side: int):
+    """Inline (source, at, row step, column step, panel, panel's row step, rows, columns).
+
+    Copies a block to a panel in float32 whose columns are contiguous. Columns of a panel up to
+    the next multiple of `side` may be overwritten.
+    """
+    copy, transpose = _copy(storage), _transpose(storage, side)
+    ld, st = storage.ld, FP32.st
+
+    @inline
+    def pack(source, at, sr, sc, panel, step, rows, columns):
+        if sc == 1 and columns >= WIDTH:
+            for r in range(rows):
+                for c0 in range(0, columns, WIDTH):
+                    c = min(c0, columns - WIDTH)
+                    copy(source, at + r * sr + c, panel, r * step + c)
+        elif sr == 1 and rows >= side:
+            for c in range(0, columns, side):
+                valid = min(side, columns - c)
+                for r0 in range(0, rows, side):
+                    r = min(r0, rows - side)
+                    transpose(source, at + r + c * sc, sc, valid, panel, r * step + c, step)
+        else:
+            for r in range(rows):
+                for c in range(columns):
+                    st(panel, r * step + c, ld(source, at + r * sr + c * sc))
+
+    return pack
+
+
+@functools.cache
+def _sweeper(tall: int, vectors: int):
+    """Inline (a, b, c, rows, k, add): a column of register tiles `vectors` wide."""
+    micro_tall, micro_4, micro_2, micro_1 = (_micro(h, vectors) for h in (tall, 4, 2, 1))
+    a_row, c_row = 4 * KC, 4 * NT
+
+    @inline
+    def sweep(a, b, c, rows, k, add):
+        i = 0
+        while i + tall <= rows:
+            micro_tall(a + i * a_row, b, c + i * c_row, k, add)
+            i += tall
+        if i + 4 <= rows:
+            micro_4(a + i * a_row, b, c + i * c_row, k, add)
+            i += 4
+        if i + 2 <= rows:
+            micro_2(a + i * a_row, b, c + i * c_row, k, add)
+            i += 2
+        if i < rows:
+            micro_1(a + i * a_row, b, c + i * c_row, k, add)
+
+    return sweep
+
+
+@functools.cache
+def _multiplier(tall: int, vectors: int):
+    """Inline (a, b, c, rows, columns, k, add): the tile of c from packed panels."""
+    wide, narrow = _sweeper(tall, vectors), _sweeper(tall, 1)
+    panel, across = 4 * KC * WIDTH, vectors * WIDTH
+
+    @inline
+    def multiply(a, b, c, rows, columns, k, add):
+        j = 0
+        while j + across - WIDTH < columns:
+            wide(a, b + div(j, WIDTH) * panel, c + 4 * j, rows, k, add)
+            j += across
+        while j < columns:
+            narrow(a, b + div(j, WIDTH) * panel, c + 4 * j, rows, k, add)
+            j += WIDTH
+
+    return multiply
+
+
+@functools.cache
+def _finisher(C):
+    """Inline (tile, c, c0, cm, rows, columns, bias, bias step, alpha, acc, sr, key)."""
+    put, ld32 = element_store(C), FP32.ld
+
+    @inline
+    def finish(tile, c, c0, cm, rows, columns, bias, bias_step, alpha, acc, sr, random_key):
+        for i in range(rows):
+            for j in range(columns):
+                value = alpha * ld32(tile, i * NT + j)
+                if bias != 0:
+                    value += ld32(bias, j * bias_step)
+                put(c, c0 + i * cm + j, value, acc, sr, random_key)
+
+    return finish
+
+
+def _fast(tall: int, vectors: int, side: int) -> Callable:
+    """The factory for register tiles of `tall` x `vectors` and transposes of `side`."""
+
+    def factory(A, B, C):
+        pack_a, pack_b = _packer(A, side), _packer(B, side)
+        multiply, finish = _multiplier(tall, vectors), _finisher(C)
+        swappable = A.name == B.name
+        a_panel_row, b_panel = KC, 4 * KC * WIDTH
+
+        @inline
+        def pack_columns(b, b0, bk, bn, panel, k, columns):
+            for j in range(0, columns, WIDTH):
+                width = min(WIDTH, columns - j)
+                place = panel + div(j, WIDTH) * b_panel
+                pack_b(b, b0 + j * bn, bk, bn, place, WIDTH, k, width)
+
+        @inline
+        def accumulate(
+            a, b, a0, b0, ws_a, ws_b, ws_c, rows, columns, k2, k, am, ak2, ak, bn, bk2, bk
+        ):
+            add = 0
+            for q in range(k2):
+                for p in range(0, k, KC):
+                    terms = min(KC, k - p)
+                    pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, a_panel_row, rows, terms)
+                    pack_columns(b, b0 + q * bk2 + p * bk, bk, bn, ws_b, terms, columns)
+                    multiply(ws_a, ws_b, ws_c, rows, columns, terms, add)
+                    add = 1
+
+        def run(
+            thread, nthreads, a, b, c, bias, ctl, ws,
+            z1, z2, m, n, k2, k, az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk,
+            cz1, cz2, cm, na, nb, nc, alpha, acc, sr, key,
+        ):  # fmt: skip
+            random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
+            ws_b = ws + 4 * KC * min(MT, z1 * z2 * m)
+            ws_c = ws_b + 4 * KC * min(NT, WIDTH * div(max(m, n) + WIDTH - 1, WIDTH))
+            bias_step = 1
+            if swappable and n == 1 and cm == 1:
+                # a column of results lies like a row: make it one
+                a, az1, az2, am, ak2, ak, b, bz1, bz2, bn, bk2, bk = (
+                    b, bz1, bz2, bn, bk2, bk, a, az1, az2, am, ak2, ak
+                )  # fmt: skip
+                n, m, bias_step = m, 1, 0
+            if k == 1 or (ak2 == k * ak and bk2 == k * bk):
+                # both contracted axes run as one
+                ak, bk = (ak2, bk2) if k == 1 else (ak, bk)
+                k, k2 = k * k2, 1
+            if bz2 == 0 and az2 == m * am and cz2 == m * cm:
+                m, z2 = m * z2, 1
+            if z2 == 1 and bz1 == 0 and az1 == m * am and cz1 == m * cm:
+                m, z1 = m * z1, 1
+            mt, nt = MT, NT
+            while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
+                mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
+            tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
+            tasks = z1 * z2 * tm * tn
+            for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
+                z, tile = div(task, tm * tn), mod(task, tm * tn)
+                p1, p2 = div(z, z2), mod(z, z2)
+                i, j = div(tile, tn) * mt, mod(tile, tn) * nt
+                rows, columns = min(mt, m - i), min(nt, n - j)
+                a0 = p1 * az1 + p2 * az2 + i * am
+                b0 = p1 * bz1 + p2 * bz2 + j * bn
+                accumulate(
+                    a, b, a0, b0, ws, ws_b, ws_c, rows, columns,
+                    k2, k, am, ak2, ak, bn, bk2, bk,
+                )  # fmt: skip
+                c0 = p1 * cz1 + p2 * cz2 + i * cm + j
+                place = 0 if bias == 0 else bias + 4 * j * bias_step
+                finish(ws_c, c, c0, cm, rows, columns, place, bias_step, alpha, acc, sr, random_key)
+
+        return run
+
+    factory.__doc__ = f"gemm as the plain variant, in register tiles of {tall} x {16 * vectors}."
+    return factory
+
+
+for _lanes, _tall, _vectors, _side in ((16, 8, 2, 16), (8, 6, 1, 8), (4, 4, 1, 4)):
+    kernel(
+        "gemm",
+        operands(SCRATCH),
+        variant=f"tiles{_lanes}",
+        when=f"lanes == {_lanes} and min(z1*z2*m, n) * k2 * k > 64",
+        check=CHECK,
+    )(_fast(_tall, _vectors, _side))
