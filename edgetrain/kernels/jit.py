@@ -7,6 +7,7 @@ in the cache directory (`EDGETRAIN_CACHE`, else the user's cache), so that a sec
 compiles nor imports numba. Objects for other processors come from the same text.
 """
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -77,17 +78,35 @@ def cache_dir() -> Path:
 
 
 @functools.cache
-def _sources_digest() -> str:
-    """Changes whenever a kernel source or the compiler below it does."""
+def _imports(module: str) -> frozenset[str]:
+    """Files of this package that `module` imports, itself included, transitively."""
+    found, pending = set(), [module]
+    while pending:
+        name = pending.pop()
+        path = Path(__file__).with_name(f"{name}.py")
+        if name in found or not path.is_file():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                pending += [node.module] if node.module else [a.name for a in node.names]
+    return frozenset(found)
+
+
+@functools.cache
+def _sources_digest(module: str) -> str:
+    """Changes whenever a source that the kernel is made of, or the compiler below it, does."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for name in sorted(_imports(module) | {"jit"}):
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(importlib.metadata.version(package).encode())
     return digest.hexdigest()
 
 
-def object_for(symbol: str, build: Callable[[], Callable], kinds: str, target: Target) -> bytes:
+def object_for(
+    symbol: str, build: Callable[[], Callable], kinds: str, target: Target, module: str
+) -> bytes:
     """The object of one kernel, from the cache where it is there.
 
     Args:
@@ -97,8 +116,12 @@ def object_for(symbol: str, build: Callable[[], Callable], kinds: str, target: T
         and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
         `f` float32 bits.
       target: the processor.
+      module: file of this package that the kernel is declared in; another's are not cached.
     """
-    key = hashlib.sha256(repr((symbol, kinds, target, _sources_digest())).encode()).hexdigest()
+    if not _imports(module):
+        return _emit(_llvm_text(symbol, build(), kinds), target)
+    identity = repr((symbol, kinds, target, _sources_digest(module)))
+    key = hashlib.sha256(identity.encode()).hexdigest()
     path = cache_dir() / "objects" / f"{key[:40]}.o"
     if path.is_file():
         return path.read_bytes()
@@ -120,6 +143,28 @@ def _numba_contexts():
     return cpu_target.typing_context, cpu_target.target_context
 
 
+@contextlib.contextmanager
+def _text_only():
+    """Keep numba from optimising and emitting every helper by itself: `_emit` does it once."""
+    from numba.core import codegen, cpu
+
+    library, context = codegen.CPUCodeLibrary, cpu.CPUContext
+    replaced = (
+        (library, "finalize", lambda self: setattr(self, "_finalized", True)),
+        (library, "_optimize_functions", lambda self, module: None),
+        # in place of machine code: any builtin will do as long as it is another each time
+        (context, "get_executable", lambda self, library, fndesc, env: [].append),
+    )
+    kept = [getattr(owner, name) for owner, name, _ in replaced]
+    try:
+        for owner, name, function in replaced:
+            setattr(owner, name, function)
+        yield
+    finally:
+        for (owner, name, _), function in zip(replaced, kept, strict=True):
+            setattr(owner, name, function)
+
+
 def _llvm_text(symbol: str, function: Callable, kinds: str) -> str:
     """LLVM text of a module whose function `symbol` unpacks its operands and calls the kernel."""
     from numba.core import compiler, types
@@ -131,9 +176,10 @@ def _llvm_text(symbol: str, function: Callable, kinds: str) -> str:
     signature = (types.int64, types.int64) + tuple(
         types.float32 if kind == "f" else types.int64 for kind in kinds
     )
-    result = compiler.compile_extra(
-        typing_context, target_context, function, signature, types.void, flags, {}
-    )
+    with _text_only():
+        result = compiler.compile_extra(
+            typing_context, target_context, function, signature, types.void, flags, {}
+        )
     module = _linked(result.library)
     native = result.fndesc.llvm_func_name
     text = re.sub(r"^target (triple|datalayout) = .*\n", "", str(module), flags=re.M)

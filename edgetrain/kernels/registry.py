@@ -58,7 +58,8 @@ class Kernel:
 
             return self.factory(*(STORAGES[storages[v]] for v in self.spec.variables))
 
-        return jit.object_for(self.symbol(storages), build, self.spec.kinds, target)
+        module = self.factory.__module__.rpartition(".")[2]
+        return jit.object_for(self.symbol(storages), build, self.spec.kinds, target, module)
 
 
 _KERNELS: dict[str, list[Kernel]] = {}
