@@ -2,8 +2,8 @@
 
 A kernel loads a block of operands to float32 in a buffer, computes there, and stores it: the
 compiler sees that a buffer overlaps nothing, so every loop becomes vectors, also where the output
-is one of the inputs. Sums keep LANES float64 partial sums, one per position modulo LANES, and add
-them in a fixed tree.
+is one of the inputs. Long sums keep BLOCK float64 partial sums, one per position modulo BLOCK, and
+add them in a fixed tree.
 """
 
 from llvmlite import ir
@@ -14,7 +14,6 @@ from .jit import inline
 from .prim import F16, F32, F64, div
 
 BLOCK = 256  # elements of a buffer
-LANES = 64  # partial sums
 
 
 def _buffer(llvm_type, count: int):
@@ -56,7 +55,6 @@ def _access(llvm_type, numba_type):
 
 new = _buffer(F32, BLOCK)  # float32[BLOCK]
 new_wide = _buffer(F64, BLOCK)  # float64[BLOCK]
-new_lanes = _buffer(F64, LANES)  # float64[LANES]
 get, put = _access(F32, types.float32)
 get_wide, put_wide = _access(F64, types.float64)
 
@@ -85,30 +83,26 @@ def first(n, thread, nthreads):
     return min(div(div(n + 63, 64) * thread, nthreads) * 64, n)
 
 
-@inline
-def clear(lanes):
-    """Set LANES partial sums to zero."""
-    for j in range(LANES):
-        put_wide(lanes, j, 0.0)
-
-
-def tree(combine):
-    """The function that combines LANES partial results in a fixed tree; it overwrites them."""
+def fold(combine):
+    """fold(wide, n): combine min(n, BLOCK) partial results into the first, in a fixed tree."""
 
     @inline
-    def total(lanes):
-        for j in range(32):
-            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 32)))
-        for j in range(16):
-            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 16)))
-        for j in range(8):
-            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 8)))
-        for j in range(4):
-            put_wide(lanes, j, combine(get_wide(lanes, j), get_wide(lanes, j + 4)))
-        a = combine(get_wide(lanes, 0), get_wide(lanes, 2))
-        return combine(a, combine(get_wide(lanes, 1), get_wide(lanes, 3)))
+    def fold(wide, n):
+        used, width = min(n, BLOCK), BLOCK >> 1
+        while width > 0:
+            for j in range(used - width):
+                put_wide(wide, j, combine(get_wide(wide, j), get_wide(wide, j + width)))
+            used = min(used, width)
+            width >>= 1
 
-    return total
+    return fold
+
+
+@inline
+def set_all(wide, n, value):
+    """The first min(n, BLOCK) partial results become `value`."""
+    for j in range(min(n, BLOCK)):
+        put_wide(wide, j, value)
 
 
 @inline
@@ -117,4 +111,13 @@ def add_wide(a, b):
     return a + b
 
 
-total = tree(add_wide)
+@inline
+def larger(a, b):
+    """The greater; NaN where either is."""
+    return a if a > b or a != a else b
+
+
+@inline
+def smaller(a, b):
+    """The lesser; NaN where either is."""
+    return a if a < b or a != a else b

@@ -8,20 +8,10 @@ Two orders of accumulation, chosen by shapes and strides alone:
 
 import numpy as np
 
-from .block import BLOCK, add_wide, get, get_wide, put, put_wide
+from .block import BLOCK, add_wide, fold, get, get_wide, larger, put, put_wide, set_all, smaller
 from .jit import inline
 from .prim import div
 from .strided import count, place
-
-
-@inline
-def _larger(a, b):
-    return a if a > b or a != a else b
-
-
-@inline
-def _smaller(a, b):
-    return a if a < b or a != a else b
 
 
 @inline
@@ -29,26 +19,7 @@ def _times(a, b):
     return a * b
 
 
-SUM, MAX, MIN, PROD = (add_wide, 0.0), (_larger, -np.inf), (_smaller, np.inf), (_times, 1.0)
-
-
-@inline
-def _accumulators(wide, n, start):
-    for j in range(min(n, BLOCK)):
-        put_wide(wide, j, start)
-
-
-def _tree(combine):
-    @inline
-    def total(wide, n):
-        used, width = min(n, BLOCK), BLOCK >> 1
-        while width > 0:
-            for j in range(used - width):
-                put_wide(wide, j, combine(get_wide(wide, j), get_wide(wide, j + width)))
-            used = min(used, width)
-            width >>= 1
-
-    return total
+SUM, MAX, MIN, PROD = (add_wide, 0.0), (larger, -np.inf), (smaller, np.inf), (_times, 1.0)
 
 
 def _finisher(G):
@@ -99,7 +70,7 @@ def reduction(block, kind, G, operands):
     """
     combine, start = kind
     block = inline(block)
-    tree, finish = _tree(combine), _finisher(G)
+    tree, finish = fold(combine), _finisher(G)
     places = (_places1, _places2, _places3)[operands - 1]
 
     @inline
@@ -117,7 +88,7 @@ def reduction(block, kind, G, operands):
         for k in range(lo, hi, BLOCK if columns else 1):
             outputs = min(BLOCK, hi - k) if columns else 1
             used = outputs if columns else nr
-            _accumulators(wide, used, start)
+            set_all(wide, used, start)
             for t in range(rounds):
                 at = k if columns else t * BLOCK
                 m = outputs if columns else min(BLOCK, nr - at)
