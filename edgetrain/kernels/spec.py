@@ -38,7 +38,7 @@ class Operand:
 
 
 def _compiled(expression: str) -> CodeType:
-    return compile(expression, f"<extent {expression}>", "eval")
+    return compile(expression.strip(), f"<extent {expression}>", "eval")
 
 
 def _split(text: str) -> list[str]:
@@ -50,7 +50,7 @@ def _split(text: str) -> list[str]:
             if word:
                 out.append(word)
             word = ""
-        elif not char.isspace():
+        else:
             word += char
     return out
 

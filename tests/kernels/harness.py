@@ -13,6 +13,7 @@ import numpy as np
 
 from edgetrain.kernels import jit, registry
 from edgetrain.kernels.registry import Kernel
+from edgetrain.kernels.spec import Spec
 
 DTYPES = {
     "f64": np.float64,
@@ -101,7 +102,14 @@ def _array(operand, value, storages) -> np.ndarray:
     return value
 
 
+def declared(name: str, operands: str, factory) -> Kernel:
+    """A kernel of a test's own, for `call`; the registry does not know it."""
+    return Kernel(name, "plain", Spec.parse(operands), factory, None)
+
+
 def _candidate(name, values, storages, variant) -> Kernel:
+    if isinstance(name, Kernel):
+        return name
     if not variant:
         return registry.choose(name, values, storages, jit.host())
     return next(k for k in registry.variants(name) if k.variant == variant)
@@ -131,7 +139,7 @@ def _laid(spec, operands, storages, buffer):
 
 
 def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str, np.ndarray]:
-    """Run kernel `name` and return the references it writes, by name.
+    """Run kernel `name` (or a Kernel) and return the references it writes, by name.
 
     Args:
       storages: what each storage variable is, such as {"S": "f16"}.
@@ -142,7 +150,7 @@ def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str
         is made here.
     """
     storages, buffer = dict(storages or {}), _Buffer()
-    spec = registry.variants(name)[0].spec
+    spec = (name if isinstance(name, Kernel) else registry.variants(name)[0]).spec
     values, arrays = _laid(spec, operands, storages, buffer)
     kernel = _candidate(name, values, storages, variant)
     assert [(o.name, o.mode, o.storage) for o in kernel.spec.operands] == [

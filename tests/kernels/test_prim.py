@@ -1,0 +1,176 @@
+"""Loads, stores and conversions against numpy; stochastic rounding's bits and its mean."""
+
+import numpy as np
+import pytest
+
+from edgetrain.kernels.prim import STORAGES
+
+from . import naive_rng
+from .harness import call, declared
+
+
+def _copier(X, Y):
+    ld, st = X.ld, Y.st
+
+    def run(thread, nthreads, x, y, n):
+        for i in range(n):
+            st(y, i, ld(x, i))
+
+    return run
+
+
+def _rounder(X, Y):
+    from edgetrain.kernels.prim import u32
+
+    ld, sr = X.ld, Y.sr
+
+    def run(thread, nthreads, x, y, n, key):
+        for i in range(n):
+            sr(y, i, ld(x, i), u32(key))
+
+    return run
+
+
+def _words():
+    from edgetrain.kernels.prim import (
+        bits_float,
+        div,
+        float_bits,
+        fma,
+        fma64,
+        mod,
+        real_to_int,
+        st_f64,
+        st_i64,
+        to_float,
+        to_int,
+        to_real,
+    )
+
+    def run(thread, nthreads, i, f, a, b, x, y):
+        st_i64(i, 0, div(a, b))
+        st_i64(i, 1, mod(a, b))
+        st_i64(i, 2, to_int(x))
+        st_i64(i, 3, real_to_int(np.float64(y)))
+        st_i64(i, 4, float_bits(x))
+        st_f64(f, 0, to_float(a))
+        st_f64(f, 1, to_real(a))
+        st_f64(f, 2, bits_float(float_bits(x)))
+        st_f64(f, 3, fma(x, x, y))
+        st_f64(f, 4, fma64(np.float64(x), np.float64(x), np.float64(y)))
+
+    return run
+
+
+COPY = declared("copies", "x:r:X[n] y:w:Y[n] n", _copier)
+ROUND = declared("rounds", "x:r:X[n] y:w:Y[n] n key", _rounder)
+WORDS = declared("words", "i:w:i64[5] f:w:f64[5] a b x:f y:f", _words)
+PATTERNS = np.arange(65536, dtype=np.uint16).view(np.float16)
+
+
+def copied(x, to: str, dtype) -> np.ndarray:
+    kind = {"float16": "f16", "float32": "f32"}.get(x.dtype.name) or (
+        x.dtype.name.replace("uint", "u").replace("int", "i")
+    )
+    return call(COPY, {"X": kind, "Y": to}, x=x, y=np.empty(x.shape, dtype), n=x.size)["y"]
+
+
+def rounded(x, key=1) -> np.ndarray:
+    return call(ROUND, {"X": "f32", "Y": "f16"}, x=x, y=x.shape, n=x.size, key=key)["y"]
+
+
+def floats(rng, count=100_000) -> np.ndarray:
+    """float32 patterns of every exponent, with the special ones."""
+    random = rng.integers(0, 1 << 32, count, dtype=np.uint32).view(np.float32)
+    near = (rng.standard_normal(count) * 2.0 ** rng.integers(-30, 20, count)).astype(np.float32)
+    edges = np.float32([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 65536, 2**-24])
+    edges = np.concatenate([edges, -edges, edges / 2, np.float32([2**-25, 2**-14, 6.0e-5])])
+    return np.concatenate([random, near, edges.astype(np.float32)])
+
+
+def assert_same(found, expected):
+    """Equal bits, but for the bits of NaN."""
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    kept = ~np.isnan(expected)
+    np.testing.assert_array_equal(found[kept], expected[kept])
+    np.testing.assert_array_equal(np.signbit(found[kept]), np.signbit(expected[kept]))
+
+
+def test_load_f16_equals_numpy_for_all_patterns():
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        expected = PATTERNS.astype(np.float32)
+    assert_same(copied(PATTERNS, "f32", np.float32), expected)
+
+
+def test_store_f16_gives_back_every_pattern():
+    assert_same(copied(PATTERNS, "f16", np.float16), PATTERNS)
+
+
+def test_store_f16_rounds_to_nearest_as_numpy(rng):
+    x = floats(rng)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        assert_same(copied(x, "f16", np.float16), x.astype(np.float16))
+
+
+@pytest.mark.parametrize("kind", ["i64", "i32", "u16", "u8"])
+def test_integer_storages_keep_their_values(rng, kind):
+    dtype = np.dtype(kind[0].replace("i", "int").replace("u", "uint") + kind[1:])
+    limits = np.iinfo(dtype)
+    x = rng.integers(limits.min, limits.max, 100, dtype, endpoint=True)
+    np.testing.assert_array_equal(copied(x, kind, dtype), x)
+    np.testing.assert_array_equal(copied(x, "i64", np.int64), x.astype(np.int64))
+    assert STORAGES[kind].nbytes == dtype.itemsize
+
+
+def test_stochastic_rounding_equals_naive_twin(rng):
+    x = floats(rng)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = naive_rng.stochastic_f16(x, naive_rng.hash32(1, np.arange(x.size)))
+    assert_same(rounded(x), expected)
+
+
+def test_stochastic_rounding_leaves_what_fp16_has(rng):
+    with np.errstate(invalid="ignore"):
+        x = PATTERNS.astype(np.float32)
+    for key in range(3):
+        assert_same(rounded(x, key), PATTERNS)
+
+
+@pytest.mark.parametrize("exponents", [(-14, 15), (-24, -14), (-28, -24)])
+def test_stochastic_rounding_is_unbiased(rng, exponents):
+    draws, count = 200_000, 24
+    size = 2.0 ** rng.uniform(*exponents, count) * rng.choice([-1, 1], count)
+    values = size.astype(np.float32)
+    errors = []
+    for key, value in enumerate(values):
+        x = np.full(draws, value)
+        out = rounded(x, key * 7919).astype(np.float64)
+        step = np.ptp(out)
+        deviation = out.std() / np.sqrt(draws)
+        # the random number has 13 bits for normals, 20 below: the mean may be off by its step
+        resolution = step * 2.0**-13
+        bias = abs(out.mean() - np.float64(value))
+        errors.append(max(0.0, bias - resolution) / deviation if step else 0.0)
+        assert step > 0 or np.float16(value) == value
+    assert max(errors) < 4.5
+
+
+def test_stochastic_rounding_overflows_to_infinity():
+    x = np.float32([65536, 1e38, np.inf, -65536, -1e38, -np.inf])
+    np.testing.assert_array_equal(rounded(x), np.inf * np.sign(x).astype(np.float16))
+
+
+def test_stochastic_rounding_of_f32_keeps_every_bit(rng):
+    x = floats(rng)
+    found = call(ROUND, {"X": "f32", "Y": "f32"}, x=x, y=x.shape, n=x.size, key=5)["y"]
+    assert_same(found, x)
+
+
+def test_words_equal_python():
+    x, y = np.float32(1.0000001), np.float32(-1.0)
+    out = call(WORDS, i=(5,), f=(5,), a=1_000_003, b=17, x=float(x), y=float(y))
+    bits = int(x.view(np.uint32))
+    np.testing.assert_array_equal(out["i"], [58823, 12, 1, -1, bits])
+    exact = np.float64(x) * np.float64(x) - 1.0
+    expected = [1000003.0, 1000003.0, x, np.float32(exact), exact]
+    np.testing.assert_array_equal(out["f"], expected)

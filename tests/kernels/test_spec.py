@@ -1,0 +1,61 @@
+"""The grammar of declarations: modes, extents, checks."""
+
+import pytest
+
+from edgetrain.errors import ProgramError
+from edgetrain.kernels.spec import Spec
+
+TEXT = "x:r:S[n*c] y:w:T[n * c] key?:r:i64[4] ws:t[c*4 + 1] v:t[nthreads] scale:f n c"
+
+
+@pytest.fixture
+def spec() -> Spec:
+    return Spec.parse(TEXT, "c > 0; n % c == 0")
+
+
+def values(**changes):
+    return {"x": 0, "y": 64, "key": -1, "scale": 1.0, "n": 6, "c": 3} | changes
+
+
+def test_parse_reads_every_kind_of_operand(spec):
+    found = [(o.name, o.mode, o.storage, o.optional) for o in spec.operands]
+    assert found == [
+        ("x", "r", "S", False),
+        ("y", "w", "T", False),
+        ("key", "r", "i64", True),
+        ("ws", "t", "", False),
+        ("v", "t", "", False),
+        ("scale", "f", "", False),
+        ("n", "i", "", False),
+        ("c", "i", "", False),
+    ]
+    assert (spec.variables, spec.kinds, spec.words) == (("S", "T"), "rrrttfii", 10)
+
+
+def test_extents_are_bytes_of_present_references(spec):
+    storages = {"S": "f16", "T": "f32"}
+    assert spec.extents(values(), storages, 2, 16) == {"x": 36, "y": 72}
+    assert spec.extents(values(key=128), storages, 2, 16)["key"] == 32
+
+
+def test_scratch_is_rounded_up_for_each_operand(spec):
+    assert spec.scratch_nbytes(values(), 2, 16) == 128
+    assert spec.scratch_nbytes(values(n=60, c=20), 2, 16) == 192
+
+
+@pytest.mark.parametrize("changes", [{"c": 4}, {"c": 0}, {"c": -3}])
+def test_extents_refuses_integers_that_fail_a_check(spec, changes):
+    with pytest.raises(ProgramError, match="contradict|division|modulo"):
+        spec.extents(values(**changes), {"S": "f16", "T": "f32"}, 2, 16)
+
+
+def test_extents_refuses_division_by_zero():
+    spec = Spec.parse("x:r:f32[n // c] n c")
+    with pytest.raises(ProgramError, match="n"):
+        spec.extents({"x": 0, "n": 6, "c": 0}, {}, 1, 16)
+
+
+@pytest.mark.parametrize("text", ["x:q:S[n]", "x::", "9-"])
+def test_parse_refuses_words_outside_the_grammar(text):
+    with pytest.raises(ValueError, match="declaration"):
+        Spec.parse(text)
