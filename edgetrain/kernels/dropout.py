@@ -1,0 +1,82 @@
+"""Dropout whose mask is never stored: both directions draw it again from the counter.
+
+Element i is kept where the upper 24 bits of hash32(stream(ctl, key), i), as a fraction of 2^24, are
+at least p. The same key in forward, recompute and backward gives the same mask.
+"""
+
+from .registry import kernel
+
+
+def _kept(S):
+    """apply(x, y, i, m, random, p, scale): buffer j = x[i + j] * scale where kept, else 0."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from .block import put
+    from .jit import inline
+    from .mathf import ZERO
+    from .prim import F32, I32, hash32
+
+    ld = S.ld
+
+    @intrinsic
+    def fraction(typingctx, bits):
+        def codegen(context, builder, signature, args):
+            upper = builder.lshr(args[0], ir.Constant(I32, 8))
+            return builder.fmul(builder.sitofp(upper, F32), ir.Constant(F32, 2.0**-24))
+
+        return types.float32(types.uint32), codegen
+
+    @inline
+    def apply(x, out, i, m, random, p, scale):
+        for j in range(m):
+            value = ld(x, i + j) * scale
+            put(out, j, ZERO if fraction(hash32(random, i + j)) < p else value)
+
+    return apply
+
+
+@kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key n p:f", check="n > 0")
+def dropout(S):
+    """y[i] = x[i] / (1 - p) where kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
+    from .block import BLOCK, first, get, new
+    from .mathf import ONE
+    from .rng import stream
+
+    apply, st = _kept(S), S.st
+
+    def run(thread, nthreads, x, y, ctl, key, n, p):
+        random, out, scale = stream(ctl, key), new(), ONE / (ONE - p)
+        stop = first(n, thread + 1, nthreads)
+        for i in range(first(n, thread, nthreads), stop, BLOCK):
+            m = min(BLOCK, stop - i)
+            apply(x, out, i, m, random, p, scale)
+            for j in range(m):
+                st(y, i + j, get(out, j))
+
+    return run
+
+
+@kernel("dropout_bwd", "dy:r:S[n] dx:m:S[n] ctl:r:i64[64] key n p:f acc", check="n > 0")
+def dropout_bwd(S):
+    """dx[i] (+)= dy[i] / (1 - p) where `dropout` with this key kept element i, else 0."""
+    from .block import BLOCK, first, get, new, put
+    from .mathf import ONE
+    from .rng import stream
+
+    apply, ld, st = _kept(S), S.ld, S.st
+
+    def run(thread, nthreads, dy, dx, ctl, key, n, p, acc):
+        random, out, scale = stream(ctl, key), new(), ONE / (ONE - p)
+        stop = first(n, thread + 1, nthreads)
+        for i in range(first(n, thread, nthreads), stop, BLOCK):
+            m = min(BLOCK, stop - i)
+            apply(dy, out, i, m, random, p, scale)
+            if acc:
+                for j in range(m):
+                    put(out, j, get(out, j) + ld(dx, i + j))
+            for j in range(m):
+                st(dx, i + j, get(out, j))
+
+    return run

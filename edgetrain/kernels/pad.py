@@ -1,0 +1,102 @@
+"""Padding of up to six dimensions by reflection, by the edge, or around; and its gradient.
+
+x has dims e, y dims d, both dense; y[i] = x[source(i)], where source takes i - p along each axis
+and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wrap. p may be
+negative (a crop). Padding with a constant is `fill` and `copy`.
+"""
+
+from . import strides
+from .registry import kernel
+
+_STEPS = " ".join(strides.names(prefix) for prefix in ("d", "e", "p"))
+_X, _Y = f"[{strides.product('e')}]", f"[{strides.product('d')}]"
+_CHECK = ";".join([strides.positive("d"), strides.positive("e"), "0 <= mode <= 2"])
+
+
+def _words():
+    from .jit import inline
+    from .prim import div, mod
+
+    @inline
+    def source(i, p, e, mode):
+        """Index of x for index i of y along one axis."""
+        t = i - p
+        if mode == 1:
+            return max(0, min(t, e - 1))
+        if mode == 2:
+            t = mod(t, e)
+            return t + e if t < 0 else t
+        if e == 1:
+            return 0
+        period = 2 * (e - 1)
+        t = mod(abs(t), period)
+        return period - t if t >= e else t
+
+    @inline
+    def row_source(row, d, e, p, mode):
+        """(row of x, its index along axis 0) for a row of y: all axes but the last."""
+        q4 = div(row, d[4])
+        q3 = div(q4, d[3])
+        q2 = div(q3, d[2])
+        q1 = div(q2, d[1])
+        at0 = source(q1, p[0], e[0], mode)
+        at = at0 * e[1] + source(q2 - q1 * d[1], p[1], e[1], mode)
+        at = at * e[2] + source(q3 - q2 * d[2], p[2], e[2], mode)
+        at = at * e[3] + source(q4 - q3 * d[3], p[3], e[3], mode)
+        return at * e[4] + source(row - q4 * d[4], p[4], e[4], mode), at0
+
+    return source, row_source
+
+
+@kernel("pad_mode", f"x:r:S{_X} y:w:S{_Y} {_STEPS} mode", check=_CHECK)
+def pad_mode(S):
+    """y[i] = x[source(i)]; threads split the rows of y."""
+    from .prim import div
+
+    source, row_source = _words()
+    ld, st = S.ld, S.st
+
+    def run(
+        thread, nthreads, x, y, d0, d1, d2, d3, d4, d5, e0, e1, e2, e3, e4, e5,
+        p0, p1, p2, p3, p4, p5, mode,
+    ):  # fmt: skip
+        d, e, p = (d0, d1, d2, d3, d4, d5), (e0, e1, e2, e3, e4, e5), (p0, p1, p2, p3, p4, p5)
+        rows = d0 * d1 * d2 * d3 * d4
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            at = row_source(row, d, e, p, mode)[0] * e5
+            for j in range(d5):
+                st(y, row * d5 + j, ld(x, at + source(j, p5, e5, mode)))
+
+    return run
+
+
+@kernel("pad_mode_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_STEPS} mode acc", check=_CHECK)
+def pad_mode_bwd(S):
+    """dx[source(i)] += dy[i] in the order of i (acc 0: from zero).
+
+    Sums are rounded to the storage at each term. Threads split axis 0 of x: put the batch there.
+    """
+    from .mathf import ZERO
+    from .prim import div
+
+    source, row_source = _words()
+    ld, st = S.ld, S.st
+
+    def run(
+        thread, nthreads, dy, dx, d0, d1, d2, d3, d4, d5, e0, e1, e2, e3, e4, e5,
+        p0, p1, p2, p3, p4, p5, mode, acc,
+    ):  # fmt: skip
+        d, e, p = (d0, d1, d2, d3, d4, d5), (e0, e1, e2, e3, e4, e5), (p0, p1, p2, p3, p4, p5)
+        rows, slab = d0 * d1 * d2 * d3 * d4, e1 * e2 * e3 * e4 * e5
+        lo, hi = div(e0 * thread, nthreads), div(e0 * (thread + 1), nthreads)
+        if acc == 0:
+            for i in range(lo * slab, hi * slab):
+                st(dx, i, ZERO)
+        for row in range(rows):
+            at, first = row_source(row, d, e, p, mode)
+            if lo <= first < hi:
+                for j in range(d5):
+                    to = at * e5 + source(j, p5, e5, mode)
+                    st(dx, to, ld(dx, to) + ld(dy, row * d5 + j))
+
+    return run
