@@ -19,6 +19,7 @@ from .steps import Placed, TapeProblem, buffers_of, tape_problem
 from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
+EFFORT = 1  # of the recomputation search, in its own unit of work
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _plans(candidate: Candidate, options: Options) -> list[Plan]:
     repeats = options.minibatch // candidate.microbatch
     base = sum(step.cost for step in problem.steps)
     plans = []
-    for schedule, simulation in remat.frontier(problem):
+    for schedule, simulation in remat.frontier(problem, EFFORT):
         placed = buffers_of(problem, schedule, simulation)
         offsets, height = arena.place(placed.buffers)
         nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)

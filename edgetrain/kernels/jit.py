@@ -15,7 +15,7 @@ import importlib.metadata
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -249,6 +249,10 @@ def _narrow_division(text: str) -> str:
 
 @functools.cache
 def _machine(target: Target):
+    return _new_machine(target)
+
+
+def _new_machine(target: Target):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(target.triple).create_target_machine(
@@ -279,18 +283,28 @@ def _emit(text: str, target: Target) -> bytes:
     return machine.emit_object(module)
 
 
-class Library:
-    """Objects loaded into this process; addresses live as long as the library does."""
+_loaded: dict[str, int] = {}
+_engines: list = []  # what is loaded stays loaded: addresses never dangle
 
-    def __init__(self, objects: Sequence[bytes]) -> None:
+
+def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
+    """Load objects into this process, once each.
+
+    Args:
+      objects: exported symbol -> what makes the host's object.
+    Returns:
+      Symbol -> address; the C signature is that of the module's docstring.
+    """
+    missing = [symbol for symbol in objects if symbol not in _loaded]
+    if missing:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        empty = llvm.parse_assembly("")
-        self._engine = llvm.create_mcjit_compiler(empty, _machine(host()))
-        for code in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-
-    def address(self, symbol: str) -> int:
-        """Address of an exported function; its C signature is that of the module's docstring."""
-        return self._engine.get_function_address(symbol)
+        # The engine owns the machine it is given: a fresh one each time.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(host()))
+        for symbol in missing:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(objects[symbol]()))
+        engine.finalize_object()
+        _engines.append(engine)
+        for symbol in missing:
+            _loaded[symbol] = engine.get_function_address(symbol)
+    return {symbol: _loaded[symbol] for symbol in objects}

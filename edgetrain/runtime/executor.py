@@ -7,6 +7,7 @@ that tapes are checked with come from this build's declarations, never from the 
 import ctypes
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -106,7 +107,7 @@ class Executor:
         for words in program.tapes.values():
             check_tape(words, kernels, arena.nbytes, program.threads)
         self._base = arena.address
-        self._library, self._table, entry = _load(kernels)
+        self._table, entry = _load(kernels)
         self._run = _ENTRY(entry)
         self._barrier = np.zeros(BARRIER_WORDS, np.int64)
         self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
@@ -134,14 +135,14 @@ class Executor:
         self._workers.close()
 
 
-def _load(kernels: Sequence) -> tuple[jit.Library, np.ndarray, int]:
-    """Objects in memory, the table of their addresses, the interpreter's address."""
+def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
+    """The table of the kernels' addresses, and the interpreter's address."""
     target = jit.host()
     interpreter = registry.variants("run_tape")[0]
-    objects = [kernel.object(storages, target) for kernel, storages in kernels]
-    library = jit.Library([*objects, interpreter.object({}, target)])
-    table = [library.address(kernel.symbol(storages)) for kernel, storages in kernels]
-    return library, np.array(table, np.int64), library.address(interpreter.symbol({}))
+    wanted = [*kernels, (interpreter, {})]
+    addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
+    table = [addresses[kernel.symbol(storages)] for kernel, storages in kernels]
+    return np.array(table, np.int64), addresses[interpreter.symbol({})]
 
 
 class _Workers:

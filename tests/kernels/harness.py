@@ -49,10 +49,8 @@ def bits(value: float) -> int:
 @functools.cache
 def entry(kernel: Kernel, storages: tuple[tuple[str, str], ...]):
     """The kernel as a C function of (base, args, thread, nthreads)."""
-    library = jit.Library([kernel.object(dict(storages), jit.host())])
-    function = ENTRY(library.address(kernel.symbol(dict(storages))))
-    function.library = library
-    return function
+    symbol = kernel.symbol(dict(storages))
+    return ENTRY(jit.load({symbol: lambda: kernel.object(dict(storages), jit.host())})[symbol])
 
 
 class _Buffer:
