@@ -1,0 +1,225 @@
+"""The torch reference: a bound ir graph run by torch with autograd, on CPU or CUDA.
+
+What a training step should give: loss, gradients, running statistics. In float64 it is the
+oracle; in float32 it tells how far torch itself is from that oracle.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from edgetrain.errors import UnsupportedOpError, UsageError
+from edgetrain.ir import Node, Value
+from edgetrain.ops.bind import bind
+from edgetrain.ops.loss import Loss
+from edgetrain.ops.model import Model
+from exporters.reference_ops import MOVES, RULES
+
+# A trailing activation that the loss contains already.
+_PEELED = {"cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": ()}
+
+
+class StepResult(NamedTuple):
+    """Loss, parameter name -> gradient, buffer name -> its value after the step."""
+
+    loss: float
+    gradients: dict[str, np.ndarray]
+    buffers: dict[str, np.ndarray]
+
+
+def reference(
+    model: Model,
+    inputs: Mapping[str, np.ndarray],
+    target: np.ndarray,
+    loss: str | Loss = "cross_entropy",
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float64,
+    dims: Mapping[str, int] | None = None,
+    output: str | None = None,
+) -> StepResult:
+    """One microbatch in training mode, dropout off, as torch computes it.
+
+    Args:
+      inputs: by input name, each [n, ...].
+      target: class indices, or values of the output's shape.
+      dims: sizes of symbolic dimensions besides the batch.
+      output: name of the output that the loss is taken of; the first one by default.
+    Raises:
+      UnsupportedOpError: an ir op that the interpreter has no rule for.
+      UsageError: a target that fits no axis, or a device that is not there.
+    """
+    batch = len(next(iter(inputs.values())))
+    return Reference(model, batch, device=device, dtype=dtype, dims=dims, output=output).step(
+        inputs, target, loss
+    )
+
+
+class Reference:
+    """A model bound to a batch, with its state as torch tensors.
+
+    Attributes:
+      parameters: leaf tensors by name, for torch.optim.
+      buffers: tensors by name; `step` moves them.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batch: int,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float64,
+        dims: Mapping[str, int] | None = None,
+        output: str | None = None,
+    ) -> None:
+        self.device, self.dtype = _device(device), dtype
+        bound = bind(model.without_dropout(), batch, dims)
+        self.graph = bound.graph
+        self._output = next(iter(bound.outputs.values())) if output is None else (
+            bound.outputs[output]
+        )  # fmt: skip
+        missing = sorted({node.op for node in self.graph.nodes} - set(RULES))
+        if missing:
+            raise UnsupportedOpError(
+                f"ops {', '.join(missing)}: the torch reference has no rule for them; add one to "
+                "exporters/reference_ops.py."
+            )
+        state = {name: self.tensor(array) for name, array in bound.arrays.items()}
+        roles = {name: self.graph.values[name].role for name in state}
+        self.parameters = {
+            n: t.requires_grad_() for n, t in state.items() if roles[n] == "parameter"
+        }
+        self.buffers = {n: t for n, t in state.items() if roles[n] == "buffer"}
+        self._constants = {
+            n: t for n, t in state.items() if n not in self.parameters and n not in self.buffers
+        }
+
+    def tensor(self, array: np.ndarray) -> Tensor:
+        """An array on the device: floats in the reference's dtype, integers as int64."""
+        tensor = torch.tensor(np.asarray(array), device=self.device)
+        return tensor.to(self.dtype if tensor.is_floating_point() else torch.int64)
+
+    def step(
+        self, inputs: Mapping[str, np.ndarray], target: np.ndarray, loss: str | Loss
+    ) -> StepResult:
+        """Forward, loss, backward; the buffers move, the parameters do not."""
+        loss = Loss(loss) if isinstance(loss, str) else loss
+        with _exact(self.device):
+            values = self.forward(inputs)
+            output = values[self._logits(loss)]
+            value = loss_value(output, self.tensor(target), loss)
+            leaves = list(self.parameters.values())
+            found = torch.autograd.grad(value, leaves, allow_unused=True)
+        gradients = {
+            name: _array(torch.zeros_like(leaf) if gradient is None else gradient)
+            for (name, leaf), gradient in zip(self.parameters.items(), found, strict=True)
+        }
+        self.buffers = {name: values[name].detach() for name in self.buffers}
+        return StepResult(
+            float(value.detach()), gradients, {n: _array(t) for n, t in self.buffers.items()}
+        )
+
+    def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """Every value of the graph by name; buffers as the step leaves them."""
+        values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
+        for name in self.graph.inputs:
+            given = self.tensor(inputs[name])
+            integer = self.graph.values[name].dtype == "i32"
+            values[name] = given.long() if integer else given.to(self.dtype)
+        for node in self.graph.nodes:
+            self._run(node, values)
+        return values
+
+    def _run(self, node: Node, values: dict[str, Tensor]) -> None:
+        operands = [values[name] if name else None for name in node.inputs]
+        declared = [self.graph.values[name] for name in node.outputs]
+        made = RULES[node.op](node, operands, declared)
+        made = made if isinstance(made, tuple) else (made,)
+        names = [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else node.outputs
+        for name, tensor in zip(names, made, strict=True):
+            values[name] = self._checked(node, self.graph.values[name], tensor)
+
+    def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
+        if tuple(tensor.shape) != value.shape:
+            raise UsageError(
+                f"node {node.name!r} ({node.op}): the reference makes shape "
+                f"{list(tensor.shape)}; the graph says {list(value.shape)}."
+            )
+        return tensor
+
+    def _logits(self, loss: Loss) -> str:
+        for node in self.graph.nodes:
+            if self._output in node.outputs and node.op in _PEELED[loss.kind]:
+                return node.inputs[0]
+        return self._output
+
+
+def loss_value(output: Tensor, target: Tensor, loss: Loss) -> Tensor:
+    """Torch's value of the loss, the mean over the targets that count.
+
+    Raises:
+      UsageError: no axis of the output is the one that the target lacks.
+    """
+    if loss.kind == "mse":
+        return F.mse_loss(output, target.to(output.dtype))
+    if loss.kind == "bce_with_logits":
+        return F.binary_cross_entropy_with_logits(output, target.to(output.dtype))
+    axis = loss.class_axis
+    if axis is None:
+        fitting = [
+            k for k in range(1, output.dim())
+            if (*output.shape[:k], *output.shape[k + 1 :]) == tuple(target.shape)
+        ]  # fmt: skip
+        if not fitting:
+            raise UsageError(
+                f"target of shape {list(target.shape)}: expected the output's shape "
+                f"{list(output.shape)} without its class axis."
+            )
+        axis = fitting[0]
+    return F.cross_entropy(
+        output.movedim(axis, 1), target.long(), ignore_index=loss.ignore_index,
+        label_smoothing=loss.label_smoothing,
+    )  # fmt: skip
+
+
+def with_state(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
+    """The same model with these parameters and buffers instead of its own."""
+    return dataclasses.replace(model, initializers={**model.initializers, **arrays})
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device {name!r}: expected cpu or cuda.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda: torch finds none here. Use --device cpu.")
+    return device
+
+
+@contextmanager
+def _exact(device: torch.device) -> Iterator[None]:
+    """Full float32 products on CUDA: its short formats would be counted as our error."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        ):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()

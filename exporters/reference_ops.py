@@ -1,0 +1,298 @@
+"""What every forward ir op means, in torch: one row of RULES for each.
+
+Written from ONNX's and torch's documents, not from the kernels, and differentiated by autograd
+alone, so that a kernel and its gradient rule are compared with something else than themselves.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from edgetrain.ir import Node, Value
+
+# (node, its inputs (None where absent), its outputs as declared) -> tensors of the outputs
+Rule = Callable[[Node, Sequence, Sequence[Value]], Tensor | tuple[Tensor, ...]]
+
+RULES: dict[str, Rule] = {}
+
+# Ops that move values of their inputs instead of making new ones: input indices, in the order
+# of what the rule returns.
+MOVES: dict[str, tuple[int, ...]] = {"bn_running": (1, 2)}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Add a function to RULES under these ops."""
+
+    def add(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return add
+
+
+def is_integer(tensor: Tensor) -> bool:
+    """Whether it holds indices or counts."""
+    return not tensor.is_floating_point()
+
+
+# Convolution and pooling. Geometry is planar: a 1-D tensor gets a height of one.
+
+
+def _planar(x: Tensor) -> Tensor:
+    return x.unsqueeze(2) if x.dim() == 3 else x
+
+
+def _covered(node: Node, out: Value, kernel: Sequence[int]) -> list[int]:
+    """Rows and columns from the first window's start to the last one's end."""
+    sizes = out.shape[2:] if len(out.shape) == 4 else (1, out.shape[2])
+    return [
+        (size - 1) * node.attrs[f"s{axis}"] + node.attrs.get(f"d{axis}", 1) * (taps - 1) + 1
+        for axis, size, taps in zip("hw", sizes, kernel, strict=True)
+    ]
+
+
+def _fit(x: Tensor, before: Sequence[int], covered: Sequence[int], fill: float) -> Tensor:
+    """`x` with `before` padding, then padded or cropped to `covered` rows and columns."""
+    top, left = before
+    bottom, right = (c - n - b for c, n, b in zip(covered, x.shape[2:], before, strict=True))
+    return F.pad(x, [left, right, top, bottom], value=fill)
+
+
+def _windows(node: Node, x: Tensor, out: Value, kernel: Sequence[int], fill: float) -> Tensor:
+    return _fit(x, (node.attrs["ph"], node.attrs["pw"]), _covered(node, out, kernel), fill)
+
+
+def _strides(node: Node) -> tuple[int, int]:
+    return node.attrs["sh"], node.attrs["sw"]
+
+
+@rule("conv")
+def _conv(node, inputs, outs):
+    x, w, bias = inputs[:3]
+    x, w = _planar(x), _planar(w)
+    x = _windows(node, x, outs[0], w.shape[2:], 0.0)
+    dilation = node.attrs["dh"], node.attrs["dw"]
+    y = F.conv2d(x, w, bias, _strides(node), 0, dilation, node.attrs["g"])
+    return y.reshape(outs[0].shape)
+
+
+@rule("maxpool")
+def _maxpool(node, inputs, outs):
+    kernel = node.attrs["kh"], node.attrs["kw"]
+    x = _windows(node, _planar(inputs[0]), outs[0], kernel, float("-inf"))
+    dilation = node.attrs["dh"], node.attrs["dw"]
+    y, index = F.max_pool2d(x, kernel, _strides(node), 0, dilation, return_indices=True)
+    return y.reshape(outs[0].shape), index.reshape(outs[1].shape)
+
+
+@rule("avgpool")
+def _avgpool(node, inputs, outs):
+    """Mean over the elements that count: the input's, and the declared padding's if asked."""
+    attrs, x = node.attrs, _planar(inputs[0])
+    kernel, before = (attrs["kh"], attrs["kw"]), (attrs["ph"], attrs["pw"])
+    counted = x.new_ones(1, 1, *x.shape[2:])
+    if attrs["include_pad"]:
+        counted = F.pad(counted, [attrs["pw"], attrs["pr"], attrs["ph"], attrs["pb"]], value=1.0)
+        before = (0, 0)
+    counted = _fit(counted, before, _covered(node, outs[0], kernel), 0.0)
+    sums = F.avg_pool2d(_windows(node, x, outs[0], kernel, 0.0), kernel, _strides(node))
+    return (sums / F.avg_pool2d(counted, kernel, _strides(node))).reshape(outs[0].shape)
+
+
+@rule("matmul")
+def _matmul(node, inputs, outs):
+    a, b = inputs[:2]
+    a = a.transpose(-2, -1) if node.attrs.get("ta") else a
+    b = b.transpose(-2, -1) if node.attrs.get("tb") else b
+    y = node.attrs.get("alpha", 1.0) * (a @ b)
+    return y if len(inputs) < 3 or inputs[2] is None else y + inputs[2]
+
+
+# Normalisation.
+
+
+def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
+    return vector.reshape(1, -1, *[1] * (x.dim() - 2))
+
+
+@rule("bn_stats")
+def _bn_stats(node, inputs, outs):
+    (x,) = inputs
+    rows = x.transpose(0, 1).reshape(x.shape[1], -1)
+    variance = rows.var(1, correction=0)
+    return torch.stack([rows.mean(1), (variance + node.attrs["eps"]).rsqrt(), variance])
+
+
+@rule("bn_eval_stats")
+def _bn_eval_stats(node, inputs, outs):
+    mean, variance = inputs
+    return torch.stack([mean, (variance + node.attrs["eps"]).rsqrt(), variance])
+
+
+@rule("bn_running")
+def _bn_running(node, inputs, outs):
+    """Torch's meaning: the unbiased variance moves the running one."""
+    stat, mean, variance = inputs
+    momentum, count = node.attrs["momentum"], node.attrs["count"]
+    unbiased = stat[2] * (count / max(1, count - 1))
+    return (1 - momentum) * mean + momentum * stat[0], (
+        1 - momentum
+    ) * variance + momentum * unbiased
+
+
+@rule("bn_apply")
+def _bn_apply(node, inputs, outs):
+    x, stat, gamma, beta = inputs
+    y = (x - _per_channel(stat[0], x)) * _per_channel(stat[1], x)
+    y = y if gamma is None else y * _per_channel(gamma, x)
+    return y if beta is None else y + _per_channel(beta, x)
+
+
+@rule("layer_norm")
+def _layer_norm(node, inputs, outs):
+    x, gamma, beta = inputs
+    rows = x.reshape(-1, node.attrs["n"])
+    mean, variance = rows.mean(1), rows.var(1, correction=0)
+    scale = (variance + node.attrs["eps"]).rsqrt()
+    y = (rows - mean[:, None]) * scale[:, None]
+    y = y if gamma is None else y * gamma.reshape(-1)
+    y = y if beta is None else y + beta.reshape(-1)
+    return y.reshape(x.shape), torch.stack([mean, scale])
+
+
+@rule("softmax")
+def _softmax(node, inputs, outs):
+    return inputs[0].softmax(node.attrs["axis"])
+
+
+@rule("log_softmax")
+def _log_softmax(node, inputs, outs):
+    return inputs[0].log_softmax(node.attrs["axis"])
+
+
+# Element by element. a and b are the node's attributes.
+
+UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
+    "relu": lambda x, a, b: F.relu(x),
+    "leaky_relu": lambda x, a, b: F.leaky_relu(x, a),
+    "hardswish": lambda x, a, b: F.hardswish(x),
+    "hardsigmoid": lambda x, a, b: (a * x + b).clamp(0.0, 1.0),
+    "sigmoid": lambda x, a, b: x.sigmoid(),
+    "tanh": lambda x, a, b: x.tanh(),
+    "exp": lambda x, a, b: x.exp(),
+    "log": lambda x, a, b: x.log(),
+    "sqrt": lambda x, a, b: x.sqrt(),
+    "neg": lambda x, a, b: -x,
+    "abs": lambda x, a, b: x.abs(),
+    "reciprocal": lambda x, a, b: x.reciprocal(),
+    "erf": lambda x, a, b: x.erf(),
+    "elu": lambda x, a, b: F.elu(x, a),
+    "selu": lambda x, a, b: F.selu(x),
+    "softplus": lambda x, a, b: torch.logaddexp(x, torch.zeros_like(x)),
+    "softsign": lambda x, a, b: F.softsign(x),
+    "mish": lambda x, a, b: F.mish(x),
+    "silu": lambda x, a, b: F.silu(x),
+    "sin": lambda x, a, b: x.sin(),
+    "cos": lambda x, a, b: x.cos(),
+    "clip": lambda x, a, b: x.clamp(a, b),
+    "gelu": lambda x, a, b: F.gelu(x),
+    "gelu_tanh": lambda x, a, b: F.gelu(x, approximate="tanh"),
+}
+
+
+def _unary(node, inputs, outs):
+    return UNARY[node.op](inputs[0], node.attrs.get("a", 0.0), node.attrs.get("b", 0.0))
+
+
+for _name in UNARY:
+    RULES[_name] = _unary
+
+
+def _div(a: Tensor, b: Tensor) -> Tensor:
+    return torch.div(a, b, rounding_mode="trunc" if is_integer(a) and is_integer(b) else None)
+
+
+BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": _div,
+    "pow": torch.pow,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+for _name, _function in BINARY.items():
+    RULES[_name] = lambda node, inputs, outs: BINARY[node.op](*inputs)
+
+
+@rule("dropout")
+def _dropout(node, inputs, outs):
+    """Off: the two random streams could not be compared."""
+    return inputs[0]
+
+
+# Movement.
+
+
+@rule("view")
+def _view(node, inputs, outs):
+    return inputs[0].reshape(outs[0].shape)
+
+
+@rule("expand")
+def _expand(node, inputs, outs):
+    return inputs[0].expand(outs[0].shape)
+
+
+@rule("copy")
+def _copy(node, inputs, outs):
+    """y[yo + i.ys] = x[xo + i.xs] for every index i below dims, move by move."""
+    whole = outs[0].dtype == "i32"
+    size = outs[0].size
+    first = inputs[0]
+    kind = torch.int64 if whole else _float_of(inputs)
+    y = torch.full((size,), node.attrs.get("fill") or 0, dtype=kind, device=first.device)
+    for source, xo, yo, dims, xs, ys in node.attrs["moves"]:
+        picked = inputs[source].reshape(-1)[_walk(xo, dims, xs, first.device)].to(kind)
+        y = y.index_put((_walk(yo, dims, ys, first.device),), picked)
+    return y.reshape(outs[0].shape)
+
+
+def _float_of(inputs: Sequence[Tensor]) -> torch.dtype:
+    return next((x.dtype for x in inputs if not is_integer(x)), torch.get_default_dtype())
+
+
+def _walk(offset: int, dims: Sequence[int], strides: Sequence[int], device) -> Tensor:
+    """Flat positions of a strided walk, in its order."""
+    index = torch.tensor([offset], device=device)
+    for size, stride in zip(dims, strides, strict=True):
+        steps = torch.arange(size, device=device) * stride
+        index = (index[:, None] + steps).reshape(-1)
+    return index
+
+
+@rule("gather")
+def _gather(node, inputs, outs):
+    x, index = inputs
+    axis = node.attrs["axis"]
+    flat = index.reshape(-1).long() % x.shape[axis]
+    return x.index_select(axis, flat).reshape(outs[0].shape)
+
+
+# Reductions.
+
+_REDUCE: Mapping[str, Callable[..., Tensor]] = {
+    "reduce_sum": torch.sum,
+    "reduce_mean": torch.mean,
+    "reduce_max": torch.amax,
+    "reduce_min": torch.amin,
+}
+
+
+@rule(*_REDUCE)
+def _reduce(node, inputs, outs):
+    axes = tuple(node.attrs["axes"])
+    y = _REDUCE[node.op](inputs[0], dim=axes) if axes else inputs[0]
+    return y.reshape(outs[0].shape)
