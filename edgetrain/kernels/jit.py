@@ -264,6 +264,9 @@ def _emit(text: str, target: Target) -> bytes:
     machine = _machine(target)
     if target.pointer_bits == 32:
         text = _narrow_division(text)
+    if target != host():
+        # Keep loops loops: no memset or memcpy to link against.
+        text = re.sub(r"^(define .*?)( \{)$", r'\1 "no-builtins"\2', text, flags=re.M)
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = target.triple, str(machine.target_data)
     for function in module.functions:
@@ -271,9 +274,6 @@ def _emit(text: str, target: Target) -> bytes:
         if not function.is_declaration and not function.name.startswith("et_"):
             function.linkage = "internal"
             function.add_function_attribute("alwaysinline")
-        if target != host():
-            # Keep loops loops: no memset or memcpy to link against.
-            function.add_function_attribute("nobuiltin")
     for variable in module.global_variables:
         if not variable.is_declaration:
             variable.linkage = "internal"
