@@ -9,13 +9,14 @@ make one sample.
 import numpy as np
 
 from . import control
+from .block import add_wide, get, get_wide, larger, new, new_wide, put, put_wide, set_all
 from .jit import inline
 from .mathf import exp, fabs, log, log1p, sigmoid
 from .prim import FP32, div, ld_f64, ld_i32, ld_i64, mod, real_to_int, st_f64, st_i64, to_float
 from .registry import kernel
+from .rows import item, items, settling, width
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
-LOWEST = np.float32(-np.inf)
 CHUNKS, COUNT = control.PARTIALS, control.COUNT
 LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
 LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
@@ -36,39 +37,35 @@ def put_chunk(partials, chunk, total, counted, correct):
 
 
 def _logits(S):
-    """Inline statistics of the logits of one position: x[at + j * inner], j < n."""
-    ld = S.ld
+    """Inline (x, wide, top, base, used, blocks, step, length) for a work item of rows.py.
+
+    Leaves the largest logit of each position in `top` and the sum of exp(x - top) in `wide`.
+    """
+    ld, settle_max, settle_sum = S.ld, settling(larger), settling(add_wide)
 
     @inline
-    def highest(x, at, n, inner):
-        """Largest logit and the first place that has it."""
-        top, where = LOWEST, 0
-        for j in range(n):
-            z = ld(x, at + j * inner)
-            if z > top:
-                top, where = z, j
-        return top, where
+    def survey(x, wide, top, base, used, blocks, step, length):
+        set_all(wide, used, -np.inf)
+        for b in range(blocks):
+            for j in range(width(b, used, length)):
+                value = np.float64(ld(x, base + b * step + j))
+                put_wide(wide, j, larger(get_wide(wide, j), value))
+        settle_max(wide, used, length)
+        for j in range(used):
+            put(top, j, np.float32(get_wide(wide, j)))
+        set_all(wide, used, 0.0)
+        for b in range(blocks):
+            for j in range(width(b, used, length)):
+                term = exp(ld(x, base + b * step + j) - get(top, j))
+                put_wide(wide, j, get_wide(wide, j) + np.float64(term))
+        settle_sum(wide, used, length)
 
-    @inline
-    def sum_exp(x, at, n, inner, top):
-        """Sum of exp(x - top): eight partial sums in float64, added in order."""
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-        whole = n - mod(n, 8)
-        for j in range(0, whole, 8):
-            q = at + j * inner
-            s0 += np.float64(exp(ld(x, q) - top))
-            s1 += np.float64(exp(ld(x, q + inner) - top))
-            s2 += np.float64(exp(ld(x, q + 2 * inner) - top))
-            s3 += np.float64(exp(ld(x, q + 3 * inner) - top))
-            s4 += np.float64(exp(ld(x, q + 4 * inner) - top))
-            s5 += np.float64(exp(ld(x, q + 5 * inner) - top))
-            s6 += np.float64(exp(ld(x, q + 6 * inner) - top))
-            s7 += np.float64(exp(ld(x, q + 7 * inner) - top))
-        for j in range(whole, n):
-            s0 += np.float64(exp(ld(x, at + j * inner) - top))
-        return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+    return survey
 
-    return highest, sum_exp
+
+@inline
+def _counts(target, n, ignore):
+    return target != ignore and target >= 0 and target < n
 
 
 @kernel(
@@ -82,36 +79,53 @@ def ce_loss(S):
 
     A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
     1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
-    partials: a position's loss in float32, sums in float64 in order of positions.
+    partials: a position's loss in float32, sums in float64 in order of positions; the sum over
+    classes as in rows.py. A prediction is the first of the largest logits.
     """
-    ld = S.ld
-    highest, sum_exp = _logits(S)
+    ld, survey = S.ld, _logits(S)
 
     @inline
-    def position_loss(x, at, n, inner, target, top, smoothing):
-        logsum = log(np.float32(sum_exp(x, at, n, inner, top)))
+    def position_loss(x, at, n, inner, target, top, total, smoothing):
+        logsum = log(np.float32(total))
         loss = (logsum - (ld(x, at + target * inner) - top)) * (ONE - smoothing)
         if smoothing != ZERO:
-            total = 0.0
+            below = 0.0
             for j in range(n):
-                total += np.float64(ld(x, at + j * inner) - top)
-            loss += smoothing * (logsum - np.float32(total) / to_float(n))
+                below += np.float64(ld(x, at + j * inner) - top)
+            loss += smoothing * (logsum - np.float32(below) / to_float(n))
         return loss
 
+    @inline
+    def is_first(x, at, inner, target, top):
+        earlier = 0
+        for j in range(target):
+            earlier += 1 if ld(x, at + j * inner) == top else 0
+        return earlier == 0
+
     def run(thread, nthreads, x, t, partials, ctl, outer, n, inner, rows, smoothing, ignore):
-        positions = min(outer, ld_i64(ctl, COUNT) * rows) * inner
+        samples = min(outer, ld_i64(ctl, COUNT) * rows)
+        count = items(outer, inner)
+        wide, top = new_wide(), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             total = counted = correct = 0.0
-            first = div(outer * inner * chunk, CHUNKS)
-            for p in range(first, min(div(outer * inner * (chunk + 1), CHUNKS), positions)):
-                target = ld_i32(t, p)
-                if target != ignore and target >= 0 and target < n:
-                    at = div(p, inner) * n * inner + mod(p, inner)
-                    top, where = highest(x, at, n, inner)
-                    loss = position_loss(x, at, n, inner, target, top, smoothing)
-                    total += np.float64(loss)
-                    counted += 1.0
-                    correct += 1.0 if where == target else 0.0
+            for k in range(div(count * chunk, CHUNKS), div(count * (chunk + 1), CHUNKS)):
+                base, used, blocks, step, length = item(k, n, inner)
+                row = div(base, n * inner)
+                first = row * inner + mod(base, n * inner)
+                if row >= samples or (inner == 1 and not _counts(ld_i32(t, row), n, ignore)):
+                    continue
+                survey(x, wide, top, base, used, blocks, step, length)
+                for q in range(1 if length >= 0 else used):
+                    target = ld_i32(t, first + q)
+                    if _counts(target, n, ignore):
+                        best, at = get(top, q), base + q
+                        loss = position_loss(
+                            x, at, n, inner, target, best, get_wide(wide, q), smoothing
+                        )
+                        total += np.float64(loss)
+                        counted += 1.0
+                        if ld(x, at + target * inner) == best:
+                            correct += 1.0 if is_first(x, at, inner, target, best) else 0.0
             put_chunk(partials, chunk, total, counted, correct)
 
     return run
@@ -128,30 +142,42 @@ def ce_bwd(S):
 
     0 where masked or ignored. acc 1: added to dx, else dx is overwritten; dx may be x.
     """
-    ld, st = S.ld, S.st
-    highest, sum_exp = _logits(S)
+    ld, st, survey = S.ld, S.st, _logits(S)
 
     def run(thread, nthreads, x, t, dx, ctl, outer, n, inner, rows, smoothing, ignore, acc):
-        positions = min(outer, ld_i64(ctl, COUNT) * rows) * inner
-        scale = gradient_scale(ctl)
-        everywhere = smoothing / to_float(n)
-        all_positions = outer * inner
-        last = div(all_positions * (thread + 1), nthreads)
-        for p in range(div(all_positions * thread, nthreads), last):
-            target = ld_i32(t, p)
-            at = div(p, inner) * n * inner + mod(p, inner)
-            if p < positions and target != ignore and target >= 0 and target < n:
-                top, _ = highest(x, at, n, inner)
-                share = ONE / np.float32(sum_exp(x, at, n, inner, top))
-                for j in range(n):
-                    q = at + j * inner
-                    value = exp(ld(x, q) - top) * share - everywhere
-                    value = value - (ONE - smoothing) if j == target else value
-                    value *= scale
-                    st(dx, q, value + ld(dx, q) if acc != 0 else value)
-            elif acc == 0:
-                for j in range(n):
-                    st(dx, at + j * inner, ZERO)
+        samples = min(outer, ld_i64(ctl, COUNT) * rows)
+        scale, everywhere = gradient_scale(ctl), smoothing / to_float(n)
+        wide, top, share, live, hot, out = new_wide(), new(), new(), new(), new(), new()
+        count = items(outer, inner)
+        for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+            base, used, blocks, step, length = item(k, n, inner)
+            row = div(base, n * inner)
+            first = row * inner + mod(base, n * inner)
+            positions = 1 if length >= 0 else used
+            survey(x, wide, top, base, used, blocks, step, length)
+            for j in range(used):
+                target = ld_i32(t, first + min(j, positions - 1))
+                valid = row < samples and _counts(target, n, ignore)
+                put(live, j, ONE if valid else ZERO)
+                put(share, j, ONE / np.float32(get_wide(wide, j)))
+            # what the target's class gets; x may be dx, so it is taken before
+            for j in range(positions):
+                if get(live, j) != ZERO:
+                    q = base + j + ld_i32(t, first + j) * inner
+                    value = exp(ld(x, q) - get(top, j)) * get(share, j) - everywhere
+                    value = (value - (ONE - smoothing)) * scale
+                    put(hot, j, value + ld(dx, q) if acc != 0 else value)
+            for b in range(blocks):
+                at, m = base + b * step, width(b, used, length)
+                for j in range(m):
+                    value = exp(ld(x, at + j) - get(top, j)) * get(share, j) - everywhere
+                    put(out, j, value * scale if get(live, j) != ZERO else ZERO)
+                for j in range(m):
+                    value = get(out, j)
+                    st(dx, at + j, value + ld(dx, at + j) if acc != 0 else value)
+            for j in range(positions):
+                if get(live, j) != ZERO:
+                    st(dx, base + j + ld_i32(t, first + j) * inner, get(hot, j))
 
     return run
 
