@@ -1,6 +1,6 @@
 """Fast dense convolution and input gradient: packed panels, sums in registers.
 
-Tiles and panels are those of conv_fast_pack.py; weights of a few output channels at a time are
+Tiles and panels are those of conv_fast_tile.py; weights of a few output channels at a time are
 copied to float32 (float32 weights of the forward pass are read where they lie). A sum starts with
 the bias and takes its products in the plain kernel's order by fma, so results equal the plain
 kernel's bit for bit, on every target and for every number of threads.
@@ -14,7 +14,7 @@ from .registry import kernel
 
 ROWS = 4  # output channels of a block
 TAPS = 256  # most products of a chunk (or one channel's)
-PANEL = 20480  # bytes of panel aimed at: it stays in the first cache with weights and sums
+PANEL = 20480  # bytes of panel aimed at, see conv_fast_tile.py
 SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
 SUMS = 16384  # float32 sums of a tile
 DENSE = "(c // g > 2 or k // g > 2)"
@@ -24,7 +24,7 @@ def scratch(rows: str, pixels: str, limit: str, taps: tuple[str, str], banks: st
     """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles."""
     most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
     products = f"{4 * (1 + ROWS)} * max({TAPS}, {taps[0]} * {taps[1]})"
-    panel = f"max({PANEL}, 4 * {most} * {taps[1]} * {banks})"
+    panel = f"max({PANEL}, {taps[1]} * (4 * {most} * {banks} + 128))"
     channels = f"min(({rows} + {ROWS - 1}) // {ROWS} * {ROWS}, max({ROWS}, {SUMS} // {limit}))"
     return f"{products} + {panel} + {4 * SLACK} + 4 * {maps} * {most} * {channels}"
 
@@ -59,27 +59,36 @@ def _forward(vectors: int):
 
     def factory(S, W):
         from . import conv_fast_pack as pack
-        from .prim import FP32, div, mod, to_float
+        from .act import ZERO
+        from .conv_fast_tile import (
+            banks_of,
+            ceil_div,
+            chunk_channels,
+            fill_table,
+            region_floats,
+            tile_at,
+            tile_grid,
+        )
+        from .prim import FP32, div, mod
         from .vector import vsplat
 
-        fill, store, copy = pack.panel_fill(S), pack.row_store(S), pack.weight_rows(W)
+        fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_rows(W, ROWS)
         products, set_row = pack.block_products(ROWS, vectors), pack.set_row
-        tile_grid, tile_at, banks_of = pack.tile_grid, pack.tile_at, pack.banks_of
-        chunk_channels, fill_table, ceil_div = pack.chunk_channels, pack.fill_table, pack.ceil_div
-        store_tile = pack.store_tile
         in_place, ldf = W.name == "f32", FP32.ld
 
         def run(
             thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
             n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi,
         ):  # fmt: skip
-            zero = vsplat(to_float(div(thread, nthreads)))
+            nothing = div(thread, nthreads)
+            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+                h, wd, oh, ow = 1, h * wd, 1, h * wd
             cg, kg, size = div(c, g), div(k, g), kh * kw
             limit = 256 if kg <= 64 else 128
             blocks, most = ceil_div(kg, ROWS), div(SUMS, limit * ROWS)
             grid = tile_grid(n, oh, ow, limit)
             banks, extra = banks_of(kh, dh, sh)
-            channel = kw * banks * (grid[4] + extra) * grid[5] * grid[3]
+            channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
             chunk = chunk_channels(cg, channel, size, TAPS)
             copied = ws + ceil_div(max(TAPS, size), 16) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
@@ -98,34 +107,32 @@ def _forward(vectors: int):
                     level = group * kg + min(o, kg - 1)
                     set_row(
                         sums + (o - b0 * ROWS) * count * 64,
-                        vsplat(ldf(bias, level)) if bias != 0 else zero,
+                        vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
                         count,
                     )
-                fill_table(ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch)
+                fill_table(ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch, 0)
                 for c0 in range(0, cg, chunk):
                     cc = min(chunk, cg - c0)
                     fill(
-                        panel, zero, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
+                        panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                         images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
                         stat, gamma, beta, act, lo, hi,
                     )  # fmt: skip
                     for b in range(b0, b1):
                         source, stride = w + 4 * ((group * kg + b * ROWS) * cg + c0) * size, cg
                         if not in_place or (b + 1) * ROWS > kg:
-                            for m in range(ROWS):
-                                o = group * kg + min(b * ROWS + m, kg - 1)
-                                copy(
-                                    copied + 4 * m * cc * size, w, (o * cg + c0) * size,
-                                    k * cg * size, cc * size,
-                                )  # fmt: skip
+                            copy(
+                                copied, w, k * cg * size, group * kg + b * ROWS,
+                                group * kg + kg - 1, cg * size, c0 * size, cc * size,
+                            )  # fmt: skip
                             source, stride = copied, cc
                         products(
                             sums + (b - b0) * ROWS * count * 64, count * 64, panel, source,
                             4 * stride * size, ws, cc * size, count,
                         )  # fmt: skip
                 for o in range(b0 * ROWS, min(b1 * ROWS, kg)):
-                    store_tile(
-                        store, y, (image0 * k + group * kg + o) * oh * ow, k * oh * ow,
+                    store(
+                        y, (image0 * k + group * kg + o) * oh * ow, k * oh * ow,
                         sums + (o - b0 * ROWS) * count * 64, images, row0, rows, col0, tw, ow, 0,
                     )  # fmt: skip
 
@@ -145,28 +152,36 @@ def _input_gradient(vectors: int):
     def factory(S, W):
         from . import conv_fast_pack as pack
         from .act import ZERO
-        from .prim import div, mod, to_float
+        from .conv_fast_tile import (
+            ceil_div,
+            chunk_channels,
+            fill_table,
+            region_floats,
+            tap_class,
+            tile_at,
+            tile_grid,
+        )
+        from .prim import div, mod
         from .vector import vsplat
 
-        fill, store = pack.panel_fill(S), pack.row_store(S)
-        copy = pack.transposed_weights(W, ROWS)
-        products, set_row = pack.block_products(ROWS, vectors), pack.set_row
-        tile_grid, tile_at, tap_class = pack.tile_grid, pack.tile_at, pack.tap_class
-        chunk_channels, fill_table, ceil_div = pack.chunk_channels, pack.fill_table, pack.ceil_div
-        store_tile, store_classes = pack.store_tile, pack.class_store(S)
+        fill, store, store_classes = pack.panel_fill(S), pack.tile_store(S), pack.class_store(S)
+        copy, set_row = pack.transposed_weights(W, ROWS), pack.set_row
+        products = pack.block_products(ROWS, vectors)
 
         def run(
             thread, nthreads, dy, w, dx, ws,
             n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, acc,
         ):  # fmt: skip
-            zero = vsplat(to_float(div(thread, nthreads)))
+            nothing = div(thread, nthreads)
+            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+                h, wd, oh, ow = 1, h * wd, 1, h * wd
             cg, kg, size = div(c, g), div(k, g), kh * kw
             limit = 256 if cg <= 64 and sw == 1 else 128
             blocks, most = ceil_div(cg, ROWS), max(div(SUMS, limit * ROWS), 1)
             grid = tile_grid(n, ceil_div(h, sh), ceil_div(wd, sw), limit)
             copied = ws + ceil_div(max(TAPS, size), 16) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
-            largest = kw * kh * grid[3] * grid[4] * grid[5]
+            largest = kw * region_floats(kh * grid[4], grid[5] * grid[3])
             sums = panel + ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
             units = g * grid[0] * grid[1] * grid[2] * sh * blocks
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
@@ -185,15 +200,17 @@ def _input_gradient(vectors: int):
                 extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
                 for b in range(sw):
                     part = sums + b * map_bytes
-                    set_row(part, zero, (b1 - b0) * ROWS * count)
+                    set_row(part, vsplat(ZERO), (b1 - b0) * ROWS * count)
                     s0, sstep, taps_w, xlow, xdist = tap_class(b + pw, kw, sw, dw)
                     taps = taps_h * taps_w
                     chunk = chunk_channels(kg, taps_w * banks * (rows + extra) * pitch, taps, TAPS)
-                    fill_table(ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch)
+                    fill_table(
+                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch, 0
+                    )
                     for o0 in range(0, kg if taps > 0 else 0, chunk):
                         oc = min(chunk, kg - o0)
                         fill(
-                            panel, zero, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
+                            panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
                             oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
                             1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO,
                         )  # fmt: skip
@@ -210,8 +227,8 @@ def _input_gradient(vectors: int):
                     first = (image0 * c + group * cg + i) * h * wd
                     source = sums + (i - b0 * ROWS) * count * 64
                     if sh == 1 and sw == 1:
-                        store_tile(
-                            store, dx, first, c * h * wd, source,
+                        store(
+                            dx, first, c * h * wd, source,
                             images, row0, rows, col0, tw, wd, acc,
                         )  # fmt: skip
                     else:

@@ -2,7 +2,7 @@
 
 A thread owns a block of at most 64 output channels x a chunk of input channels. Tile after tile
 of 64 pixels, dy is transposed to [pixel][output channel], so that a vector holds 16 output
-channels, and each (channel, tap) row of the input's panel (conv_fast_pack.py) multiplies it. The
+channels, and each (channel, tap) row of the input's panel (conv_fast_tile.py) multiplies it. The
 sum of a tile starts from zero and is added to the block's, so the order of accumulation depends
 on the shape alone: pixels of a tile, then tiles, in float32; then one addition to `dwt`, rounded
 stochastically.
@@ -22,8 +22,8 @@ _BLOCK = f"min({OUTPUTS}, (k // g + 15) // 16 * 16)"
 _ROWS = f"(min(max({TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
 _BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
 _SCRATCH = (
-    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + max({PANEL}, {4 * PIXELS} * kw * {_BANKS}) + "
-    f"max({4 * PIXELS} * {_BLOCK}, 64 * {_ROWS}) + {64 * PIXELS} + {6 * SLACK}"
+    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + max({PANEL}, kw * ({4 * PIXELS} * {_BANKS} + 128)) + "
+    f"max({4 * PIXELS} * {_BLOCK}, 64 * {_ROWS}) + {64 * (PIXELS + 16)} + {6 * SLACK}"
 )
 
 
@@ -34,26 +34,35 @@ def conv_dw(S, G):
     """dwt += sum over images and pixels of dy * prologue(x)."""
     from . import conv_fast_pack as pack
     from .act import ZERO
-    from .prim import div, mod, st_i32, to_float, u32
+    from .conv_fast_tile import (
+        banks_of,
+        ceil_div,
+        chunk_channels,
+        fill_table,
+        region_floats,
+        tile_at,
+        tile_grid,
+    )
+    from .prim import div, mod, u32
     from .rng import stream
     from .vector import transpose16, vsplat
 
-    fill, fill_dy, set_row = pack.panel_fill(S), pack.panel_fill(S), pack.set_row
-    tile_grid, tile_at, banks_of = pack.tile_grid, pack.tile_at, pack.banks_of
-    fill_table, ceil_div, chunk_channels = pack.fill_table, pack.ceil_div, pack.chunk_channels
-    outer, store = pack.outer_products(), pack.accumulate_rows(G)
+    fill, set_row = pack.panel_fill(S), pack.set_row
+    outer, add = pack.outer_products(), pack.accumulate_row(G)
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
         n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
     ):  # fmt: skip
-        zero, numbers = vsplat(to_float(div(thread, nthreads))), stream(ctl, u32(key))
+        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
+        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+            h, wd, oh, ow = 1, h * wd, 1, h * wd
         cg, kg, size = div(c, g), div(k, g), kh * kw
         block = min(OUTPUTS, ceil_div(kg, 16) * 16)
         blocks = ceil_div(kg, block)
         grid = tile_grid(n, oh, ow, PIXELS)
         banks, extra = banks_of(kh, dh, sh)
-        channel = kw * banks * (grid[4] + extra) * grid[5] * grid[3]
+        channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
         chunk = chunk_channels(cg, channel, size, TAPS)
         chunks = ceil_div(cg, chunk)
         while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
@@ -64,35 +73,38 @@ def conv_dw(S, G):
         sums = ws + rows_of_block * 4 + SLACK
         panel = sums + rows_of_block * block * 4
         lines = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-        turned = lines + 64 * PIXELS + SLACK
+        turned = lines + 64 * (PIXELS + 16) + SLACK
         units = g * blocks * chunks
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             c0, part = mod(u, chunks) * chunk, div(u, chunks)
             group, o0 = div(part, blocks), mod(part, blocks) * block
             outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
             first, taps = group * kg + o0, cc * size
-            set_row(sums, zero, div(rows_of_block * block, 16))
+            set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
             for t in range(grid[0] * grid[1] * grid[2]):
                 image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
                 pitch = images * tw
-                pixels = rows * pitch
-                fill_table(ws, cc, kh, kw, 0, dh, sh, rows + extra, banks, pitch)
-                for m in range(taps, ceil_div(taps, 16) * 16):
-                    st_i32(ws, m, 0)
+                pixels, line_bytes = rows * pitch, 4 * region_floats(rows, pitch)
+                if known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    fill_table(
+                        ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
+                        rows_of_block - chunk * size,
+                    )  # fmt: skip
                 fill(
-                    panel, zero, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
+                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                     images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
                     stat, gamma, beta, act, lo, hi,
                 )  # fmt: skip
                 for o in range(0, outputs, 16):
-                    fill_dy(
-                        lines, zero, dy, n * k * oh * ow, image0, first + o, min(16, outputs - o),
-                        k, oh, ow, images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
-                        0, 0, 0, 0, ZERO, ZERO,
+                    fill(
+                        lines, nothing, dy, n * k * oh * ow, image0, first + o,
+                        min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
+                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO,
                     )  # fmt: skip
                     for p in range(0, pixels, 16):
                         transpose16(
-                            turned + 4 * (p * block + o), 4 * block, lines + 4 * p, 4 * pixels
+                            turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
                         )
                 outer(sums, block, ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
             for o in range(0, outputs, 16):
@@ -101,7 +113,7 @@ def conv_dw(S, G):
                         turned + 4 * m, 4 * rows_of_block, sums + 4 * (m * block + o), 4 * block
                     )
                 for i in range(o, min(o + 16, outputs)):
-                    store(
+                    add(
                         dwt, ((first + i) * cg + c0) * size,
                         turned + 4 * (i - o) * rows_of_block, taps, numbers,
                     )  # fmt: skip

@@ -68,6 +68,40 @@ def _outlined(name: str, parameters: int, emit):
     return _define(types.void(*[types.int64] * parameters), call)
 
 
+def outline(name: str, function, floats: tuple[str, ...] = ()):
+    """An intrinsic that calls a Python function of int64 (named in `floats`: float32) arguments.
+
+    It is compiled once for a kernel and not inlined, which keeps large kernels quick to compile
+    and their registers free. `name` begins with et_ and is the function's alone.
+    """
+    code = function.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    kinds = [types.float32 if p in floats else types.int64 for p in parameters]
+    signature = types.void(*kinds)
+    scope: dict = {}
+
+    def codegen(context, builder, sig, args):
+        outlined = builder.module.globals.get(name)
+        if outlined is None:
+            kind = ir.FunctionType(ir.VoidType(), [F32 if p in floats else I64 for p in parameters])
+            outlined = ir.Function(builder.module, kind, name)
+            outlined.linkage = "internal"
+            outlined.attributes.add("noinline")
+            inner = ir.IRBuilder(outlined.append_basic_block("entry"))
+            compiled = context.compile_subroutine(inner, function, signature)
+            context.call_internal_no_propagate(inner, compiled.fndesc, signature, outlined.args)
+            inner.ret_void()
+        builder.call(outlined, args)
+        return context.get_dummy_value()
+
+    exec(
+        f"def operation(typingctx, {', '.join(parameters)}):\n    return signature, codegen\n",
+        {"signature": signature, "codegen": codegen},
+        scope,
+    )
+    return intrinsic(scope["operation"])
+
+
 def constant(value: float) -> ir.Constant:
     """A vector of equal numbers known when the kernel is compiled."""
     return ir.Constant(_V, [value] * WIDTH)
