@@ -49,15 +49,13 @@ def _delete(drops, count, at):
 
 
 @hot
-def _add_at(p, order, drops, count, t, touches, position, tries, state):
-    """Drop one of the values that lie idle at a position of the traced schedule.
+def _idle_touch(p, t, touches, position, state):
+    """A touch after which its value lies idle across a position of the schedule, -1 for none.
 
     Of a few random candidates the one with the most bytes per cost of making it again wins.
     """
-    values = p.size.size
-    best, score = -1, -1.0
-    found = 0
-    for _ in range(tries):
+    best, score, found = -1, -1.0, 0
+    for _ in range(48):
         k = int(_random(state) * touches)
         after = t.touch_next[k]
         if after < 0 or t.touch_at[k] >= position or t.touch_at[after] <= position:
@@ -65,19 +63,48 @@ def _add_at(p, order, drops, count, t, touches, position, tries, state):
         v = t.touch_value[k]
         if p.maker[v] < 0 or t.touch_time[after] <= t.touch_time[k]:
             continue
-        worth = p.size[v] / (p.cost[p.maker[v]] + 1e-4) * (0.2 + _random(state))
+        worth = p.size[v] / (p.cost[p.maker[v]] + 1e-6) * (0.2 + _random(state))
         if worth > score:
             best, score = k, worth
         found += 1
         if found >= 3:
             break
-    if best < 0 or count >= drops.size - 1:
+    return best
+
+
+@hot
+def _add(p, order, drops, count, t, touches, position, plan, state):
+    """Drop a value that lies idle at a position; notes the bytes and cost expected of it."""
+    k = _idle_touch(p, t, touches, position, state)
+    if k < 0 or count >= drops.size - 1:
         return count
-    first, last = t.touch_time[best] + 1, t.touch_time[t.touch_next[best]]
+    after, v = t.touch_next[k], t.touch_value[k]
+    first, last = t.touch_time[k] + 1, t.touch_time[after]
     time = first
     if _random(state) < 0.3:
         time = first + int(_random(state) * (last - first + 1))
-    return _insert(drops, count, order[time] * values + t.touch_value[best])
+    _expect(plan, t.touch_at[k] + 1, t.touch_at[after], -p.size[v], p.cost[p.maker[v]])
+    return _insert(drops, count, order[time] * p.size.size + v)
+
+
+@hot
+def _take(p, drops, count, t, at, repeat, plan):
+    """Delete drops at, at + 1 ..; notes the bytes that stay in memory and the cost saved."""
+    stop = min(count, at + repeat)
+    for k in range(at, stop):
+        v = drops[k] % p.size.size
+        _expect(plan, t.gap_from[k] + 1, t.gap_to[k], p.size[v], -p.cost[p.maker[v]])
+    for k in range(stop, count):
+        drops[k - stop + at] = drops[k]
+    return count - (stop - at)
+
+
+@hot
+def _expect(plan, start, stop, nbytes, cost):
+    n = int(plan[0, 0])
+    if n + 1 < plan.shape[0]:
+        plan[n + 1, 0], plan[n + 1, 1], plan[n + 1, 2], plan[n + 1, 3] = start, stop, nbytes, cost
+        plan[0, 0] = n + 1
 
 
 @hot
@@ -120,49 +147,123 @@ def _position_above(t, length, peak_at, budget, state):
 
 
 @hot
-def _mutate(p, order, place, drops, count, t, length, touches, where, budget, over, state):
-    """One random move on (order, drops) in place; returns the number of drops."""
-    dice = _random(state)
-    if dice < 0.06 and _shift_step(p, order, place, state):
+def _window(idle, values, drops, count, state):
+    """Drop or keep, at once, the cheap or all values born within a stretch of the forward."""
+    n = idle.value.size
+    if n == 0:
         return count
-    if over and dice < 0.75:
-        position = _position_above(t, length, where, budget, state)
-        repeat = 1 + int(_random(state) * _random(state) * 4)
-        for _ in range(repeat):
-            count = _add_at(p, order, drops, count, t, touches, position, 48, state)
-        if dice < 0.5 or count == 0:
-            return count
-        return _delete(drops, count, int(_random(state) * count))
-    if count > 0 and dice < 0.85:
-        at = int(_random(state) * count)
-        repeat = 1 + int(_random(state) * _random(state) * 4)
-        for _ in range(repeat):
-            if count > 0:
-                count = _delete(drops, count, min(at, count - 1))
-        if dice < 0.5:
-            return count
-    position = int(_random(state) * length)
-    return _add_at(p, order, drops, count, t, touches, position, 48, state)
+    length = 1 + int(n * 0.5 ** (1.0 + 7.0 * _random(state)))
+    start = int(_random(state) * n)
+    stop = min(n, start + length)
+    dense = idle.density[start + int(_random(state) * (stop - start))]
+    keep = _random(state) < 0.5
+    for k in range(start, stop):
+        if not keep and idle.density[k] <= dense and count < drops.size - 1:
+            count = _insert(drops, count, idle.key[k])
+    if keep:
+        low, high = idle.born[start], idle.born[stop - 1]
+        n = 0
+        for k in range(count):
+            v = drops[k] % values
+            at = idle.index[v]
+            if at < 0 or idle.born[at] < low or idle.born[at] > high or idle.density[at] < dense:
+                drops[n] = drops[k]
+                n += 1
+        count = n
+    return count
 
 
 @hot
-def _copy_used(drops, count, used, to):
+def _exchange(idle, values, drops, count, state):
+    """Keep a dropped value and drop one born near it instead."""
+    at = int(_random(state) * count)
+    k = idle.index[drops[at] % values]
+    if k < 0:
+        return count
+    other = k + int((_random(state) - 0.5) * 17)
+    if other < 0 or other >= idle.value.size or other == k:
+        return count
+    return _insert(drops, _delete(drops, count, at), idle.key[other])
+
+
+@hot
+def _mutate(
+    p, idle, order, place, drops, count, t, length, touches, where, budget, over, plan, state
+):
+    """One random move on (order, drops) in place; returns the number of drops.
+
+    `plan[0, 0]` becomes the number of expected effects noted in the rows below it, -1 where a
+    move is too large to foresee.
+    """
+    dice = _random(state)
+    plan[0, 0] = -1
+    if dice < 0.03 and _shift_step(p, order, place, state):
+        return count
+    if dice < 0.06:
+        return _window(idle, p.size.size, drops, count, state)
+    if dice < 0.10 and count > 0:
+        return _exchange(idle, p.size.size, drops, count, state)
+    plan[0, 0] = 0
+    repeat = 1 + int(_random(state) * _random(state) * 4)
+    if count > 0 and (dice < 0.55 or not over):
+        at = int(_random(state) * count)
+        start, stop = t.gap_from[at], t.gap_to[at]
+        count = _take(p, drops, count, t, at, repeat, plan)
+        if dice < 0.25:
+            return count
+        position = start + 1 + int(_random(state) * max(1, stop - start - 1))
+        return _add(p, order, drops, count, t, touches, position, plan, state)
+    position = _position_above(t, length, where, budget, state)
+    for _ in range(repeat):
+        count = _add(p, order, drops, count, t, touches, position, plan, state)
+    return count
+
+
+@hot
+def _guess(t, scratch, length, plan, budget):
+    """Peak, excess and extra cost that the effects of a plan alone would lead to."""
+    now = scratch[:length]
+    now[:] = t.profile[:length]
+    extra = 0.0
+    for k in range(1, int(plan[0, 0]) + 1):
+        extra += plan[k, 3]
+        now[int(plan[k, 0]) : int(plan[k, 1])] += np.int64(plan[k, 2])
+    peak, over = np.int64(0), np.int64(0)
+    for position in range(length):
+        peak = max(peak, now[position])
+        over += max(np.int64(0), now[position] - budget)
+    return peak, over / max(budget, 1), extra
+
+
+@hot
+def _settle(drops, count, t, to):
+    """Copy the drops that had an effect, and close up what the trace noted of them."""
     n = 0
     for k in range(count):
-        if used[k]:
+        if t.used[k]:
             to[n] = drops[k]
+            t.gap_from[n], t.gap_to[n] = t.gap_from[k], t.gap_to[k]
             n += 1
     return n
 
 
 @hot
-def anneal(p, t, spare, archive, start, budget, work, warm, cool, state):
+def _energy(peak, extra, excess, length, budget, weight):
+    return extra + weight * (max(0.0, peak / budget - 1.0) + 0.3 * excess / length)
+
+
+@hot
+def anneal(p, idle, t, spare, archive, start, budget, work, warm, cool, steep, state):
     """Search around one point of the archive for the cheapest schedule within a budget.
 
+    Moves whose foreseeable effect would be refused are dropped before they are evaluated, but
+    for one in ten.
+
     Args:
-      p: Packed.  t, spare: two Traces.  archive: receives what is found.
+      p: Packed.  idle: Moves.  t, spare: two Traces.  archive: receives what is found.
       start: index of the point to start from.  budget: bytes.  work: steps to evaluate.
-      warm, cool: first and last temperature, in fractions of a forward.  state: random state.
+      warm, cool: first and last temperature, in mean costs of one drop.
+      steep: weight of bytes above the budget.  state: random state.
     Returns:
       Steps evaluated.
     """
@@ -175,27 +276,39 @@ def anneal(p, t, spare, archive, start, budget, work, warm, cool, state):
     for j in range(order.size):
         place[order[j]] = j
     next_order, next_drops, next_place = order.copy(), drops.copy(), place.copy()
+    plan, scratch = np.zeros((16, 4)), np.empty(t.profile.size, np.int64)
     length, touches, peak, where, extra, excess = evaluate(p, order, drops, count, budget, t)
-    weight = 2.0
-    energy = extra + weight * (_share_over(peak, budget) + 0.3 * excess / length)
-    done = 0
+    count = _settle(drops.copy(), count, t, drops)
+    scale = (extra + 1e-4) / (count + 4)
+    weight = steep * (extra + 0.02)
+    energy = _energy(peak, extra, excess, length, budget, weight)
+    done = 0.0
     while done < work:
-        done += length
-        heat = warm * (cool / warm) ** (done / work)
+        heat = warm * scale * (cool / warm) ** (done / work)
+        limit = energy - heat * np.log(_random(state) + 1e-300)
         next_order[:], next_place[:] = order, place
         next_drops[:count] = drops[:count]
         n = _mutate(
-            p, next_order, next_place, next_drops, count, t, length, touches, where, budget,
-            peak > budget, state,
+            p, idle, next_order, next_place, next_drops, count, t, length, touches, where, budget,
+            peak > budget, plan, state,
         )  # fmt: skip
+        if plan[0, 0] == 0:
+            done += 1
+            continue
+        if plan[0, 0] > 0 and _random(state) < 0.9:
+            done += 0.05 * length
+            guess = _guess(t, scratch, length, plan, budget)
+            if _energy(guess[0], extra + guess[2], guess[1], length, budget, weight) > limit:
+                continue
+        done += length
         got = evaluate(p, next_order, next_drops, n, budget, spare)
         if got[2] >= INFEASIBLE:
             continue
-        new = got[4] + weight * (_share_over(got[2], budget) + 0.3 * got[5] / got[0])
-        if new <= energy or _random(state) < np.exp((energy - new) / heat):
+        new = _energy(got[2], got[4], got[5], got[0], budget, weight)
+        if new <= limit:
             length, touches, peak, where, extra, excess = got
             energy = new
-            count = _copy_used(next_drops, n, spare.used, drops)
+            count = _settle(next_drops, n, spare, drops)
             order, next_order = next_order, order
             place, next_place = next_place, place
             t, spare = spare, t
@@ -204,19 +317,27 @@ def anneal(p, t, spare, archive, start, budget, work, warm, cool, state):
 
 
 @hot
-def _share_over(peak, budget):
-    return max(0.0, peak / budget - 1.0)
-
-
-@hot
-def descend(p, t, spare, archive, low, work, state):
+def descend(p, idle, t, spare, archive, low, work, warm, cool, steep, state):
     """Fill the archive: anneal for falling budgets from the regular peak down to `low` bytes."""
     budget = np.float64(archive.peak[archive.filled[0] - 1])
     done, failed = 0, 0
     while budget > low and failed < 3 and done < 8 * work:
         start = find(archive, np.int64(budget * 1.02))
         start = max(start, 0)
-        done += anneal(p, t, spare, archive, start, np.int64(budget), work // 24, 0.01, 1e-4, state)
+        done += anneal(
+            p,
+            idle,
+            t,
+            spare,
+            archive,
+            start,
+            np.int64(budget),
+            work // 24,
+            warm,
+            cool,
+            steep,
+            state,
+        )
         if archive.peak[0] > budget:
             failed += 1
         else:
@@ -226,17 +347,33 @@ def descend(p, t, spare, archive, low, work, state):
 
 
 @hot
-def polish(p, t, spare, archive, low, rounds, work, state):
+def polish(p, idle, t, spare, archive, low, rounds, work, warm, cool, steep, state):
     """Anneal again for budgets spread over the archive, each from its best point so far."""
     done = 0
     for k in range(rounds):
         top, bottom = np.log(archive.peak[archive.filled[0] - 1]), np.log(archive.peak[0])
         share = ((k * 0.6180339887498949) % 1.0) ** 1.3
         budget = np.exp(bottom + (top - bottom) * share) * (0.97 if share < 0.1 else 1.0)
-        if budget < low:
-            budget = low
-        start = max(0, find(archive, np.int64(budget * (1.0 + 0.03 * _random(state)))))
+        if k % 4 == 3:
+            budget = archive.peak[0] * (0.9 + 0.09 * _random(state))
+        budget = max(budget, low)
+        start = max(0, find(archive, np.int64(budget * (1.0 + 0.5 * _random(state) ** 3))))
+        w = 0.3 * warm * 30.0 ** _random(state)
+        st = steep ** _random(state) * 0.7
+        if k % 4 == 3:
+            st = steep * 4.0 ** (_random(state) - 0.5)
         done += anneal(
-            p, t, spare, archive, start, np.int64(budget), work // rounds, 0.01, 1e-4, state
+            p,
+            idle,
+            t,
+            spare,
+            archive,
+            start,
+            np.int64(budget),
+            work // rounds,
+            w,
+            w * cool,
+            st,
+            state,
         )
     return done

@@ -21,7 +21,8 @@ class Trace(NamedTuple):
     """What one evaluation leaves behind; positions are those of the schedule.
 
     A *touch* is the making or a reading of an instance; `touch_next` links those of one instance
-    and `touch_time` is the base position at which the touch happens.
+    and `touch_time` is the base position at which the touch happens. `used[k]` tells whether the
+    k-th drop caused a recomputation; its value is absent between positions gap_from and gap_to.
     """
 
     schedule: np.ndarray
@@ -44,6 +45,8 @@ class Trace(NamedTuple):
     used: np.ndarray
     forgotten: np.ndarray
     bucket: np.ndarray
+    gap_from: np.ndarray
+    gap_to: np.ndarray
 
 
 def new_trace(packed: Packed, longest: int) -> Trace:
@@ -57,8 +60,10 @@ def new_trace(packed: Packed, longest: int) -> Trace:
     arrays: list[np.ndarray] = [np.zeros(room, np.int64) for room in rooms]
     arrays += [
         np.zeros(touches, np.bool_),
-        np.zeros(values, np.int64),
-        np.zeros(steps + 1, np.int64),
+        np.zeros(values, np.int32),
+        np.zeros(steps + 1, np.int32),
+        np.zeros(touches, np.int32),
+        np.zeros(touches, np.int32),
     ]
     return Trace._make(arrays)
 
@@ -95,7 +100,9 @@ def evaluate(p, order, drops, count, budget, t):
             v = drops[k] - base * values
             if p.maker[v] == base:
                 skip = t.used[k] = True
+                t.gap_from[k] = t.gap_to[k] = length
             elif p.maker[v] >= 0 and t.current[v] >= 0:
+                t.gap_from[k] = t.death[t.current[v]]
                 t.current[v] = -1
                 t.forgotten[v] = k
         if skip:
@@ -116,6 +123,7 @@ def evaluate(p, order, drops, count, budget, t):
                     return bad
                 if t.runs[maker] > 0:
                     t.used[t.forgotten[v]] = True
+                    t.gap_to[t.forgotten[v]] = length
                 t.stack_at[depth] = k
                 depth += 1
                 t.stack[depth] = maker

@@ -5,12 +5,14 @@ step by step; seeds from the chain solver give them at once where the graph is a
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from . import anneal, archive, engine
 from .packed import Packed, pack
 from .problem import Problem, Schedule
+from .profile import Idle, crossing, cuts, idle_values
 
 MILLION = 1_000_000
 _SEED = 88172645463325252
@@ -32,6 +34,24 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
     return search.schedules()
 
 
+class Moves(NamedTuple):
+    """The idle values as the compiled moves need them; `index` is -1 for other values."""
+
+    value: np.ndarray
+    born: np.ndarray
+    key: np.ndarray
+    density: np.ndarray
+    index: np.ndarray
+
+
+def moves(idle: Idle, values: int) -> Moves:
+    """Density is the cost of making a value again per byte."""
+    index = np.full(values, -1, np.int64)
+    index[idle.value] = np.arange(len(idle.value))
+    density = idle.cost / np.maximum(idle.nbytes, 1)
+    return Moves(idle.value, idle.born, idle.keys(values), density, index)
+
+
 class Search:
     """The archive of one problem and the compiled loops that fill it."""
 
@@ -43,11 +63,29 @@ class Search:
         self.traces = [engine.new_trace(self.packed, longest) for _ in range(2)]
         points = 256 if steps <= 2500 else 96
         self.archive = archive.new_archive(points, 6 * steps + 64, steps)
+        self.idle = idle_values(problem, self.packed)
+        self.moves = moves(self.idle, len(problem.nbytes))
         self.state = np.array([_SEED], np.uint64)
 
     def offer(self, schedule: Schedule) -> None:
         """Translate a schedule into decisions and keep it where nothing dominates it."""
-        order, drops = decisions(self.problem, schedule)
+        self.offer_drops(*decisions(self.problem, schedule))
+
+    def seed(self) -> None:
+        """Offer cuts into several numbers of segments, with the values dear to make kept or not."""
+        idle, keys = self.idle, self.moves.key
+        order = np.arange(len(self.problem.steps))
+        density = np.sort(self.moves.density)
+        limits = [density[int(q * (len(density) - 1))] for q in np.linspace(0.05, 1, 16)]
+        for parts in (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 28, 40, 60):
+            held = np.zeros(len(idle.value), np.bool_)
+            for position in cuts(self.problem, idle, parts):
+                held |= crossing(idle, position)
+            for limit in limits:
+                self.offer_drops(order, np.sort(keys[~held & (self.moves.density <= limit)]))
+
+    def offer_drops(self, order: np.ndarray, drops: np.ndarray) -> None:
+        """Keep these decisions where nothing dominates them."""
         room = self.archive.drops.shape[1]
         if len(drops) > room:
             return
@@ -63,9 +101,12 @@ class Search:
     def run(self, effort: int) -> None:
         """Spend `effort` million simulated steps."""
         work, low = effort * MILLION, self._floor()
-        args = (self.packed, *self.traces, self.archive)
-        spent = anneal.descend(*args, low, 0.3 * work, self.state)
-        anneal.polish(*args, low, 8 + effort, max(0.1 * work, work - spent), self.state)
+        args = (self.packed, self.moves, *self.traces, self.archive)
+        spent = 0
+        for steep in (2.0, 10.0, 50.0):
+            spent += anneal.descend(*args, low, 0.07 * work, 1.0, 0.01, steep, self.state)
+        rest = max(0.1 * work, work - spent)
+        anneal.polish(*args, low, 16 + effort // 2, rest, 1.0, 0.01, 50.0, self.state)
 
     def _floor(self) -> int:
         """Bytes that no schedule goes below: the largest needs of one step."""

@@ -110,7 +110,7 @@ def _makers(problem: Problem) -> np.ndarray:
             maker[value] = -1
     for value in problem.always_live | problem.kept:
         maker[value] = -1
-    return np.maximum(maker, -1)
+    return np.maximum(maker, -1).astype(np.int32)
 
 
 def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:
@@ -120,6 +120,6 @@ def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:
 
 
 def _rows(rows) -> tuple[np.ndarray, np.ndarray]:
-    at = np.zeros(len(rows) + 1, np.int64)
+    at = np.zeros(len(rows) + 1, np.int32)
     at[1:] = np.cumsum([len(row) for row in rows])
-    return at, np.array([value for row in rows for value in row], np.int64)
+    return at, np.array([value for row in rows for value in row], np.int32)

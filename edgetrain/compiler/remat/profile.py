@@ -1,0 +1,94 @@
+"""What the order of a problem alone says about its values: when they idle, where it can be cut."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .packed import Packed, pack
+from .problem import Problem
+
+
+class Idle(NamedTuple):
+    """The values that can be made again, in the order in which they are first made.
+
+    Attributes:
+      value: their ids.
+      born: position of the step that makes each.
+      left: the position after the last recomputable step that makes or reads it.
+      wanted: the first later position that needs it, or the end.
+      last: last position at which a recomputable step reads it.
+      nbytes: bytes of each.
+      cost: of making it again, as a fraction of one forward.
+    """
+
+    value: np.ndarray
+    born: np.ndarray
+    left: np.ndarray
+    wanted: np.ndarray
+    last: np.ndarray
+    nbytes: np.ndarray
+    cost: np.ndarray
+
+    def keys(self, values: int) -> np.ndarray:
+        """The drop that frees each value for its longest idle time."""
+        return self.left * values + self.value
+
+
+def idle_values(problem: Problem, packed: Packed | None = None) -> Idle:
+    """The droppable values of the order without recomputation."""
+    packed = packed or pack(problem)
+    last = [-1] * len(problem.nbytes)
+    wanted = [len(problem.steps)] * len(problem.nbytes)
+    for step in problem.steps:
+        for value in {*step.reads, *step.updates, *step.writes}:
+            if step.recomputable:
+                last[value] = step.id
+                wanted[value] = len(problem.steps)
+            else:
+                wanted[value] = min(wanted[value], step.id)
+    rows = []
+    for value, maker in enumerate(packed.maker.tolist()):
+        if maker >= 0 and last[value] + 1 < len(problem.steps):
+            size, cost = problem.nbytes[value], packed.cost[maker]
+            left = last[value] + 1
+            rows.append((maker, value, left, wanted[value], last[value], size, cost))
+    rows.sort()
+    columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, int)] * 7
+    born, value, left, wanted, lasts, size, cost = columns
+    return Idle(value, born, left, wanted, lasts, size, cost.astype(np.float64))
+
+
+def crossing_nbytes(idle: Idle, steps: int) -> np.ndarray:
+    """Bytes that recomputable steps at or after each position need from those before it."""
+    change = np.zeros(steps + 2, np.int64)
+    for born, last, size in zip(idle.born, idle.last, idle.nbytes, strict=True):
+        if last > born:
+            change[born + 1] += size
+            change[last + 1] -= size
+    return np.cumsum(change)[: steps + 1]
+
+
+def cuts(problem: Problem, idle: Idle, parts: int) -> list[int]:
+    """Positions that split the forward into about `parts` of equal bytes, each where little crosses."""
+    if parts < 2 or not len(idle.value):
+        return []
+    crossing = crossing_nbytes(idle, len(problem.steps))
+    first, last = int(idle.born[0]) + 1, int(idle.born[-1])
+    weight = np.zeros(len(problem.steps) + 1)
+    np.add.at(weight, idle.born, idle.nbytes.astype(np.float64))
+    total = np.cumsum(weight)
+    found: list[int] = []
+    width = total[last] / parts
+    for k in range(1, parts):
+        near = np.flatnonzero(np.abs(total - k * width)[first:last] <= 0.4 * width) + first
+        if not len(near):
+            near = np.array([int(np.abs(total - k * width)[first:last].argmin()) + first])
+        # The least bytes; of equals the one nearest to the even split.
+        score = crossing[near] * (1 + np.abs(total[near] - k * width) / width)
+        found.append(int(near[score.argmin()]))
+    return sorted(set(found))
+
+
+def crossing(idle: Idle, position: int) -> np.ndarray:
+    """Mask of the values that a cut at this position must keep."""
+    return (idle.born < position) & (idle.last >= position)
