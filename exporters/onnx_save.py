@@ -5,9 +5,10 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+import onnx
 import onnx_ir as ir
 
-from edgetrain.errors import UsageError
+from edgetrain.errors import ModelError, UsageError
 
 INLINE_LIMIT_NBYTES = 1_500_000_000
 # A protobuf message may not exceed 2 GiB; some is left for the graph itself.
@@ -26,6 +27,7 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
       external_data: weights in `<path>.data`; "auto" above INLINE_LIMIT_NBYTES.
     Raises:
       UsageError: inline data was asked for and exceeds what protobuf can hold.
+      ModelError: onnx's checker refuses what would be written.
     """
     nbytes = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     external = nbytes > INLINE_LIMIT_NBYTES if external_data == "auto" else external_data
@@ -38,12 +40,23 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
         draft = Path(folder) / path.name
         data = f"{path.name}.data" if external else None
         ir.save(model, draft, external_data=data)
+        _check(draft, path)
         written = [draft] if data is None else [Path(folder) / data, draft]
         for file in written:
             if file.exists():  # no data file when every tensor is small
                 _fsync(file)
                 os.replace(file, path.parent / file.name)
     _fsync(path.parent)
+
+
+def _check(draft: Path, path: Path) -> None:
+    try:
+        onnx.checker.check_model(str(draft), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"'{path}': torch wrote a graph that onnx refuses: {first}. Replace the layer it names."
+        ) from error
 
 
 def _fsync(path: Path) -> None:

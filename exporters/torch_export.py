@@ -15,6 +15,7 @@ The file's `metadata_props` (JSON, all optional for a reader):
 """
 
 import contextlib
+import inspect
 import io
 import json
 import logging
@@ -31,6 +32,8 @@ from edgetrain.errors import ModelError, UsageError
 from exporters.onnx_save import save_atomically
 from exporters.torch_graph import make_trainable
 from exporters.torch_names import Inventory, take_inventory
+from exporters.torch_ops import TRANSLATIONS, dropout_of_ones
+from exporters.torch_trace import read_trace
 
 DEFAULT_OPSET = 20
 OPSETS = range(18, 24)
@@ -89,14 +92,14 @@ def export_torch(
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
     with _quiet(), _training_mode(module), _random_state_kept(module):
-        program = _trace(module, inventory, inputs, dims, input_names, output_names, opset)
+        traced, program = _trace(module, inventory, inputs, dims, input_names, output_names, opset)
     model = program.model
     if model.opset_imports.get("") != opset:
         raise ModelError(
             f"module '{type(module).__name__}': torch wrote opset "
             f"{model.opset_imports.get('')}, asked for {opset}. Leave out opset=."
         )
-    inventory.read_trace(program.exported_program)
+    read_trace(inventory, traced, program.exported_program)
     with _quiet():
         make_trainable(model, inventory)
     _write_metadata(model, inventory)
@@ -149,18 +152,19 @@ def _trace(
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     opset: int,
-) -> Any:
-    """Return torch's ONNX program.
+) -> tuple[torch.export.ExportedProgram, Any]:
+    """Return the traced module and torch's ONNX program of it.
 
     The two steps are called one by one: torch.onnx.export alone answers a batch size that
     cannot be symbolic by baking it, silently.
     """
     batch = torch.export.Dim("batch")
     shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
-    dynamic = shapes if any(shapes) else None
+    dynamic = _as_arguments(module, shapes) if any(shapes) else None
     try:
-        traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
-        return torch.onnx.export(
+        with dropout_of_ones():
+            traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
+        program = torch.onnx.export(
             traced,
             (),
             None,
@@ -168,15 +172,26 @@ def _trace(
             optimize=False,
             verbose=False,
             dynamic_shapes=dynamic,  # here for the name "batch" alone
+            custom_translation_table=TRANSLATIONS,
             opset_version=opset,
             input_names=list(input_names) if input_names else None,
             output_names=list(output_names) if output_names else None,
         )
+        return traced, program
     except Exception as error:  # torch raises a dozen unrelated types from here
         raise ModelError(
             f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
             f"{_root_cause(error)}. {inventory.advice_when_untraceable()}"
         ) from error
+
+
+def _as_arguments(module: nn.Module, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Nest the shapes of a `*args` parameter of forward, as torch.export wants them."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    for index, parameter in enumerate(parameters):
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            return (*shapes[:index], shapes[index:])
+    return shapes
 
 
 def _root_cause(error: BaseException) -> str:

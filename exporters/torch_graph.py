@@ -31,7 +31,8 @@ _RANDOM_OPS = {
 }
 # position of each initial state among the inputs of a recurrence
 _INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-_NORM_IN_TRAINING = "_native_batch_norm_legit_functional"
+_NORM_IN_TRAINING = "aten._native_batch_norm_legit_functional"
+_NORM_WITHOUT_STATISTICS = "aten._native_batch_norm_legit.no_stats"
 _TRAINING_MARK = "edgetrain.training"
 
 
@@ -40,7 +41,7 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
 
     Args:
       model: as torch.onnx.export(optimize=False) leaves it.
-      inventory: of the module, after `read_trace`.
+      inventory: of the module, after `torch_trace.read_trace`.
     Raises:
       ModelError: a parameter that the forward pass reads did not survive, or has another
         shape; a batch-norm in training without the two statistics to update.
@@ -52,17 +53,22 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     _dropout_in_training(graph)
     tensors = _to_inputs(graph, inventory)
     _seed(graph)
-    onnxscript.optimizer.optimize_ir(model)
+    onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _omit_zero_states(graph)
     common.ShapeInferencePass()(model)
     fold_shapes(graph)
     fuse_local_response_norm(graph)
-    onnxscript.optimizer.optimize_ir(model)
+    onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _unseed(graph)
     _to_initializers(graph, tensors)
     _batch_norm_in_training(graph)
     _name_nodes(graph)
     _check_survivors(graph, inventory)
+
+
+def _may_fold(node: ir.Node) -> bool | None:
+    """Keep nodes that draw numbers, even from a constant; onnxscript decides on the others."""
+    return False if node.op_type in _RANDOM_OPS else None
 
 
 def _use_kept_names(graph: ir.Graph, inventory: Inventory) -> None:
@@ -81,8 +87,24 @@ def _mark_norms(graph: ir.Graph) -> None:
     """Mark the batch-norms that torch runs on batch statistics; frozen ones stay unmarked."""
     for node in graph.all_nodes():
         traced = node.metadata_props.get("pkg.torch.onnx.fx_node", "")
-        if node.op_type == "BatchNormalization" and _NORM_IN_TRAINING in traced:
-            node.metadata_props[_TRAINING_MARK] = "1"
+        if node.op_type != "BatchNormalization":
+            continue
+        if _NORM_WITHOUT_STATISTICS in traced:
+            _give_statistics(graph, node)
+        elif _NORM_IN_TRAINING not in traced:
+            continue
+        node.metadata_props[_TRAINING_MARK] = "1"
+
+
+def _give_statistics(graph: ir.Graph, node: ir.Node) -> None:
+    """Replace computed statistics by unused ones: training mode computes its own."""
+    value = node.inputs[0]
+    assert value is not None and value.shape is not None
+    channels = value.shape[1]
+    assert isinstance(channels, int)
+    for slot, name in ((3, "mean"), (4, "variance")):
+        array = np.full(channels, slot - 3, np.float32)
+        node.replace_input_with(slot, _constant(graph, f"no_{name}_{channels}", array))
 
 
 def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProtocol]:
@@ -124,17 +146,16 @@ def _unseed(graph: ir.Graph) -> None:
 
 def _dropout_in_training(graph: ir.Graph) -> None:
     """Set training_mode on every dropout: one that is in the trace was active there."""
-    yes: ir.Value | None = None
-    for node in graph.all_nodes():
-        if node.op_type != "Dropout":
-            continue
-        if yes is None:
-            yes = _constant(graph, "training_mode", np.array(True))
-        node.resize_inputs(3)
-        node.replace_input_with(2, yes)
+    for node in list(graph.all_nodes()):
+        if node.op_type == "Dropout":
+            node.resize_inputs(3)
+            node.replace_input_with(2, _constant(graph, "training_mode", np.array(True)))
 
 
 def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    """Return the initializer `name`, made at its first use."""
+    if name in graph.initializers:
+        return graph.initializers[name]
     value = ir.Value(
         name=name,
         shape=ir.Shape(array.shape),

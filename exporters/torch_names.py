@@ -10,16 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from edgetrain.errors import ModelError, UsageError
-
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-# (number of layers, dropout, train) in the arguments of aten's recurrent ops
-_RECURRENT_ARGS = slice(4, 7)
+from edgetrain.errors import UsageError
 
 
 @dataclass
 class Inventory:
-    """The tensors of one module; `read_trace` completes it from the traced program.
+    """The tensors of one module; `torch_trace.read_trace` completes it from the trace.
 
     Attributes:
       owner: class name of the module, for messages.
@@ -29,6 +25,8 @@ class Inventory:
       tied: alias -> kept name, parameters and buffers alike.
       used: kept names that the outputs of the forward pass depend on.
       mutated: kept names of buffers that the forward pass writes.
+      stale: used buffers that the forward pass updates in a way the file does not hold.
+      stopped: where the forward pass keeps gradients from parameters.
       padding_idx: embedding weight -> its padding row.
     """
 
@@ -39,6 +37,8 @@ class Inventory:
     tied: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     mutated: set[str] = field(default_factory=set)
+    stale: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
 
     def keep(self, name: str) -> str:
@@ -61,45 +61,6 @@ class Inventory:
             and (name in self.parameters or name in self.persistent or name in self.mutated)
         ]
 
-    def read_trace(self, program: torch.export.ExportedProgram) -> None:
-        """Find what the outputs depend on, what is written, and what the trace would lose.
-
-        Raises:
-          ModelError: a recurrence with dropout between its layers (the ONNX ops have none).
-        """
-        signature = program.graph_signature
-        targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        outputs = set(signature.user_outputs)
-        self.mutated = {self.keep(name) for name in signature.buffers_to_mutate.values()}
-        pending = [node for node in program.graph.nodes if node.name in outputs]
-        seen = set(pending)
-        while pending:
-            node = pending.pop()
-            if node.name in targets:
-                self.used.add(self.keep(targets[node.name]))
-            self._read_node(node, targets)
-            for source in node.all_input_nodes:
-                if source not in seen:
-                    seen.add(source)
-                    pending.append(source)
-
-    def _read_node(self, node: torch.fx.Node, targets: dict[str, str]) -> None:
-        if node.op != "call_function":
-            return
-        kind = str(node.target).removeprefix("aten.").split(".")[0]
-        if kind == "embedding" and len(node.args) > 2 and isinstance(node.args[2], int):
-            weight = getattr(node.args[0], "name", "")
-            if node.args[2] >= 0 and weight in targets:
-                self.padding_idx[self.keep(targets[weight])] = node.args[2]
-        if kind in _RECURRENT:
-            layers, dropout, train = node.args[_RECURRENT_ARGS]
-            if train and dropout and layers > 1:  # type: ignore[operator]
-                raise ModelError(
-                    f"module '{self.owner}': {kind} with dropout {dropout} between its {layers} "
-                    "layers; the ONNX op has none and torch drops it silently. Stack "
-                    "single-layer modules with nn.Dropout between them, or set dropout=0."
-                )
-
     def metadata(self) -> dict[str, Any]:
         """Return what `exporters.torch_export` documents, key without prefix -> JSON value."""
         survive = self.must_survive()
@@ -121,6 +82,17 @@ class Inventory:
             messages.append(
                 f"module '{self.owner}': the forward pass never reads {', '.join(unused)}; "
                 "they are not in the file. Remove them, or use them."
+            )
+        if self.stale:
+            messages.append(
+                f"module '{self.owner}': the forward pass updates {', '.join(self.stale)}, which "
+                "are constants in the file. Only batch-norm's statistics are updated there."
+            )
+        if self.stopped:
+            messages.append(
+                f"module '{self.owner}': detach or no_grad keeps gradients from parameters in "
+                f"{', '.join(self.stopped)}; ONNX has no such stop, so they flow there. Freeze "
+                "those parameters, or take the branch out of the module."
             )
         for name, row in self.padding_idx.items():
             messages.append(

@@ -1,7 +1,7 @@
 """What the zoo says about a model, and the sample makers the families share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
@@ -36,7 +36,6 @@ class ZooModel:
     loss: Loss = "cross_entropy"
     ignore_index: int | None = None
     batch_dim: int = 0
-    tags: frozenset[str] = field(default_factory=frozenset)
 
     def loss_value(self, output: Tensor, target: Tensor) -> Tensor:
         """Return torch's value of this model's loss, the mean over the counted targets.

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from examples.zoo import ZOO, ZooModel
-from tests.exporters.exported import export, initializers, metadata, run, without_dropout
+from tests.exporters.exported import (
+    export,
+    initializers,
+    metadata,
+    run,
+    updated_statistics,
+    without_dropout,
+)
 
 # The fast suite keeps one of each kind; these take up to ten seconds each.
 _SLOW = {
@@ -47,8 +54,7 @@ def _batch_dims(model: onnx.ModelProto, batch_dim: int) -> set[str]:
 
 
 def _running_means(model: onnx.ModelProto, outputs: list[np.ndarray]) -> dict[str, np.ndarray]:
-    updated = [name for node in model.graph.node for name in node.output[1:] if name]
-    values = dict(zip(updated, outputs[len(model.graph.output) :], strict=True))
+    values = dict(zip(updated_statistics(model), outputs[len(model.graph.output) :], strict=True))
     suffix = ".updated"
     return {n.removesuffix(suffix): v for n, v in values.items() if n.endswith("mean" + suffix)}
 

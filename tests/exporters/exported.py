@@ -55,17 +55,19 @@ def without_dropout(module: nn.Module) -> nn.Module:
     return module
 
 
+def updated_statistics(model: onnx.ModelProto) -> list[str]:
+    """Return the values that hold the running statistics after the forward pass."""
+    return [name for node in nodes(model, "BatchNormalization") for name in node.output[1:]]
+
+
 def run(model: onnx.ModelProto, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
     """Run the training graph in onnxruntime; every updated statistic is an output too.
 
     Its graph optimizations are off: they are made for inference.
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
-    updated = [name for node in model.graph.node for name in node.output[1:] if name]
     model.graph.output.extend(
-        onnx.helper.make_empty_tensor_value_info(name)
-        for name in updated
-        if name not in {output.name for output in model.graph.output}
+        onnx.helper.make_empty_tensor_value_info(name) for name in updated_statistics(model)
     )
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -205,6 +205,61 @@ def test_export_folds_buffers_that_are_not_in_the_state_dict(tmp_path):
     )
 
 
+@pytest.mark.parametrize("stop", ["detach", "no_grad"])
+def test_export_warns_of_gradients_that_the_module_stops(tmp_path, stop):
+    class Stops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(3, 3)
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            x = x.detach()  # an input has no gradient to lose
+            y = self.body(x)
+            if stop == "detach":
+                return y * y.detach() * self.scale
+            with torch.no_grad():
+                z = y * 2
+            return y * z * self.scale
+
+    with pytest.warns(ExportWarning, match="detach or no_grad keeps gradients from parameters"):
+        export(Stops(), torch.zeros(2, 3), tmp_path)
+
+
+def test_export_warns_of_buffers_that_only_torch_updates(tmp_path):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x):
+            self.total += 1
+            return x * self.scale + self.total
+
+    with pytest.warns(ExportWarning, match="updates total, which are constants in the file"):
+        export(Counts(), torch.zeros(2, 3), tmp_path)
+
+
+def test_export_takes_inputs_of_a_forward_with_stars(tmp_path):
+    class Stars(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, first, *others):
+            return first * self.scale + sum(others)
+
+    model = export(Stars(), (torch.zeros(2, 3),) * 3, tmp_path)
+    assert len(model.graph.input) == 3
+
+
+def test_export_refuses_a_graph_that_onnx_refuses(tmp_path):
+    with pytest.raises(ModelError, match="torch wrote a graph that onnx refuses"):
+        export_torch(nn.EmbeddingBag(10, 4), TOKENS, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_export_refuses_dropout_between_layers_of_a_recurrence(tmp_path):
     module = nn.LSTM(3, 4, num_layers=2, dropout=0.5, batch_first=True)
     with pytest.raises(ModelError, match="lstm with dropout 0.5 between its 2 layers"):

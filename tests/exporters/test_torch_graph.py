@@ -89,3 +89,63 @@ def test_shape_of_the_batch_stays_when_a_value_needs_it(tmp_path):
     model = export(ClassToken(), torch.zeros(2, 3, 4), tmp_path)
     assert "token" in initializers(model)
     assert run(model, (torch.zeros(7, 3, 4),))[0].shape == (7, 4, 4)
+
+
+@pytest.mark.parametrize("batch_dim", [0, None])
+def test_dropout2d_drops_whole_channels(tmp_path, batch_dim):
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Dropout2d(0.5))
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 4, 4)
+    model = export(module, x, tmp_path, batch_dim=batch_dim)
+    found = run(model, (x,))[0]
+    expected = module[0](x).detach().numpy() * 2
+    dropped = (found == 0).all((2, 3))
+    assert 0 < dropped.sum() < dropped.size
+    np.testing.assert_allclose(found[~dropped], expected[~dropped], rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_without_statistics_is_one_node_in_training(tmp_path):
+    module = nn.BatchNorm1d(3, track_running_stats=False)
+    torch.manual_seed(0)
+    x = torch.randn(6, 3) * 2 + 1
+    model = export(module, x, tmp_path)
+    assert [node.op_type for node in model.graph.node] == ["BatchNormalization"]
+    np.testing.assert_allclose(run(model, (x,))[0], module(x).detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nonlinearity": "relu"},
+        {"num_layers": 2, "bidirectional": True},
+        {"bias": False},
+    ],
+    ids=["relu", "two_layers_both_ways", "no_bias"],
+)
+def test_rnn_is_one_node_per_layer(tmp_path, options, batch_first):
+    torch.manual_seed(0)
+    module = nn.RNN(3, 4, batch_first=batch_first, **options)
+    x = torch.randn(2, 5, 3) if batch_first else torch.randn(5, 2, 3)
+    model = export(module, x, tmp_path, batch_dim=0 if batch_first else 1)
+    assert len(nodes(model, "RNN")) == options.get("num_layers", 1)
+    for found, expected in zip(run(model, (x,)), module(x), strict=True):
+        np.testing.assert_allclose(found, expected.detach(), atol=1e-6)
+
+
+def test_lstm_equals_torch_in_output_and_states(tmp_path):
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)
+
+        def forward(self, x):
+            y, (h, c) = self.lstm(x)
+            return y, h, c
+
+    torch.manual_seed(0)
+    module = Flat()
+    x = torch.randn(2, 5, 3)
+    model = export(module, x, tmp_path)
+    for found, expected in zip(run(model, (x,))[:3], module(x), strict=True):
+        np.testing.assert_allclose(found, expected.detach(), atol=1e-6)

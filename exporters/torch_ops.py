@@ -1,0 +1,97 @@
+"""Torch operators that the exporter would spell out, written as the ONNX op they are.
+
+Left alone, Dropout2d becomes comparisons of random numbers, and nn.RNN is unrolled over time.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+from onnxscript import opset18
+
+# Typed for eager tensors; here every operand is a symbol of the graph being written.
+op: Any = opset18
+
+
+@contextlib.contextmanager
+def dropout_of_ones() -> Iterator[None]:
+    """Trace Dropout1d, 2d and 3d as a product with Dropout of ones [batch, channels, 1, ...].
+
+    torch decomposes its own operator before a translation could see it.
+    """
+
+    def drop_channels(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        ones = x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
+        return x * torch.nn.functional.dropout(ones, p, train)
+
+    with mock.patch.object(torch._VF, "feature_dropout", drop_channels, create=True):
+        yield
+
+
+def _rnn(activation: str) -> Callable[..., tuple[Any, Any]]:
+    def translate(
+        input: Any,
+        hx: Any,
+        params: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Any, Any]:
+        """Return (output, last states) of the layers, one ONNX RNN each.
+
+        `dropout` between layers has no ONNX form; exporters.torch_names refuses it.
+        """
+        directions = 2 if bidirectional else 1
+        x = op.Transpose(input, perm=[1, 0, 2]) if batch_first else input
+        tensors = iter(params)
+        last = []
+        for layer in range(num_layers):
+            groups = [
+                [next(tensors) for _ in range(4 if has_biases else 2)] for _ in range(directions)
+            ]
+            weight, recurrent = (_stack([group[k] for group in groups]) for k in (0, 1))
+            bias = None
+            if has_biases:
+                bias = _stack([op.Concat(group[2], group[3], axis=0) for group in groups])
+            first, end = layer * directions, (layer + 1) * directions
+            state = op.Slice(
+                hx, op.Constant(value_ints=[first]), op.Constant(value_ints=[end]), _axis(0)
+            )
+            y, h = op.RNN(
+                x,
+                weight,
+                recurrent,
+                bias,
+                None,
+                state,
+                hidden_size=groups[0][1].shape[1],
+                direction="bidirectional" if bidirectional else "forward",
+                activations=[activation] * directions,
+            )
+            # [time, directions, batch, hidden] -> [time, batch, directions * hidden]
+            x = op.Reshape(op.Transpose(y, perm=[0, 2, 1, 3]), op.Constant(value_ints=[0, 0, -1]))
+            last.append(h)
+        output = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+        return output, op.Concat(*last, axis=0) if len(last) > 1 else last[0]
+
+    return translate
+
+
+def _axis(axis: int) -> Any:
+    return op.Constant(value_ints=[axis])
+
+
+def _stack(tensors: Sequence[Any]) -> Any:
+    parts = [op.Unsqueeze(tensor, _axis(0)) for tensor in tensors]
+    return op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.rnn_tanh.input: _rnn("Tanh"),
+    torch.ops.aten.rnn_relu.input: _rnn("Relu"),
+}

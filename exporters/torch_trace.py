@@ -1,0 +1,111 @@
+"""Read what a traced torch program says about its tensors, and what ONNX would lose of it."""
+
+import operator
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from edgetrain.errors import ModelError
+from exporters.torch_names import Inventory
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+# (number of layers, dropout, train) in the arguments of aten's recurrent ops
+_RECURRENT_ARGS = slice(4, 7)
+
+
+def read_trace(inventory: Inventory, traced: ExportedProgram, lowered: ExportedProgram) -> None:
+    """Complete `inventory`: what the outputs depend on, what is written, what is lost.
+
+    Args:
+      inventory: of the module; changed in place.
+      traced: the program as torch.export made it.
+      lowered: the same after the decompositions for ONNX.
+    Raises:
+      ModelError: a recurrence with dropout between its layers (the ONNX ops have none).
+    """
+    signature = lowered.graph_signature
+    targets = _targets(inventory, lowered)
+    inventory.mutated = {inventory.keep(name) for name in signature.buffers_to_mutate.values()}
+    outputs = set(signature.user_outputs)
+    for node in _upstream([node for node in lowered.graph.nodes if node.name in outputs]):
+        if node.name in targets:
+            inventory.used.add(targets[node.name])
+        elif node.op == "call_function":
+            _read_padding(inventory, node, targets)
+            _check_recurrence(inventory, node)
+    for node in lowered.graph.nodes:
+        buffer = inventory.keep(signature.buffers_to_mutate.get(node.name, ""))
+        if buffer in inventory.used and not _is_batch_norm_update(node):
+            inventory.stale.append(buffer)
+    inventory.stopped = _stopped_gradients(inventory, traced)
+
+
+def _targets(inventory: Inventory, program: ExportedProgram) -> dict[str, str]:
+    """Return the kept name of each placeholder that is a parameter or a buffer."""
+    signature = program.graph_signature
+    pairs = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    return {placeholder: inventory.keep(name) for placeholder, name in pairs.items()}
+
+
+def _upstream(pending: list[Node]) -> set[Node]:
+    seen = set(pending)
+    while pending:
+        new = set(pending.pop().all_input_nodes) - seen
+        seen |= new
+        pending.extend(new)
+    return seen
+
+
+def _kind(node: Node) -> str:
+    return str(node.target).removeprefix("aten.").split(".")[0]
+
+
+def _read_padding(inventory: Inventory, node: Node, targets: dict[str, str]) -> None:
+    if _kind(node) != "embedding" or len(node.args) < 3:
+        return
+    weight, row = node.args[0], node.args[2]
+    if isinstance(row, int) and row >= 0 and isinstance(weight, Node) and weight.name in targets:
+        inventory.padding_idx[targets[weight.name]] = row
+
+
+def _check_recurrence(inventory: Inventory, node: Node) -> None:
+    if _kind(node) not in _RECURRENT:
+        return
+    layers, dropout, train = node.args[_RECURRENT_ARGS]
+    if train and dropout and isinstance(layers, int) and layers > 1:
+        raise ModelError(
+            f"module '{inventory.owner}': {_kind(node)} with dropout {dropout} between its "
+            f"{layers} layers; the ONNX op has none and torch drops it silently. Stack "
+            "single-layer modules with nn.Dropout between them, or set dropout=0."
+        )
+
+
+def _is_batch_norm_update(node: Node) -> bool:
+    source: Any = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, Node) and "batch_norm" in str(source.target)
+
+
+def _stopped_gradients(inventory: Inventory, traced: ExportedProgram) -> list[str]:
+    """Return the modules in which detach or no_grad cuts trainable parameters off."""
+    targets = _targets(inventory, traced)
+    trainable: set[Node] = set()
+    stopped: dict[str, None] = {}
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            parameter = inventory.parameters.get(targets.get(node.name, ""))
+            if parameter is not None and parameter.requires_grad:
+                trainable.add(node)
+        elif trainable.intersection(node.all_input_nodes):
+            without_grad = _kind(node) == "wrap_with_set_grad_enabled" and not node.args[0]
+            if _kind(node) == "detach" or without_grad:
+                stopped[_module_path(node)] = None
+            else:
+                trainable.add(node)
+    return list(stopped)
+
+
+def _module_path(node: Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return f"'{path}'" if path else f"its own forward ({node.name})"
