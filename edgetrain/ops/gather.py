@@ -41,7 +41,7 @@ class GatherBackward(Op):
         accumulator = graph.values[graph.root(dx.name)].role == "accumulator"
         args: dict = {"idx": index.name, "dy": dy.name, "dx": dx.name}
         args |= {"ctl": "ctl" if accumulator else None, "key": key_of(node.name)}
-        args |= {"sr": int(accumulator)} | _sizes(dx, index, node.attrs["axis"])
+        args |= {"sr": int(accumulator), "padding": -1} | _sizes(dx, index, node.attrs["axis"])
         clear = Call("fill", {"y": dx.name, "value": 0.0, "n": dx.size})
         return [*([] if node.attrs["acc"] else [clear]), Call("gather_bwd", args)]
 

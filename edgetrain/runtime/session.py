@@ -51,7 +51,7 @@ class Session:
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
         self.ints[control.SEED] = int(program.recipe["seed"])
         self.reals[control.LOSS_SCALE] = 1.0
-        self.reals[control.BIAS1] = self.reals[control.BIAS2] = 1.0
+        self.reals[control.BIAS1] = self.reals[control.BIAS2] = 0.0  # 1 - beta^0
 
     def staging(self, source: Source, tape: str) -> dict[str, np.ndarray]:
         """Source field -> bytes in the arena that it fills.

@@ -25,6 +25,7 @@ from .session import Session, StepResult
 
 MAX_BAD_STEPS = 25
 PROGRAM_FILE = "program.edge"
+_BIAS = slice(control.BIAS1, control.BIAS2 + 1)
 
 Event = dict[str, Any]
 
@@ -217,6 +218,7 @@ class Trainer:
         return {
             "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
             "adam_t": int(self.session.ints[control.ADAM_T]), "scale": asdict(self.scale),
+            "adam_bias": self.session.reals[_BIAS].tolist(),
             "schedule": asdict(self.schedule), "recipe": recipe_digest(self.program),
             "samples": self.source.n,
         }  # fmt: skip
@@ -246,6 +248,7 @@ class Trainer:
             )
         load_state(self.session, loaded.tensors, str(loaded.used))
         self.session.ints[control.ADAM_T] = meta["adam_t"]
+        self.session.reals[_BIAS] = meta["adam_bias"]
         self.step, self.total_steps, self.lr = meta["step"], meta["total_steps"], meta["lr"]
         self.scale, self.schedule = LossScale(**meta["scale"]), Schedule(**meta["schedule"])
         if loaded.warning:
