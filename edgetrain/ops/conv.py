@@ -70,14 +70,19 @@ class ConvInputGrad(Op):
 
 
 class ConvWeightGrad(Op):
-    """Accumulator of w += gradient of the weight; reads x through the prologue."""
+    """Gradient of the weight; reads x through the prologue.
+
+    The kernel adds to what is there, so a weight that is itself computed has its gradient cleared.
+    """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, dy = (graph.values[n] for n in node.inputs[:2])
         w = graph.values[node.outputs[0]]
         args = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
         args |= {"key": key_of(node.name)}
-        return [Call("conv_dw", args | _prologue(node, 2) | _sizes(node, x, w, dy))]
+        clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
+        grad = Call("conv_dw", args | _prologue(node, 2) | _sizes(node, x, w, dy))
+        return [*([] if node.attrs["acc"] else [clear]), grad]
 
     def flops(self, node: Node, graph: Graph) -> int:
         dy, w = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
