@@ -9,12 +9,12 @@ make one sample.
 import numpy as np
 
 from . import control
-from .block import add_wide, get, get_wide, larger, new, new_wide, put, put_wide, set_all
+from .block import get, get_wide, new, new_wide, put
 from .jit import inline
+from .logits import item, items, surveyor, width
 from .mathf import exp, fabs, log, log1p, sigmoid
 from .prim import FP32, div, ld_f64, ld_i32, ld_i64, mod, real_to_int, st_f64, st_i64, to_float
 from .registry import kernel
-from .rows import item, items, settling, width
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 CHUNKS, COUNT = control.PARTIALS, control.COUNT
@@ -36,33 +36,6 @@ def put_chunk(partials, chunk, total, counted, correct):
     st_f64(partials, 3 * chunk + 2, correct)
 
 
-def _logits(S):
-    """Inline (x, wide, top, base, used, blocks, step, length) for a work item of rows.py.
-
-    Leaves the largest logit of each position in `top` and the sum of exp(x - top) in `wide`.
-    """
-    ld, settle_max, settle_sum = S.ld, settling(larger), settling(add_wide)
-
-    @inline
-    def survey(x, wide, top, base, used, blocks, step, length):
-        set_all(wide, used, -np.inf)
-        for b in range(blocks):
-            for j in range(width(b, used, length)):
-                value = np.float64(ld(x, base + b * step + j))
-                put_wide(wide, j, larger(get_wide(wide, j), value))
-        settle_max(wide, used, length)
-        for j in range(used):
-            put(top, j, np.float32(get_wide(wide, j)))
-        set_all(wide, used, 0.0)
-        for b in range(blocks):
-            for j in range(width(b, used, length)):
-                term = exp(ld(x, base + b * step + j) - get(top, j))
-                put_wide(wide, j, get_wide(wide, j) + np.float64(term))
-        settle_sum(wide, used, length)
-
-    return survey
-
-
 @inline
 def _counts(target, n, ignore):
     return target != ignore and target >= 0 and target < n
@@ -80,9 +53,9 @@ def ce_loss(S):
     A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
     1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
     partials: a position's loss in float32, sums in float64 in order of positions; the sum over
-    classes as in rows.py. A prediction is the first of the largest logits.
+    classes as in logits.py. A prediction is the first of the largest logits.
     """
-    ld, survey = S.ld, _logits(S)
+    ld, survey = S.ld, surveyor(S)
 
     @inline
     def position_loss(x, at, n, inner, target, top, total, smoothing):
@@ -142,7 +115,7 @@ def ce_bwd(S):
 
     0 where masked or ignored. acc 1: added to dx, else dx is overwritten; dx may be x.
     """
-    ld, st, survey = S.ld, S.st, _logits(S)
+    ld, st, survey = S.ld, S.st, surveyor(S)
 
     def run(thread, nthreads, x, t, dx, ctl, outer, n, inner, rows, smoothing, ignore, acc):
         samples = min(outer, ld_i64(ctl, COUNT) * rows)
