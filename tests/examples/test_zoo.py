@@ -23,6 +23,7 @@ _SLOW = {
     "densenet",
     "dynamic_conv",
     "inception_v3",
+    "light_conv",
     "lstm_language_model",
     "resnet50",
     "unet_resize",
@@ -34,6 +35,23 @@ _MODELS = [
     pytest.param(model, id=name, marks=[pytest.mark.slow] if name in _SLOW else [])
     for name, model in ZOO.items()
 ]
+# From the papers' published weights; Inception-v3 without its auxiliary head.
+_PUBLISHED_PARAMETERS = {
+    "alexnet": 61_100_840,
+    "densenet": 7_978_856,
+    "gpt": 124_439_808,
+    "inception_v3": 23_834_568,
+    "mobilenet_v2": 3_504_872,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "vgg16_bn": 138_365_992,
+    "vgg19": 143_667_240,
+    "vgg19_bn": 143_678_248,
+    "vit_tiny": 5_717_416,
+    # 1.46 million; projections add about 11 thousand
+    "wrn28_2": 1_456_858,
+    "wrn28_2_projection": 1_467_610,
+}
 # fp32 against fp32, other orders of summation; batch-norm over few samples magnifies it.
 _TOLERANCE = 1e-4
 
@@ -92,3 +110,13 @@ def test_zoo_loss_reaches_every_parameter(entry: ZooModel):
     output = output if isinstance(output, torch.Tensor) else output[0]
     entry.loss_value(output, entry.target(4, "small")).backward()
     assert [n for n, p in module.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("entry", ZOO.values(), ids=ZOO)
+def test_zoo_full_scale_is_the_published_model(entry: ZooModel):
+    with torch.device("meta"):
+        module = entry.build("full")
+        output = module(*entry.example_inputs(2, "full"))
+    assert output.shape[0] == 2
+    count = sum(parameter.numel() for parameter in module.parameters())
+    assert _PUBLISHED_PARAMETERS.get(entry.name, count) == count
