@@ -23,6 +23,7 @@ from .registry import kernel
 from .rng import stream
 
 MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
+BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
 WIDTH = 16  # floats of a vector in the text
 AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"
 B_FLOATS = f"{KC}*min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
@@ -272,14 +273,18 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
         pack_a, pack_b = _packer(A, side), _packer(B, side)
         multiply, finish = _multiplier(tall, vectors), _finisher(C)
         swappable = A.name == B.name
-        a_panel_row, b_panel = KC, 4 * KC * WIDTH
+        copy_b = _copy(B)
 
         @inline
-        def pack_columns(b, b0, bk, bn, panel, k, columns):
-            for j in range(0, columns, WIDTH):
+        def pack_columns(b, b0, bk, bn, panels, k, columns):
+            # whole rows at once: neighbouring lines of a page together
+            whole = columns - mod(columns, WIDTH) if bn == 1 else 0
+            for r in range(k if whole > 0 else 0):
+                for j in range(0, whole, WIDTH):
+                    copy_b(b, b0 + r * bk + j, panels, j * KC + r * WIDTH)
+            for j in range(whole, columns, WIDTH):
                 width = min(WIDTH, columns - j)
-                place = panel + div(j, WIDTH) * b_panel
-                pack_b(b, b0 + j * bn, bk, bn, place, WIDTH, k, width)
+                pack_b(b, b0 + j * bn, bk, bn, panels + 4 * j * KC, WIDTH, k, width)
 
         @inline
         def accumulate(
@@ -289,7 +294,7 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
             for q in range(k2):
                 for p in range(0, k, KC):
                     terms = min(KC, k - p)
-                    pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, a_panel_row, rows, terms)
+                    pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, KC, rows, terms)
                     pack_columns(b, b0 + q * bk2 + p * bk, bk, bn, ws_b, terms, columns)
                     multiply(ws_a, ws_b, ws_c, rows, columns, terms, add)
                     add = 1
@@ -321,11 +326,16 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
             while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
                 mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
             tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
+            # tiles of a band of rows go down its columns: its part of a stays in L2
+            band = max(1, min(4, div(BAND_FLOATS, mt * k2 * k)))
             tasks = z1 * z2 * tm * tn
             for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
                 z, tile = div(task, tm * tn), mod(task, tm * tn)
                 p1, p2 = div(z, z2), mod(z, z2)
-                i, j = div(tile, tn) * mt, mod(tile, tn) * nt
+                first = div(tile, band * tn) * band
+                height = min(band, tm - first)
+                place = tile - first * tn
+                i, j = (first + mod(place, height)) * mt, div(place, height) * nt
                 rows, columns = min(mt, m - i), min(nt, n - j)
                 a0 = p1 * az1 + p2 * az2 + i * am
                 b0 = p1 * bz1 + p2 * bz2 + j * bn
@@ -334,8 +344,10 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                     k2, k, am, ak2, ak, bn, bk2, bk,
                 )  # fmt: skip
                 c0 = p1 * cz1 + p2 * cz2 + i * cm + j
-                place = 0 if bias == 0 else bias + 4 * j * bias_step
-                finish(ws_c, c, c0, cm, rows, columns, place, bias_step, alpha, acc, sr, random_key)
+                bias_at = 0 if bias == 0 else bias + 4 * j * bias_step
+                finish(
+                    ws_c, c, c0, cm, rows, columns, bias_at, bias_step, alpha, acc, sr, random_key
+                )
 
         return run
 
