@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from edgetrain.compiler.autodiff import check_output
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.ir import Node, Value
 from edgetrain.ops.bind import bind
@@ -67,6 +68,7 @@ class Reference:
     Attributes:
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
+      output: the value that the loss is taken of; `output_name` is the model's name for it.
     """
 
     def __init__(
@@ -82,9 +84,8 @@ class Reference:
         self.device, self.dtype = _device(device), dtype
         bound = bind(model.without_dropout(), batch, dims)
         self.graph = bound.graph
-        self._output = next(iter(bound.outputs.values())) if output is None else (
-            bound.outputs[output]
-        )  # fmt: skip
+        self.output_name = next(iter(bound.outputs)) if output is None else output
+        self.output = check_output(bound.graph, bound.outputs, self.output_name)
         missing = sorted({node.op for node in self.graph.nodes} - set(RULES))
         if missing:
             raise UnsupportedOpError(
@@ -156,9 +157,9 @@ class Reference:
 
     def _logits(self, loss: Loss) -> str:
         for node in self.graph.nodes:
-            if self._output in node.outputs and node.op in _PEELED[loss.kind]:
+            if self.output in node.outputs and node.op in _PEELED[loss.kind]:
                 return node.inputs[0]
-        return self._output
+        return self.output
 
 
 def loss_value(output: Tensor, target: Tensor, loss: Loss) -> Tensor:

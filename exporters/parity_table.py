@@ -1,0 +1,43 @@
+"""The parity report as a table for people."""
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from exporters.parity import ParityReport, Row
+
+
+def print_report(report: "ParityReport", console: Any, limit: int) -> None:
+    """Facts, worst tensors of each kind, departures, verdict."""
+    console = console or Console()
+    facts = report.facts
+    console.print(
+        f"{facts['model']}: edgetrain ({facts['precision']} storage) beside torch "
+        f"{facts['torch']} in float64 on {facts['device']}; batch {facts['batch']}, "
+        f"{facts['steps']} steps, {facts['loss']}, {facts['optimizer']['name']}",
+        highlight=False,
+    )
+    table = Table("kind", "tensor", "step", "error", "torch fp32", "tolerance", "")
+    for kind in dict.fromkeys(row.kind for row in report.rows):
+        rows = [row for row in report.rows if row.kind == kind]
+        shown = [row for row in rows if not row.ok][:limit] or [report.worst(kind)]
+        for row in shown:
+            if row is not None:
+                table.add_row(*_cells(row))
+        good = sum(row.ok for row in rows)
+        table.add_row(
+            "", f"{good} of {len(rows)} within tolerance", "", "", "", "", "", style="dim"
+        )
+    console.print(table)
+    console.print(report.summary(), highlight=False)
+
+
+def _cells(row: "Row") -> list[str]:
+    numbers = [
+        "" if number is None else f"{number:.1e}"
+        for number in (row.error, row.torch_error, row.tolerance)
+    ]
+    verdict = "" if row.tolerance is None else "ok" if row.ok else "departs"
+    return [row.kind, row.name, str(row.step), *numbers, verdict]

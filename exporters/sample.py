@@ -1,0 +1,70 @@
+"""Random inputs and targets that a bound graph can be fed with."""
+
+import numpy as np
+
+from edgetrain.errors import UsageError
+from edgetrain.ir import Graph
+from edgetrain.ops.loss import Loss
+
+# A token id where nothing says how many there are.
+_FEW = 2
+
+
+def sample_batch(
+    graph: Graph, output: str, loss: Loss, draw: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Inputs and target of one microbatch.
+
+    Floats are standard normal, token ids lie within the rows of what they look up, flags and
+    other integers are 0 or 1.
+
+    Args:
+      graph: forward graph of the microbatch.
+      output: the value that the loss is taken of.
+    """
+    rows = lookup_rows(graph)
+    inputs = {}
+    for name in graph.inputs:
+        value = graph.values[name]
+        if value.dtype == "i32":
+            high = rows.get(name, _FEW)
+            inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
+        else:
+            inputs[name] = draw.standard_normal(value.shape, np.float32)
+    return inputs, sample_target(graph.values[output].shape, loss, draw)
+
+
+def sample_target(shape: tuple[int, ...], loss: Loss, draw: np.random.Generator) -> np.ndarray:
+    """A target for an output of this shape."""
+    if loss.kind == "mse":
+        return draw.standard_normal(shape, np.float32)
+    if loss.kind == "bce_with_logits":
+        return draw.random(shape, np.float32)
+    classes = shape[loss.axis(shape)]
+    if classes < 2:
+        raise UsageError(
+            f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 or "
+            "more. Choose --loss bce_with_logits or mse."
+        )
+    return draw.integers(0, classes, loss.target_shape(shape)).astype(np.int32)
+
+
+def lookup_rows(graph: Graph) -> dict[str, int]:
+    """Input name -> rows of the smallest table that it is an index of, through casts and views."""
+    source = {
+        out: graph.root(node.inputs[0])
+        for node in graph.nodes
+        if node.op in ("copy", "view", "expand")
+        for out in node.outputs
+    }
+    rows: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.op != "gather":
+            continue
+        name = graph.root(node.inputs[1])
+        while name in source:
+            name = source[name]
+        if name in graph.inputs:
+            size = graph.values[node.inputs[0]].shape[node.attrs["axis"]]
+            rows[name] = min(size, rows.get(name, size))
+    return rows
