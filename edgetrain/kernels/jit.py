@@ -149,7 +149,7 @@ def _text_only():
     from numba.core import codegen, cpu
 
     library, context = codegen.CPUCodeLibrary, cpu.CPUContext
-    replaced = (
+    replaced: tuple[tuple[type, str, Callable], ...] = (
         (library, "finalize", lambda self: setattr(self, "_finalized", True)),
         (library, "_optimize_functions", lambda self, module: None),
         # in place of machine code: any builtin will do as long as it is another each time

@@ -81,7 +81,7 @@ SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
     b_order=st.permutations(B_AXES),
     pad=st.sampled_from((0, 3)),
     broadcast=st.sampled_from(((), ("az1",), ("bz1", "bz2"), ("bz2",), ("ak",))),
-    halves=st.sampled_from(("fff", "hhh", "hff", "fhh", "hhf")),
+    halves=st.sampled_from(("fff", "hhh", "hff", "ffh")),
     alpha=st.sampled_from((1.0, 0.125, -1.7)),
     acc=st.integers(0, 1),
     biased=st.booleans(),
@@ -92,7 +92,7 @@ def test_gemm_equals_naive_twin(
 ):
     rng = np.random.default_rng(seed)
     if variant not in ("plain", HOST_VARIANT):
-        halves = halves[0] * 3  # the variants differ in sizes only: save compiling each mixture
+        halves = "fff"  # these differ from the host's in sizes only: save compiling mixtures
     storages = {s: "f16" if h == "h" else "f32" for s, h in zip("ABC", halves, strict=True)}
     bias = rng.standard_normal(shape[3]).astype(np.float32) if biased else None
     v = operands(
@@ -118,7 +118,7 @@ def test_gemm_equals_naive_twin_when_larger_than_blocks(rng, variant, shape, a_o
     check(operands(rng, shape, a_order, b_order, storages), storages, variant)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["plain", HOST_VARIANT])
 def test_gemm_accumulates_with_stochastic_rounding(rng, variant):
     storages = {"A": "f32", "B": "f32", "C": "f16"}
     v = operands(rng, (1, 1, 20, 33, 1, 5), A_AXES, B_AXES, storages, acc=1, sr=1, key=9)
