@@ -4,7 +4,7 @@ All three are one scheme: x is [images, groups, c, s] (c channels of a group, s 
 one (image, group) of c * s neighbours, gamma and beta (absent: 1 and 0) belong to a channel. Layer
 and RMS normalisation have groups = s = 1. Statistics are float32: the means of all rows, then
 1 / sqrt(var + eps) of all rows (RMS: only those of the mean square). Sums are float64: along a row
-256 partial sums and a fixed tree. Threads split rows (forward, dx) or channels (dparam). y may be
+64 partial sums and a fixed tree. Threads split rows (forward, dx) or channels (dparam). y may be
 x, dx may be dy.
 """
 

@@ -6,119 +6,118 @@ An address 0 stands for an absent operand.
 
 import numpy as np
 
-from .block import (
-    BLOCK,
-    add_wide,
-    fold,
-    get,
-    get_wide,
-    new,
-    new_wide,
-    put,
-    put_wide,
-    set_all,
-)
+from .block import BLOCK, get, get_wide, new, new_wide, put, put_wide
 from .jit import inline
+from .lanes import LANES, fold, loader, real, reset, storer
 from .mathf import ONE, ZERO, sqrt64
-from .prim import FP32, div, fma, mod
+from .prim import FP32, div, fma, fma64, mod
 from .strided import filler
 
 _ld32, _st32, _fill32 = FP32.ld, FP32.st, filler(FP32.ld)
-_tree = fold(add_wide)
+_load32, _tree = loader(FP32.ld), fold("add")
 
 
 @inline
-def _per_channel(out, address, absent, row, groups, c, s, i, m):
-    """out[j] = the channel's value for elements i ... i + m - 1 of a row; `absent` without one."""
+def _per_channel(out, address, absent, channel, c, s, i, m):
+    """out[j] = the channel's value for elements i ... i + m - 1 of a row; `absent` without one.
+
+    `channel`: the first of the row's c channels.
+    """
     if address == 0:
-        for j in range(m):
+        for j in range(LANES):
             put(out, j, absent)
+    elif s == 1:
+        _load32(out, address, channel + i, m, absent)
     else:
-        one = s == 1
-        dims = (1, 1, 1, 1, 1 if one else c, c if one else s)
-        steps = (0, 0, 0, 0, 0 if one else 1, 1 if one else 0)
-        _fill32(out, address, mod(row, groups) * c, i, m, dims, steps)
+        _fill32(out, address, channel, i, m, (1, 1, 1, 1, c, s), (0, 0, 0, 0, 1, 0))
 
 
 def forward(S, centre):
     """body(thread, nthreads, x, gamma, beta, y, means, inverses, rows, groups, c, s, eps)."""
-    ld, st = S.ld, S.st
+    load, store = loader(S.ld), storer(S.st)
 
     @inline
     def body(
         thread, nthreads, x, gamma, beta, y, means, inverses, rows, groups, c, s, eps
     ):  # fmt: skip
-        wide, out, scale, shift = new_wide(), new(), new(), new()
+        sums, squares, value, scale, shift = new_wide(), new_wide(), new(), new(), new()
         n = c * s
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            base, mean, power = row * n, 0.0, 0.0
-            for moment in range(0 if centre else 1, 2):
-                set_all(wide, n, 0.0)
-                for i in range(0, n, BLOCK):
-                    for j in range(min(BLOCK, n - i)):
-                        v = np.float64(ld(x, base + i + j)) - mean
-                        put_wide(wide, j, get_wide(wide, j) + (v * v if moment else v))
-                _tree(wide, n)
-                power = get_wide(wide, 0) / np.float64(n)
-                mean = mean if moment else power
-            narrow, inverse = np.float32(mean), np.float32(1.0 / sqrt64(power + np.float64(eps)))
+            base, channel = row * n, mod(row, groups) * c
+            reset(sums, 0, 0.0)
+            reset(squares, 0, 0.0)
+            for i in range(0, n, LANES):
+                load(value, x, base + i, min(LANES, n - i), ZERO)
+                for j in range(LANES):
+                    v = np.float64(get(value, j))
+                    put_wide(squares, j, fma64(v, v, get_wide(squares, j)))
+                    if centre:
+                        put_wide(sums, j, get_wide(sums, j) + v)
+            mean, power = 0.0, _tree(squares) / real(n)
             if centre:
-                _st32(means, row, narrow)
+                mean = _tree(sums) / real(n)
+                power -= mean * mean
+                power = 0.0 if power < 0.0 else power
+                _st32(means, row, np.float32(mean))
+            narrow, inverse = np.float32(mean), np.float32(1.0 / sqrt64(power + np.float64(eps)))
             _st32(inverses, row, inverse)
-            for i in range(0, n, BLOCK):
-                m = min(BLOCK, n - i)
-                _per_channel(scale, gamma, ONE, row, groups, c, s, i, m)
-                _per_channel(shift, beta, ZERO, row, groups, c, s, i, m)
-                for j in range(m):
-                    z = (ld(x, base + i + j) - narrow) * inverse
-                    put(out, j, fma(z, get(scale, j), get(shift, j)))
-                for j in range(m):
-                    st(y, base + i + j, get(out, j))
+            for i in range(0, n, LANES):
+                m = min(LANES, n - i)
+                _per_channel(scale, gamma, ONE, channel, c, s, i, m)
+                _per_channel(shift, beta, ZERO, channel, c, s, i, m)
+                load(value, x, base + i, m, ZERO)
+                for j in range(LANES):
+                    z = (get(value, j) - narrow) * inverse
+                    put(value, j, fma(z, get(scale, j), get(shift, j)))
+                store(value, y, base + i, m)
 
     return body
 
 
 def dx(S, centre):
     """body(thread, nthreads, x, gamma, means, inverses, dy, dx, rows, groups, c, s, acc)."""
-    ld, st = S.ld, S.st
+    load, store = loader(S.ld), storer(S.st)
 
     @inline
     def body(
         thread, nthreads, x, gamma, means, inverses, dy, dx, rows, groups, c, s, acc
     ):  # fmt: skip
-        first, second, out, scale = new_wide(), new_wide(), new(), new()
+        first, second, hat, slope, scale = new_wide(), new_wide(), new(), new(), new()
         n = c * s
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            base, mean, inverse = row * n, ZERO, _ld32(inverses, row)
+            base, channel, inverse = row * n, mod(row, groups) * c, _ld32(inverses, row)
+            mean, a, b = ZERO, ZERO, ZERO
             if centre:
                 mean = _ld32(means, row)
-            set_all(first, n, 0.0)
-            set_all(second, n, 0.0)
-            for i in range(0, n, BLOCK):
-                m = min(BLOCK, n - i)
-                _per_channel(scale, gamma, ONE, row, groups, c, s, i, m)
-                for j in range(m):
-                    at = base + i + j
-                    dz = ld(dy, at) * get(scale, j)
-                    product = dz * ((ld(x, at) - mean) * inverse)
-                    put_wide(first, j, get_wide(first, j) + np.float64(dz))
-                    put_wide(second, j, get_wide(second, j) + np.float64(product))
-            _tree(first, n)
-            _tree(second, n)
-            a = np.float32(get_wide(first, 0) / np.float64(n)) if centre else ZERO
-            b = np.float32(get_wide(second, 0) / np.float64(n))
-            for i in range(0, n, BLOCK):
-                m = min(BLOCK, n - i)
-                _per_channel(scale, gamma, ONE, row, groups, c, s, i, m)
-                for j in range(m):
-                    at = base + i + j
-                    z = (ld(x, at) - mean) * inverse
-                    put(out, j, inverse * (fma(ld(dy, at), get(scale, j), -a) - z * b))
-                if acc:
-                    for j in range(m):
-                        put(out, j, get(out, j) + ld(dx, base + i + j))
-                for j in range(m):
-                    st(dx, base + i + j, get(out, j))
+            reset(first, 0, 0.0)
+            reset(second, 0, 0.0)
+            for turn in range(2):
+                for i in range(0, n, LANES):
+                    m, at = min(LANES, n - i), base + i
+                    _per_channel(scale, gamma, ONE, channel, c, s, i, m)
+                    load(hat, x, at, m, mean)
+                    load(slope, dy, at, m, ZERO)
+                    for j in range(m, LANES):
+                        put(scale, j, ZERO)
+                    for j in range(LANES):
+                        put(hat, j, (get(hat, j) - mean) * inverse)
+                        put(slope, j, get(slope, j) * get(scale, j))
+                    if turn == 0:
+                        for j in range(LANES):
+                            dz, product = get(slope, j), get(slope, j) * get(hat, j)
+                            put_wide(first, j, get_wide(first, j) + np.float64(dz))
+                            put_wide(second, j, get_wide(second, j) + np.float64(product))
+                        continue
+                    for j in range(LANES):
+                        put(slope, j, inverse * (get(slope, j) - a - get(hat, j) * b))
+                    if acc:
+                        load(hat, dx, at, m, ZERO)
+                        for j in range(LANES):
+                            put(slope, j, get(slope, j) + get(hat, j))
+                    store(slope, dx, at, m)
+                if turn == 0:
+                    a = np.float32(_tree(first) / real(n)) if centre else ZERO
+                    b = np.float32(_tree(second) / real(n))
 
     return body
 
@@ -145,19 +144,19 @@ def dparam(S, centre):
         channels, images, columns = groups * c, div(rows, groups), s == 1
         lo, hi = div(channels * thread, nthreads), div(channels * (thread + 1), nthreads)
         dims, steps = (1, 1, 1, 1, groups, c * s), (0, 0, 0, 0, 1, 0)
-        rounds = div(s + BLOCK - 1, BLOCK)
+        rounds = div(s + LANES - 1, LANES)
         for j in range(BLOCK):
             put(mean, j, ZERO)
         for k in range(lo, hi, BLOCK if columns else 1):
             outputs = min(BLOCK, hi - k) if columns else 1
-            used = outputs if columns else s
-            set_all(products, used, 0.0)
-            set_all(sums, used, 0.0)
+            for q in range(0, outputs, LANES):
+                reset(products, q, 0.0)
+                reset(sums, q, 0.0)
             for t in range(images * rounds):
                 image = div(t, rounds)
-                i = (t - image * rounds) * BLOCK
+                i = (t - image * rounds) * LANES
                 e = k * s + i
-                m = outputs if columns else min(BLOCK, s - i)
+                m = outputs if columns else min(LANES, s - i)
                 if centre:
                     _fill32(mean, means, image * groups, e, m, dims, steps)
                 _fill32(inverse, inverses, image * groups, e, m, dims, steps)
@@ -168,8 +167,8 @@ def dparam(S, centre):
                     put_wide(products, j, get_wide(products, j) + np.float64(product))
                     put_wide(sums, j, get_wide(sums, j) + np.float64(g))
             if not columns:
-                _tree(products, used)
-                _tree(sums, used)
+                put_wide(products, 0, _tree(products))
+                put_wide(sums, 0, _tree(sums))
             _add_to(dgamma, k, outputs, products)
             _add_to(dbeta, k, outputs, sums)
 

@@ -3,13 +3,14 @@
 Two orders of accumulation, chosen by shapes and strides alone:
   columns (neighbours in the output are neighbours in memory, or fewer than 16 terms): every
     output adds its terms one after the other in float64;
-  rows: an output's terms go in turn to 256 float64 partial results, combined in a fixed tree.
+  rows: an output's terms go in turn to 64 float64 partial results, combined in a fixed tree.
 """
 
 import numpy as np
 
-from .block import BLOCK, add_wide, fold, get, get_wide, larger, put, put_wide, set_all, smaller
+from .block import BLOCK, add_wide, get, get_wide, larger, put, put_wide, smaller
 from .jit import inline
+from .lanes import LANES, fold, reset
 from .prim import div
 from .strided import count, place
 
@@ -19,7 +20,9 @@ def _times(a, b):
     return a * b
 
 
-SUM, MAX, MIN, PROD = (add_wide, 0.0), (larger, -np.inf), (smaller, np.inf), (_times, 1.0)
+# how two results combine, the neutral one, the name in lanes.fold
+SUM, PROD = (add_wide, 0.0, "add"), (_times, 1.0, "mul")
+MAX, MIN = (larger, -np.inf, "max"), (smaller, np.inf, "min")
 
 
 def _finisher(G):
@@ -68,9 +71,9 @@ def reduction(block, kind, G, operands):
       G: storage of `out`, dense over the kept dims.
       operands: how many addresses (and tuples of strides) there are, 1 to 3.
     """
-    combine, start = kind
+    combine, start, name = kind
     block = inline(block)
-    tree, finish = fold(combine), _finisher(G)
+    tree, finish = fold(name), _finisher(G)
     places = (_places1, _places2, _places3)[operands - 1]
 
     @inline
@@ -80,25 +83,28 @@ def reduction(block, kind, G, operands):
     ):  # fmt: skip
         nk, nr = count(kept), count(reduced)
         lo, hi = div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)
-        term = buffers[-1]
+        terms = buffers[-1]
         columns = nr < 16 or (ksteps[-1][5] == 1 and kept[5] >= 8)
         dims, steps = (kept, ksteps) if columns else (reduced, rsteps)
         outer, outer_steps = (reduced, rsteps) if columns else (kept, ksteps)
         rounds = nr if columns else div(nr + BLOCK - 1, BLOCK)
         for k in range(lo, hi, BLOCK if columns else 1):
             outputs = min(BLOCK, hi - k) if columns else 1
-            used = outputs if columns else nr
-            set_all(wide, used, start)
+            for q in range(0, outputs, LANES):
+                reset(wide, q, start)
             for t in range(rounds):
                 at = k if columns else t * BLOCK
                 m = outputs if columns else min(BLOCK, nr - at)
                 origins = places(t if columns else k, outer, outer_steps)
                 block(buffers, addresses, origins, at, m, dims, steps)
-                for j in range(m):
-                    value = combine(get_wide(wide, j), np.float64(get(term, j)))
-                    put_wide(wide, j, value)
+                for q in range(0, m, LANES):
+                    lane = q if columns else 0
+                    for j in range(min(LANES, m - q)):
+                        term = np.float64(get(terms, q + j))
+                        value = combine(get_wide(wide, lane + j), term)
+                        put_wide(wide, lane + j, value)
             if not columns:
-                tree(wide, used)
-            finish(out, k, outputs, wide, term, scale, acc, sr, random)
+                put_wide(wide, 0, tree(wide))
+            finish(out, k, outputs, wide, terms, scale, acc, sr, random)
 
     return reduce

@@ -1,7 +1,8 @@
 """softmax and log_softmax over the middle axis of [outer, n, inner], and their gradients.
 
-The maximum is taken off first. Sums are float64, in the order of rows.py; threads split the work
-items. y may be x, dx may be dy or y.
+The maximum is taken off first. Sums are float64: with inner 1 over 64 partial sums and a fixed
+tree, else along n in order. Threads split the work items of lanes.py. y may be x, dx may be dy or
+y.
 """
 
 from .registry import kernel
@@ -15,43 +16,54 @@ def _forward(logarithm):
         """y = softmax(x), or its logarithm, along axis n."""
         import numpy as np
 
-        from .block import add_wide, get, get_wide, larger, new, new_wide, put, put_wide, set_all
-        from .mathf import ONE, exp, log
+        from .block import get, get_wide, larger, new, new_wide, put, put_wide
+        from .lanes import LANES, fold, item, items, loader, reset, storer, width
+        from .mathf import INF, ONE, exp, log
         from .prim import div
-        from .rows import item, items, settling, width
 
-        ld, st, settle_max, settle_sum = S.ld, S.st, settling(larger), settling(add_wide)
+        load, store = loader(S.ld), storer(S.st)
+        fold_max, fold_sum = fold("max"), fold("add")
 
         def run(thread, nthreads, x, y, outer, n, inner):
-            wide, top, last, out = new_wide(), new(), new(), new()
+            wide, top, last, value, power = new_wide(), new(), new(), new(), new()
             count = items(outer, inner)
             for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-                base, used, blocks, step, length = item(k, n, inner)
-                set_all(wide, used, -np.inf)
+                base, columns, blocks, step = item(k, n, inner)
+                reset(wide, 0, -np.inf)
                 for t in range(blocks):
-                    for j in range(width(t, used, length)):
-                        value = np.float64(ld(x, base + t * step + j))
-                        put_wide(wide, j, larger(get_wide(wide, j), value))
-                settle_max(wide, used, length)
-                for j in range(used):
+                    load(value, x, base + t * step, width(t, columns, n), -INF)
+                    for j in range(LANES):
+                        put_wide(wide, j, larger(get_wide(wide, j), np.float64(get(value, j))))
+                if columns == 0:
+                    reset(wide, 0, fold_max(wide))
+                for j in range(LANES):
                     put(top, j, np.float32(get_wide(wide, j)))
-                set_all(wide, used, 0.0)
+                reset(wide, 0, 0.0)
                 for t in range(blocks):
-                    for j in range(width(t, used, length)):
-                        term = exp(ld(x, base + t * step + j) - get(top, j))
-                        put_wide(wide, j, get_wide(wide, j) + np.float64(term))
-                settle_sum(wide, used, length)
-                for j in range(used):
+                    if blocks > 1:
+                        load(value, x, base + t * step, width(t, columns, n), -INF)
+                    for j in range(LANES):
+                        put(power, j, exp(get(value, j) - get(top, j)))
+                        put_wide(wide, j, get_wide(wide, j) + np.float64(get(power, j)))
+                if columns == 0:
+                    reset(wide, 0, fold_sum(wide))
+                for j in range(LANES):
                     total = np.float32(get_wide(wide, j))
                     put(last, j, log(total) if logarithm else ONE / total)
                 for t in range(blocks):
-                    m = width(t, used, length)
-                    for j in range(m):
-                        value = ld(x, base + t * step + j) - get(top, j)
-                        value = value - get(last, j) if logarithm else exp(value) * get(last, j)
-                        put(out, j, value)
-                    for j in range(m):
-                        st(y, base + t * step + j, get(out, j))
+                    m, at = width(t, columns, n), base + t * step
+                    if blocks > 1:
+                        load(value, x, at, m, -INF)
+                    if logarithm:
+                        for j in range(LANES):
+                            put(power, j, get(value, j) - get(top, j) - get(last, j))
+                    else:
+                        if blocks > 1:
+                            for j in range(LANES):
+                                put(power, j, exp(get(value, j) - get(top, j)))
+                        for j in range(LANES):
+                            put(power, j, get(power, j) * get(last, j))
+                    store(power, y, at, m)
 
         return run
 
@@ -63,38 +75,44 @@ def _backward(logarithm):
         """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
         import numpy as np
 
-        from .block import add_wide, get, get_wide, new, new_wide, put, put_wide, set_all
-        from .mathf import exp
+        from .block import get, get_wide, new, new_wide, put, put_wide
+        from .lanes import LANES, fold, item, items, loader, reset, storer, width
+        from .mathf import ZERO, exp
         from .prim import div
-        from .rows import item, items, settling, width
 
-        ld, st, settle = S.ld, S.st, settling(add_wide)
+        load, store, tree = loader(S.ld), storer(S.st), fold("add")
 
         def run(thread, nthreads, y, dy, dx, outer, n, inner, acc):
-            wide, total, out = new_wide(), new(), new()
+            wide, total, value, slope, old = new_wide(), new(), new(), new(), new()
             count = items(outer, inner)
             for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-                base, used, blocks, step, length = item(k, n, inner)
-                set_all(wide, used, 0.0)
+                base, columns, blocks, step = item(k, n, inner)
+                reset(wide, 0, 0.0)
                 for t in range(blocks):
-                    for j in range(width(t, used, length)):
-                        at = base + t * step + j
-                        term = ld(dy, at) if logarithm else ld(dy, at) * ld(y, at)
+                    m, at = width(t, columns, n), base + t * step
+                    load(value, y, at, m, ZERO)
+                    load(slope, dy, at, m, ZERO)
+                    for j in range(LANES):
+                        g = get(slope, j)
+                        term = g if logarithm else g * get(value, j)
                         put_wide(wide, j, get_wide(wide, j) + np.float64(term))
-                settle(wide, used, length)
-                for j in range(used):
+                if columns == 0:
+                    reset(wide, 0, tree(wide))
+                for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
                 for t in range(blocks):
-                    m, at = width(t, used, length), base + t * step
-                    for j in range(m):
-                        g, s = ld(dy, at + j), get(total, j)
-                        v = ld(y, at + j)
-                        put(out, j, g - exp(v) * s if logarithm else v * (g - s))
+                    m, at = width(t, columns, n), base + t * step
+                    if blocks > 1:
+                        load(value, y, at, m, ZERO)
+                        load(slope, dy, at, m, ZERO)
+                    for j in range(LANES):
+                        v, g, s = get(value, j), get(slope, j), get(total, j)
+                        put(slope, j, g - exp(v) * s if logarithm else v * (g - s))
                     if acc:
-                        for j in range(m):
-                            put(out, j, get(out, j) + ld(dx, at + j))
-                    for j in range(m):
-                        st(dx, at + j, get(out, j))
+                        load(old, dx, at, m, ZERO)
+                        for j in range(LANES):
+                            put(slope, j, get(slope, j) + get(old, j))
+                    store(slope, dx, at, m)
 
         return run
 

@@ -47,7 +47,7 @@ def filler(load):
     @inline
     def fill(buffer, address, origin, start, m, dims, strides):
         step, width = strides[5], dims[5]
-        run = div(start, width)
+        run = div(start, width) if start > 0 else 0
         column = start - run * width
         done = 0
         while done < m:
@@ -76,7 +76,7 @@ def spiller(store):
     @inline
     def spill(buffer, address, origin, start, m, dims, strides):
         step, width = strides[5], dims[5]
-        run = div(start, width)
+        run = div(start, width) if start > 0 else 0
         column = start - run * width
         done = 0
         while done < m:
