@@ -2,8 +2,7 @@
 
 A kernel loads a block of operands to float32 in a buffer, computes there, and stores it: the
 compiler sees that a buffer overlaps nothing, so every loop becomes vectors, also where the output
-is one of the inputs. Long sums keep BLOCK float64 partial sums, one per position modulo BLOCK, and
-add them in a fixed tree.
+is one of the inputs.
 """
 
 from llvmlite import ir
@@ -81,28 +80,6 @@ def rounding(storage):
 def first(n, thread, nthreads):
     """Start of a thread's part of n elements, a multiple of 64; n itself for thread nthreads."""
     return min(div(div(n + 63, 64) * thread, nthreads) * 64, n)
-
-
-def fold(combine):
-    """fold(wide, n): combine min(n, BLOCK) partial results into the first, in a fixed tree."""
-
-    @inline
-    def fold(wide, n):
-        used, width = min(n, BLOCK), BLOCK >> 1
-        while width > 0:
-            for j in range(used - width):
-                put_wide(wide, j, combine(get_wide(wide, j), get_wide(wide, j + width)))
-            used = min(used, width)
-            width >>= 1
-
-    return fold
-
-
-@inline
-def set_all(wide, n, value):
-    """The first min(n, BLOCK) partial results become `value`."""
-    for j in range(min(n, BLOCK)):
-        put_wide(wide, j, value)
 
 
 @inline
