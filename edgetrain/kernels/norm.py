@@ -14,11 +14,10 @@ _CHECK = "min(n, c, s) >= 0"
 
 def _helpers():
     """Inline functions that several factories share: float64 of a count, square root."""
-    from math import sqrt
-
     import numpy as np
 
     from .jit import inline
+    from .mathf import sqrt64
     from .prim import to_float
 
     double, single = np.float64, np.float32
@@ -29,7 +28,7 @@ def _helpers():
 
     @inline
     def inverse_root(variance, eps):
-        return single(1.0 / sqrt(variance + double(eps)))
+        return single(1.0 / sqrt64(variance + double(eps)))
 
     return real, inverse_root
 
