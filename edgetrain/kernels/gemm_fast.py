@@ -12,167 +12,18 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from .gemm import CHECK, element_store, operands
+from .gemm_tile import KC, MT, NT, WIDTH, copier, micro_kernel, transposer
 from .jit import inline
-from .prim import F16, F32, FP32, I32, I64, POINTER, div, element, mod
+from .prim import FP32, div, mod
 from .registry import kernel
 from .rng import stream
 
-MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
 BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
-WIDTH = 16  # floats of a vector in the text
 AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"
 B_FLOATS = f"{KC}*min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
 SCRATCH = f"4*({AC_FLOATS} + {B_FLOATS})"
-
-
-def _vector(count: int, scalar=F32) -> ir.VectorType:
-    return ir.VectorType(scalar, count)
-
-
-def _splat(builder, value, count: int):
-    undefined = ir.Constant(_vector(count), ir.Undefined)
-    first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(_vector(count, I32), [0] * count))
-
-
-def _fma(builder, a, b, c):
-    name = f"llvm.fma.v{a.type.count}f32"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
-    return builder.call(function, [a, b, c])
-
-
-def _loop(builder, count, state: list, body: Callable) -> list:
-    """`state = body(index, state)` for index 0 .. count - 1, at least once."""
-    before = builder.block
-    inside = builder.append_basic_block("loop")
-    after = builder.append_basic_block("done")
-    builder.branch(inside)
-    builder.position_at_end(inside)
-    index = builder.phi(I64)
-    index.add_incoming(ir.Constant(I64, 0), before)
-    phis = [builder.phi(value.type) for value in state]
-    new = body(index, phis)
-    following = builder.add(index, ir.Constant(I64, 1))
-    for phi, start, value in zip([index, *phis], [None, *state], [following, *new], strict=True):
-        if start is not None:
-            phi.add_incoming(start, before)
-        phi.add_incoming(value, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
-    builder.position_at_end(after)
-    return new
-
-
-@functools.cache
-def _micro(rows: int, vectors: int):
-    """(a, b, c, k, add): c[rows][vectors * 16] (+)= a[rows][k] * b[vectors][k][16], all packed."""
-
-    def codegen(context, builder, signature, args):
-        b = builder
-        a_panel, b_panel, c_tile, count, add = args
-        a_base, b_base, c_base = (b.inttoptr(p, POINTER) for p in (a_panel, b_panel, c_tile))
-
-        def at(base, floats):
-            return b.gep(base, [ir.Constant(I64, 4 * floats)], source_etype=ir.IntType(8))
-
-        def body(k, sums):
-            ak = b.gep(a_base, [k], source_etype=F32)
-            bk = b.gep(b_base, [k], source_etype=_vector(WIDTH))
-            right = [
-                b.load(at(bk, v * KC * WIDTH), typ=_vector(WIDTH), align=64) for v in range(vectors)
-            ]
-            new = []
-            for r in range(rows):
-                left = _splat(b, b.load(at(ak, r * KC), typ=F32, align=4), WIDTH)
-                new += [_fma(b, left, right[v], sums[r * vectors + v]) for v in range(vectors)]
-            return new
-
-        zero = ir.Constant(_vector(WIDTH), [0.0] * WIDTH)
-        sums = _loop(b, count, [zero] * (rows * vectors), body)
-        places = [at(c_base, r * NT + v * WIDTH) for r in range(rows) for v in range(vectors)]
-        with b.if_else(b.icmp_signed("!=", add, ir.Constant(I64, 0))) as (then, otherwise):
-            with then:
-                for place, value in zip(places, sums, strict=True):
-                    old = b.load(place, typ=_vector(WIDTH), align=64)
-                    b.store(b.fadd(old, value), place, align=64)
-            with otherwise:
-                for place, value in zip(places, sums, strict=True):
-                    b.store(value, place, align=64)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def micro(typingctx, a, b, c, k, add):
-        return types.void(*[types.int64] * 5), codegen
-
-    return micro
-
-
-def _load_vector(builder, storage, address, index, count):
-    scalar = F16 if storage.name == "f16" else F32
-    place = element(builder, address, index, storage.nbytes)
-    value = builder.load(place, typ=_vector(count, scalar), align=storage.nbytes)
-    return value if scalar is F32 else builder.fpext(value, _vector(count))
-
-
-def _copy(storage):
-    """(source, at, panel, to): 16 elements in a row to float32."""
-
-    @intrinsic
-    def copy(typingctx, source, at, panel, to):
-        def codegen(context, builder, signature, args):
-            value = _load_vector(builder, storage, args[0], args[1], WIDTH)
-            builder.store(value, element(builder, args[2], args[3], 4), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), codegen
-
-    return copy
-
-
-def _transpose(storage, side: int):
-    """(source, at, step, valid, panel, to, panel_step): a square of `side` x `side`, transposed.
-
-    Row r of the source starts at `at + min(r, valid - 1) * step`; row r of the panel at
-    `to + r * panel_step`.
-    """
-
-    def codegen(context, builder, signature, args):
-        b = builder
-        source, at, step, valid, panel, to, panel_step = args
-        last = b.sub(valid, ir.Constant(I64, 1))
-        rows = []
-        for r in range(side):
-            row = ir.Constant(I64, r)
-            row = b.select(b.icmp_signed("<", row, last), row, last)
-            place = b.add(at, b.mul(row, step))
-            rows.append(_load_vector(b, storage, source, place, side))
-        half = 1
-        while half < side:
-            low = [j if not j & half else side + j - half for j in range(side)]
-            high = [j + half if not j & half else side + j for j in range(side)]
-            new = list(rows)
-            for r in range(side):
-                if not r & half:
-                    pair = rows[r], rows[r + half]
-                    masks = [ir.Constant(_vector(side, I32), m) for m in (low, high)]
-                    new[r], new[r + half] = (b.shuffle_vector(*pair, m) for m in masks)
-            rows, half = new, 2 * half
-        for r, value in enumerate(rows):
-            place = b.add(to, b.mul(ir.Constant(I64, r), panel_step))
-            b.store(value, element(b, panel, place, 4), align=4)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def transpose(typingctx, source, at, step, valid, panel, to, panel_step):
-        return types.void(*[types.int64] * 7), codegen
-
-    return transpose
 
 
 @functools.cache
@@ -182,7 +33,7 @@ def _packer(storage, side: int):
     Copies a block to a panel in float32 whose columns are contiguous. Columns of a panel up to
     the next multiple of `side` may be overwritten.
     """
-    copy, transpose = _copy(storage), _transpose(storage, side)
+    copy, transpose = copier(storage), transposer(storage, side)
     ld, st = storage.ld, FP32.st
 
     @inline
@@ -209,7 +60,7 @@ def _packer(storage, side: int):
 @functools.cache
 def _sweeper(tall: int, vectors: int):
     """Inline (a, b, c, rows, k, add): a column of register tiles `vectors` wide."""
-    micro_tall, micro_4, micro_2, micro_1 = (_micro(h, vectors) for h in (tall, 4, 2, 1))
+    micro_tall, micro_4, micro_2, micro_1 = (micro_kernel(h, vectors) for h in (tall, 4, 2, 1))
     a_row, c_row = 4 * KC, 4 * NT
 
     @inline
@@ -266,38 +117,43 @@ def _finisher(C):
     return finish
 
 
+@functools.cache
+def _accumulator(A, B, tall: int, vectors: int, side: int):
+    """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
+    pack_a, pack_b, copy_b = _packer(A, side), _packer(B, side), copier(B)
+    multiply = _multiplier(tall, vectors)
+
+    @inline
+    def pack_columns(b, b0, bk, bn, panels, k, columns):
+        # whole rows at once: neighbouring lines of a page together
+        whole = columns - mod(columns, WIDTH) if bn == 1 else 0
+        for r in range(k if whole > 0 else 0):
+            for j in range(0, whole, WIDTH):
+                copy_b(b, b0 + r * bk + j, panels, j * KC + r * WIDTH)
+        for j in range(whole, columns, WIDTH):
+            width = min(WIDTH, columns - j)
+            pack_b(b, b0 + j * bn, bk, bn, panels + 4 * j * KC, WIDTH, k, width)
+
+    @inline
+    def accumulate(a, b, a0, b0, ws_a, ws_b, ws_c, rows, columns, k2, k, am, ak2, ak, bn, bk2, bk):
+        add = 0
+        for q in range(k2):
+            for p in range(0, k, KC):
+                terms = min(KC, k - p)
+                pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, KC, rows, terms)
+                pack_columns(b, b0 + q * bk2 + p * bk, bk, bn, ws_b, terms, columns)
+                multiply(ws_a, ws_b, ws_c, rows, columns, terms, add)
+                add = 1
+
+    return accumulate
+
+
 def _fast(tall: int, vectors: int, side: int) -> Callable:
     """The factory for register tiles of `tall` x `vectors` and transposes of `side`."""
 
     def factory(A, B, C):
-        pack_a, pack_b = _packer(A, side), _packer(B, side)
-        multiply, finish = _multiplier(tall, vectors), _finisher(C)
+        accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
         swappable = A.name == B.name
-        copy_b = _copy(B)
-
-        @inline
-        def pack_columns(b, b0, bk, bn, panels, k, columns):
-            # whole rows at once: neighbouring lines of a page together
-            whole = columns - mod(columns, WIDTH) if bn == 1 else 0
-            for r in range(k if whole > 0 else 0):
-                for j in range(0, whole, WIDTH):
-                    copy_b(b, b0 + r * bk + j, panels, j * KC + r * WIDTH)
-            for j in range(whole, columns, WIDTH):
-                width = min(WIDTH, columns - j)
-                pack_b(b, b0 + j * bn, bk, bn, panels + 4 * j * KC, WIDTH, k, width)
-
-        @inline
-        def accumulate(
-            a, b, a0, b0, ws_a, ws_b, ws_c, rows, columns, k2, k, am, ak2, ak, bn, bk2, bk
-        ):
-            add = 0
-            for q in range(k2):
-                for p in range(0, k, KC):
-                    terms = min(KC, k - p)
-                    pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, KC, rows, terms)
-                    pack_columns(b, b0 + q * bk2 + p * bk, bk, bn, ws_b, terms, columns)
-                    multiply(ws_a, ws_b, ws_c, rows, columns, terms, add)
-                    add = 1
 
         def run(
             thread, nthreads, a, b, c, bias, ctl, ws,
@@ -360,6 +216,6 @@ for _lanes, _tall, _vectors, _side in ((16, 8, 2, 16), (8, 6, 1, 8), (4, 4, 1, 4
         "gemm",
         operands(SCRATCH),
         variant=f"tiles{_lanes}",
-        when=f"lanes == {_lanes} and min(z1*z2*m, n) * k2 * k > 64",
+        when=f"lanes == {_lanes} and z1*z2*m*n*k2*k > 512",
         check=CHECK,
     )(_fast(_tall, _vectors, _side))
