@@ -5,7 +5,7 @@ All in float32 registers, one pass, threads split the elements. The output may b
 
 from .registry import kernel
 
-# What the gradient reads: the input x, the output y, or "" where it has none (or none is needed).
+# What the gradient reads as `s`: the input x, the output y, or "" where it does not matter.
 UNARY = {
     "relu": "y",
     "leaky_relu": "x",
@@ -36,6 +36,7 @@ UNARY = {
     "sin": "x",
     "cos": "x",
 }
+FLAT = ("sign", "floor", "ceil", "round")  # slope 0 almost everywhere: no gradient kernel
 
 
 def _unary(name):
@@ -91,9 +92,9 @@ def _unary_bwd(name):
 
 
 def _register() -> None:
-    for name, saved in UNARY.items():
+    for name in UNARY:
         kernel(f"un_{name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(name))
-        if saved:
+        if name not in FLAT:
             operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
             kernel(f"un_{name}_bwd", operands, check="n > 0")(_unary_bwd(name))
 
