@@ -13,7 +13,7 @@ from .conv import CHECK, dx_operands, forward_operands
 from .registry import kernel
 
 ROWS = 4  # output channels of a block
-TAPS = 256  # most products of a chunk (or one channel's)
+TAPS = 384  # most products of a chunk (or one channel's)
 PANEL = 20480  # bytes of panel aimed at, see conv_fast_tile.py
 SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
 SUMS = 16384  # float32 sums of a tile
@@ -23,7 +23,7 @@ DENSE = "(c // g > 2 or k // g > 2)"
 def scratch(rows: str, pixels: str, limit: str, taps: tuple[str, str], banks: str, maps: str):
     """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles."""
     most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
-    products = f"{4 * (1 + ROWS)} * max({TAPS}, {taps[0]} * {taps[1]})"
+    products = f"{4 * (2 + ROWS)} * max({TAPS}, {taps[0]} * {taps[1]})"
     panel = f"max({PANEL}, {taps[1]} * (4 * {most} * {banks} + 128))"
     channels = f"min(({rows} + {ROWS - 1}) // {ROWS} * {ROWS}, max({ROWS}, {SUMS} // {limit}))"
     return f"{products} + {panel} + {4 * SLACK} + 4 * {maps} * {most} * {channels}"
@@ -64,7 +64,7 @@ def _forward(vectors: int):
             banks_of,
             ceil_div,
             chunk_channels,
-            fill_table,
+            fill_pairs,
             region_floats,
             tile_at,
             tile_grid,
@@ -72,7 +72,7 @@ def _forward(vectors: int):
         from .prim import FP32, div, mod
         from .vector import vsplat
 
-        fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_rows(W, ROWS)
+        fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
         products, set_row = pack.block_products(ROWS, vectors), pack.set_row
         in_place, ldf = W.name == "f32", FP32.ld
 
@@ -90,7 +90,7 @@ def _forward(vectors: int):
             banks, extra = banks_of(kh, dh, sh)
             channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
             chunk = chunk_channels(cg, channel, size, TAPS)
-            copied = ws + ceil_div(max(TAPS, size), 16) * 64
+            copied = ws + ceil_div(max(TAPS, size), 8) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
             sums = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
             units = g * grid[0] * grid[1] * grid[2] * blocks
@@ -103,6 +103,7 @@ def _forward(vectors: int):
                 image0, images, row0, rows, col0, tw = tile_at(div(tile, g), grid, n, oh, ow)
                 pitch = images * tw
                 count = ceil_div(rows * pitch, 16)
+                ahead = rows * sh * wd if rows < oh else images * c * h * wd
                 for o in range(b0 * ROWS, b1 * ROWS):
                     level = group * kg + min(o, kg - 1)
                     set_row(
@@ -110,20 +111,24 @@ def _forward(vectors: int):
                         vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
                         count,
                     )
-                fill_table(ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch, 0)
+                fill_pairs(
+                    ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
+                    size, 0, 1, 0, 1, kw,
+                )  # fmt: skip
                 for c0 in range(0, cg, chunk):
                     cc = min(chunk, cg - c0)
                     fill(
                         panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                         images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                        stat, gamma, beta, act, lo, hi,
+                        stat, gamma, beta, act, lo, hi, ahead,
                     )  # fmt: skip
                     for b in range(b0, b1):
                         source, stride = w + 4 * ((group * kg + b * ROWS) * cg + c0) * size, cg
                         if not in_place or (b + 1) * ROWS > kg:
                             copy(
-                                copied, w, k * cg * size, group * kg + b * ROWS,
-                                group * kg + kg - 1, cg * size, c0 * size, cc * size,
+                                copied, w, k * cg * size, (group * kg + b * ROWS) * cg * size
+                                + c0 * size, cg * size, min(ROWS, kg - b * ROWS), cc * size,
+                                cc * size,
                             )  # fmt: skip
                             source, stride = copied, cc
                         products(
@@ -155,7 +160,7 @@ def _input_gradient(vectors: int):
         from .conv_fast_tile import (
             ceil_div,
             chunk_channels,
-            fill_table,
+            fill_pairs,
             region_floats,
             tap_class,
             tile_at,
@@ -165,7 +170,7 @@ def _input_gradient(vectors: int):
         from .vector import vsplat
 
         fill, store, store_classes = pack.panel_fill(S), pack.tile_store(S), pack.class_store(S)
-        copy, set_row = pack.transposed_weights(W, ROWS), pack.set_row
+        copy, set_row = pack.weight_runs(W), pack.set_row
         products = pack.block_products(ROWS, vectors)
 
         def run(
@@ -179,7 +184,7 @@ def _input_gradient(vectors: int):
             limit = 256 if cg <= 64 and sw == 1 else 128
             blocks, most = ceil_div(cg, ROWS), max(div(SUMS, limit * ROWS), 1)
             grid = tile_grid(n, ceil_div(h, sh), ceil_div(wd, sw), limit)
-            copied = ws + ceil_div(max(TAPS, size), 16) * 64
+            copied = ws + ceil_div(max(TAPS, size), 8) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
             largest = kw * region_floats(kh * grid[4], grid[5] * grid[3])
             sums = panel + ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
@@ -195,6 +200,7 @@ def _input_gradient(vectors: int):
                 )
                 pitch = images * tw
                 count = ceil_div(rows * pitch, 16)
+                ahead = rows * ow if rows < grid[1] * grid[4] else images * k * oh * ow
                 map_bytes = (b1 - b0) * ROWS * count * 64
                 r0, rstep, taps_h, ylow, ydist = tap_class(a + ph, kh, sh, dh)
                 extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
@@ -203,25 +209,28 @@ def _input_gradient(vectors: int):
                     set_row(part, vsplat(ZERO), (b1 - b0) * ROWS * count)
                     s0, sstep, taps_w, xlow, xdist = tap_class(b + pw, kw, sw, dw)
                     taps = taps_h * taps_w
-                    chunk = chunk_channels(kg, taps_w * banks * (rows + extra) * pitch, taps, TAPS)
-                    fill_table(
-                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch, 0
-                    )
+                    channel = taps_w * region_floats(banks * (rows + extra), pitch)
+                    chunk = chunk_channels(kg, channel, size, TAPS)
+                    fill_pairs(
+                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
+                        ROWS * size, r0, rstep, s0, sstep, kw,
+                    )  # fmt: skip
                     for o0 in range(0, kg if taps > 0 else 0, chunk):
                         oc = min(chunk, kg - o0)
                         fill(
                             panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
                             oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
-                            1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO,
+                            1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead,
                         )  # fmt: skip
                         for q in range(b0, b1):
                             copy(
-                                copied, w, k * cg * size, group * kg + o0, oc, q * ROWS, cg,
-                                kh, kw, r0, rstep, taps_h, s0, sstep, taps_w,
+                                copied, w, k * cg * size,
+                                ((group * kg + o0) * cg + q * ROWS) * size, cg * size, oc,
+                                ROWS * size, min(ROWS, cg - q * ROWS) * size,
                             )  # fmt: skip
                             products(
                                 part + (q - b0) * ROWS * count * 64, count * 64, panel, copied,
-                                4 * oc * taps, ws, oc * taps, count,
+                                4 * size, ws, oc * taps, count,
                             )  # fmt: skip
                 for i in range(b0 * ROWS, min(b1 * ROWS, cg)):
                     first = (image0 * c + group * cg + i) * h * wd

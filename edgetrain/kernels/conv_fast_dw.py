@@ -88,19 +88,21 @@ def conv_dw(S, G):
                 if known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
                     fill_table(
-                        ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
+                        ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
                         rows_of_block - chunk * size,
                     )  # fmt: skip
                 fill(
                     panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                     images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
                     stat, gamma, beta, act, lo, hi,
+                    rows * sh * wd if rows < oh else images * c * h * wd,
                 )  # fmt: skip
                 for o in range(0, outputs, 16):
                     fill(
                         lines, nothing, dy, n * k * oh * ow, image0, first + o,
                         min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
                         1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO,
+                        rows * ow if rows < oh else images * k * oh * ow,
                     )  # fmt: skip
                     for p in range(0, pixels, 16):
                         transpose16(

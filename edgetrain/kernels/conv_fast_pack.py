@@ -13,6 +13,7 @@ from .vector import (
     gemm_outer,
     loads,
     outline,
+    prefetch,
     stores,
     vadd,
     vclip,
@@ -28,6 +29,8 @@ _vld, _vst, _ld, _st = loads(FP32), stores(FP32), FP32.ld, FP32.st
 @inline
 def _valid(offset, stride, size, count):
     """[first, last) of the j < count with 0 <= offset + j * stride < size."""
+    if stride == 1:
+        return min(max(-offset, 0), count), max(min(size - offset, count), 0)
     first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
     last = min(count, ceil_div(size - offset, stride)) if offset < size else 0
     return first, max(first, last)
@@ -75,31 +78,80 @@ def _line(S: Storage):
     return line
 
 
+def _lines(S: Storage):
+    """Function that fills the rows of one bank, and one that does it for rows without gaps."""
+    line = _line(S)
+
+    def rows(
+        target, nothing, x, source, row_step, image_step, count, top, bottom, images, tw,
+        first, last, stride, fast, scale, shift, norm, act, lo, hi,
+    ):  # fmt: skip
+        """`count` rows of `images` lines; those outside top..bottom are zero."""
+        zero = vsplat(to_float(nothing))
+        for row in range(count):
+            head, tail = (first, last) if top <= row and row < bottom else (tw, tw)
+            at = source + row * row_step
+            for _ in range(images):
+                line(
+                    target, zero, x, at, head, tail, tw, stride, fast != 0, scale, shift,
+                    norm != 0, act, lo, hi,
+                )  # fmt: skip
+                at += image_step
+                target += 4 * tw
+
+    def block(
+        target, nothing, x, source, count, top, bottom, tw, first, last,
+        scale, shift, norm, act, lo, hi,
+    ):  # fmt: skip
+        """`count` rows whose lines follow each other in x without gaps."""
+        none = to_float(nothing)
+        line(
+            target, vsplat(none), x, source, top * tw + first, (bottom - 1) * tw + last,
+            count * tw, 1, True, scale, shift, norm != 0, act, lo, hi,
+        )  # fmt: skip
+        for row in range(top, bottom):
+            for j in range(first):
+                _st(target, row * tw + j, none)
+            for j in range(last, tw):
+                _st(target, row * tw + j, none)
+
+    floats = ("scale", "shift", "lo", "hi")
+    return (
+        outline(f"et_rows_{S.name}", rows, floats),
+        outline(f"et_block_{S.name}", block, floats),
+    )
+
+
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    line = _line(S)
+    (fill_rows, fill_block), nbytes = _lines(S), S.nbytes
 
     def fill(
         panel, nothing, x, size, first_image, first_channel, channels, c, h, wd,
         images, row0, rows, col0, tw, sy, ylow, ydist, banks, sx, xlow, xdist, taps_w,
-        stat, gamma, beta, act, lo, hi,
+        stat, gamma, beta, act, lo, hi, ahead,
     ):  # fmt: skip
         """Panel of x [., c, h, wd] (`size` elements) for a tile at (row0, col0).
 
         Output (row, column) at tap (bank, p) reads input row (row0 + row) * sy + ylow +
         bank * ydist and column (col0 + column) * sx + xlow + p * xdist. `nothing` is 0, which
-        the compiler must not know: it would call memset for rows of a few zeros.
+        the compiler must not know: it would call memset for rows of a few zeros. The same reads
+        `ahead` elements further are prefetched.
         """
-        none, norm, scale, shift = to_float(nothing), stat != 0, ONE, ZERO
-        zero, region = vsplat(none), 4 * region_floats(banks * rows, images * tw)
+        norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
+        region, image_step = 4 * region_floats(banks * rows, images * tw), c * h * wd
         for i in range(channels):
-            if norm:
+            if norm != 0:
                 scale = norm_scale(stat, gamma, first_channel + i, c)
                 shift = norm_shift(stat, gamma, beta, first_channel + i, c)
             plane = (first_image * c + first_channel + i) * h * wd
-            end = plane + (images - 1) * c * h * wd + h * wd
-            fast = act <= CLIP and sx <= 2 and end + 2 * WIDTH <= size
-            whole = fast and sx == 1 and sy == 1 and images == 1 and tw == wd
+            end = plane + (images - 1) * image_step + h * wd
+            fast = 1 if act <= CLIP and sx <= 2 and end + 2 * WIDTH <= size else 0
+            whole = fast != 0 and sx == 1 and sy == 1 and images == 1 and tw == wd
+            for image in range(images):
+                at = plane + image * image_step + max(row0 * sy + ylow, 0) * wd + ahead
+                for j in range(0, rows * sy * wd * nbytes, 64):
+                    prefetch(x + at * nbytes + j)
             for p in range(taps_w):
                 offset = col0 * sx + xlow + p * xdist
                 first, last = _valid(offset, sx, wd, tw)
@@ -107,29 +159,18 @@ def panel_fill(S: Storage):
                 for bank in range(banks):
                     low = row0 * sy + ylow + bank * ydist
                     top, bottom = _valid(low, sy, h, rows)
+                    source = plane + low * wd + offset
                     if whole and first < last and top < bottom:
-                        line(
-                            target, zero, x, plane + low * wd + offset, top * tw + first,
-                            (bottom - 1) * tw + last, rows * tw, 1, True, scale, shift, norm,
-                            act, lo, hi,
+                        fill_block(
+                            target, nothing, x, source, rows, top, bottom, tw, first, last,
+                            scale, shift, norm, act, lo, hi,
                         )  # fmt: skip
-                        for row in range(top, bottom):
-                            for j in range(first):
-                                _st(target, row * tw + j, none)
-                            for j in range(last, tw):
-                                _st(target, row * tw + j, none)
-                        target += 4 * rows * tw
-                        continue
-                    for row in range(rows):
-                        head, tail = (first, last) if top <= row and row < bottom else (tw, tw)
-                        source = plane + (low + row * sy) * wd + offset
-                        for _ in range(images):
-                            line(
-                                target, zero, x, source, head, tail, tw, sx, fast, scale, shift,
-                                norm, act, lo, hi,
-                            )  # fmt: skip
-                            source += c * h * wd
-                            target += 4 * tw
+                    else:
+                        fill_rows(
+                            target, nothing, x, source, sy * wd, image_step, rows, top, bottom,
+                            images, tw, first, last, sx, fast, scale, shift, norm, act, lo, hi,
+                        )  # fmt: skip
+                    target += 4 * rows * images * tw
 
     return outline(f"et_panel_{S.name}", fill, ("lo", "hi"))
 
@@ -194,53 +235,27 @@ def class_store(S: Storage):
     return outline(f"et_store_classes_{S.name}", store)
 
 
-def weight_rows(W: Storage, rows: int):
-    """Function that copies the weights of a block of output channels to float32."""
+def weight_runs(W: Storage):
+    """Function that copies runs of weights to float32."""
     vld, ld = loads(W), W.ld
 
-    def copy(target, w, size, first, last, step, start, count):
-        """target[m][j] = w[(min(first + m, last)) * step + start + j], j < count, m < `rows`.
+    def copy(target, w, size, source, step, runs, pitch, count):
+        """target[o][j] = w[source + o * step + j], j < count <= pitch, o < runs.
 
-        Up to 15 floats after the last row are overwritten; w has `size` elements.
+        Runs in target are `pitch` floats apart. Up to 15 floats after the last are overwritten;
+        w has `size` elements.
         """
-        for m in range(rows):
-            source, j = min(first + m, last) * step + start, 0
-            while j < count and source + j + WIDTH <= size:
-                _vst(target, j, vld(w, source + j), WIDTH)
+        for o in range(runs):
+            at, j = source + o * step, 0
+            while j < count and at + j + WIDTH <= size:
+                _vst(target, j, vld(w, at + j), WIDTH)
                 j += WIDTH
             while j < count:
-                _st(target, j, ld(w, source + j))
+                _st(target, j, ld(w, at + j))
                 j += 1
-            target += 4 * count
+            target += 4 * pitch
 
     return outline(f"et_weights_{W.name}", copy)
-
-
-def transposed_weights(W: Storage, rows: int):
-    """Function that gathers the weights of a block of input channels."""
-    vld, ld = loads(W), W.ld
-
-    def copy(target, w, size, o0, outputs, i0, cg, kh, kw, r0, rstep, taps_h, s0, sstep, taps_w):
-        """target[m][(o, r, s)] = w[o0 + o, i0 + m, r0 + r * rstep, s0 + s * sstep].
-
-        Channels beyond `cg` repeat the last. Up to 15 floats after `rows` rows are overwritten.
-        """
-        taps, at = kh * kw, 0
-        simple = taps_h * taps_w == taps and taps <= WIDTH
-        for m in range(rows):
-            for o in range(outputs):
-                source = ((o0 + o) * cg + min(i0 + m, cg - 1)) * taps
-                if simple and source + WIDTH <= size:
-                    _vst(target, at, vld(w, source), WIDTH)
-                    at += taps
-                else:
-                    for r in range(taps_h):
-                        row = source + (r0 + r * rstep) * kw + s0
-                        for s in range(taps_w):
-                            _st(target, at, ld(w, row + s * sstep))
-                            at += 1
-
-    return outline(f"et_weights_transposed_{W.name}", copy)
 
 
 def accumulate_row(G: Storage):

@@ -97,25 +97,48 @@ def chunk_channels(channels, channel_floats, taps, limit):
     return ceil_div(channels, max(ceil_div(channels, most), 1))
 
 
-def _fill_table(
-    table, channels, taps_h, taps_w, flip, distance, stride, bank_rows, banks, pitch, padding
-):
-    """Byte offsets of a chunk's products in the panel, in the order channel, tap row, column.
+@inline
+def _line_of(q, distance, stride, bank_rows):
+    """Line of a region where tap row q (rising offsets) begins."""
+    return mod(q, stride) * bank_rows + div(q, stride) if distance == 1 else q * bank_rows
 
-    flip: offsets fall while taps rise (input gradients). `padding` zeros follow.
-    """
+
+def _fill_table(
+    table, channels, taps_h, taps_w, distance, stride, bank_rows, banks, pitch, padding
+):
+    """Byte offset of each row (channel, tap row, tap column) in the panel; `padding` zeros."""
     region, at = 4 * region_floats(banks * bank_rows, pitch), 0
     for i in range(channels):
         for r in range(taps_h):
-            q = taps_h - 1 - r if flip != 0 else r
-            bank, row = (mod(q, stride), div(q, stride)) if distance == 1 else (q, 0)
+            line = 4 * _line_of(r, distance, stride, bank_rows) * pitch
             for s in range(taps_w):
-                p = taps_w - 1 - s if flip != 0 else s
-                line = (bank * bank_rows + row) * pitch
-                st_i32(table, at, (i * taps_w + p) * region + 4 * line)
+                st_i32(table, at, (i * taps_w + s) * region + line)
                 at += 1
     for i in range(at, at + padding):
         st_i32(table, i, 0)
 
 
+def _fill_pairs(
+    table, channels, taps_h, taps_w, flip, distance, stride, bank_rows, banks, pitch,
+    channel_step, r0, rstep, s0, sstep, kw,
+):  # fmt: skip
+    """Byte offsets in the panel and in a row of weights, in the order channel, tap row, column.
+
+    flip: panel offsets fall while taps rise (input gradients). A weight lies at channel *
+    channel_step + (r0 + r * rstep) * kw + s0 + s * sstep.
+    """
+    region, at = 4 * region_floats(banks * bank_rows, pitch), 0
+    for i in range(channels):
+        for r in range(taps_h):
+            q = taps_h - 1 - r if flip != 0 else r
+            line = 4 * _line_of(q, distance, stride, bank_rows) * pitch
+            weight = i * channel_step + (r0 + r * rstep) * kw + s0
+            for s in range(taps_w):
+                p = taps_w - 1 - s if flip != 0 else s
+                st_i32(table, at, (i * taps_w + p) * region + line)
+                st_i32(table, at + 1, 4 * (weight + s * sstep))
+                at += 2
+
+
 fill_table = outline("et_fill_table", _fill_table)
+fill_pairs = outline("et_fill_pairs", _fill_pairs)

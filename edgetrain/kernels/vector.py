@@ -214,6 +214,17 @@ vclip = _define(V16(V16, V16, V16), _clip)
 vinterleave = _define(V16(V16, V16, types.int64), _interleave)
 
 
+def _prefetch(builder, args):
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
+    name = "llvm.prefetch.p0"
+    fetch = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    builder.call(fetch, [builder.inttoptr(args[0], POINTER), I32(0), I32(2), I32(1)])
+
+
+# (address): bring its line into the second cache; any address will do
+prefetch = _define(types.void(types.int64), _prefetch)
+
+
 def _offset(builder, pointer, nbytes):
     return builder.gep(pointer, [nbytes], source_etype=I8)
 
@@ -251,10 +262,11 @@ def _multiply(builder, rows, columns, totals):
 
 
 def gemm_columns(rows: int, vectors: int):
-    """(y, y_stride, panel, w, w_stride, table, count): y[m][:] += sum_k w[m][k] * panel[table[k]].
+    """(y, y_stride, panel, w, w_stride, table, count): y[m][:] += sum_k w[m][k] * panel[k].
 
     `rows` output rows of `vectors` vectors stay in registers; strides are bytes; w is float32;
-    table holds int32 byte offsets into the panel. Order of a sum: what is in y, then k, by fma.
+    table holds a pair of int32 byte offsets for each k: into the panel, into a row of w. Order of
+    a sum: what is in y, then k, by fma.
     """
 
     def emit(builder, args):
@@ -265,9 +277,11 @@ def gemm_columns(rows: int, vectors: int):
         places = [_offset(builder, row, I64(64 * v)) for row in y_rows for v in range(vectors)]
 
         def body(k, totals):
-            step = builder.mul(k, I64(4))
-            offset = builder.load(_offset(builder, table, step), typ=I32, align=4)
+            pair = _offset(builder, table, builder.mul(k, I64(8)))
+            offset = builder.load(pair, typ=I32, align=4)
             column = _offset(builder, panel, builder.sext(offset, I64))
+            offset = builder.load(_offset(builder, pair, I64(4)), typ=I32, align=4)
+            step = builder.sext(offset, I64)
             columns = [
                 builder.load(_offset(builder, column, I64(64 * v)), typ=_V, align=4)
                 for v in range(vectors)

@@ -88,6 +88,7 @@ def check_forward(p, storage, kind, variant="", threads=(1, 3)):
     )
     expected = naive_conv.forward(p, a, w, None if kind == "clip" else bias)
     _close(out["y"], expected, storage)
+    return out["y"]
 
 
 def check_dx(p, storage, acc, variant="", threads=(1, 3)):
@@ -107,6 +108,7 @@ def check_dx(p, storage, acc, variant="", threads=(1, 3)):
     )
     expected = naive_conv.input_gradient(p, dy, w) + acc * dx.astype(np.float64)
     _close(out["dx"], expected, storage)
+    return out["dx"]
 
 
 def check_dw(p, storage, kind, variant="", threads=(1, 3)):
@@ -132,6 +134,21 @@ def check_dw(p, storage, kind, variant="", threads=(1, 3)):
     _close(out["dwt"], expected, storage)
 
 
+# Shapes that meet the fast kernels' own corners: several tiles, images in one tile, chunks of
+# channels, blocks of outputs, columns cut, classes of strides, kernels wider than the map.
+FAST_CASES = [
+    Conv(n=3, c=20, h=18, wd=18, k=21, kh=3, kw=3, ph=1, pw=1),
+    Conv(n=7, c=33, h=4, wd=4, k=70, kh=3, kw=3, ph=1, pw=1),
+    Conv(n=2, c=70, h=5, wd=9, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=2, c=6, h=13, wd=10, k=5, kh=5, kw=4, sh=3, sw=3, ph=2, pw=1, dh=2, dw=2),
+    Conv(n=2, c=4, h=1, wd=300, k=4, kw=9, sw=2, pw=4),
+    Conv(n=3, c=40, h=9, wd=9, k=24),
+    Conv(n=1, c=3, h=40, wd=37, k=8, kh=7, kw=7, sh=2, sw=2, ph=3, pw=3),
+    Conv(n=2, c=12, h=6, wd=6, k=8, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=2),
+    Conv(n=2, c=3, h=4, wd=4, k=4, kh=9, kw=11, ph=6, pw=8),
+]
+
+
 @pytest.mark.parametrize("kind", ["none", "clip", "norm"])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("p", CASES)
@@ -151,6 +168,36 @@ def test_plain_conv_dx_equals_naive(p, storage, acc):
 @pytest.mark.parametrize("p", CASES)
 def test_plain_conv_dw_equals_naive(p, storage, kind):
     check_dw(p, storage, kind, "plain")
+
+
+@pytest.mark.parametrize(
+    ("variant", "storage"), [("wide", "f32"), ("wide", "f16"), ("narrow", "f32")]
+)
+@pytest.mark.parametrize("p", FAST_CASES)
+def test_fast_conv_equals_plain_bit_for_bit(p, storage, variant):
+    for kind in ("clip", "norm"):
+        plain = check_forward(p, storage, kind, "plain", (1,))
+        assert check_forward(p, storage, kind, variant).tobytes() == plain.tobytes()
+    for acc in (0, 1):
+        plain = check_dx(p, storage, acc, "plain", (1,))
+        assert check_dx(p, storage, acc, variant).tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["none", "norm"])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES + FAST_CASES)
+def test_fast_conv_dw_equals_naive(p, storage, kind):
+    check_dw(p, storage, kind, "wide", (1, 3, 8))
+
+
+def test_fast_conv_reads_other_activations():
+    p = Conv(n=1, c=5, h=6, wd=6, k=4, kh=3, kw=3, ph=1, pw=1)
+    rng = np.random.default_rng(4)
+    x, w = _normal(rng, p.x_shape, "f32"), _normal(rng, p.w_shape, "f32")
+    for code in (3, 5):
+        operands = {"x": x, "w": w, "y": p.y_shape, "act": code, "lo": 0.0, "hi": 0.0}
+        out = same_for_threads("conv", {"S": "f32", "W": "f32"}, **operands, **p.integers)
+        _close(out["y"], naive_conv.forward(p, naive_norm.act(code, x), w, None), "f32")
 
 
 @given(convolutions())
