@@ -47,7 +47,7 @@ def host() -> Target:
 
 
 def inline(function: Callable) -> Callable:
-    """A helper that kernels call; always inlined, compiled only when a kernel is."""
+    """A helper that kernels call (Python cannot); always inlined, compiled when a kernel is."""
     import numba
 
     return numba.njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True)(function)
@@ -147,6 +147,7 @@ def _numba_contexts():
 def _text_only():
     """Keep numba from optimising and emitting every helper by itself: `_emit` does it once."""
     from numba.core import codegen, cpu
+    from numba.core.compiler_lock import global_compiler_lock
 
     library, context = codegen.CPUCodeLibrary, cpu.CPUContext
     replaced: tuple[tuple[type, str, Callable], ...] = (
@@ -155,14 +156,15 @@ def _text_only():
         # in place of machine code: any builtin will do as long as it is another each time
         (context, "get_executable", lambda self, library, fndesc, env: [].append),
     )
-    kept = [getattr(owner, name) for owner, name, _ in replaced]
-    try:
-        for owner, name, function in replaced:
-            setattr(owner, name, function)
-        yield
-    finally:
-        for (owner, name, _), function in zip(replaced, kept, strict=True):
-            setattr(owner, name, function)
+    with global_compiler_lock:
+        kept = [getattr(owner, name) for owner, name, _ in replaced]
+        try:
+            for owner, name, function in replaced:
+                setattr(owner, name, function)
+            yield
+        finally:
+            for (owner, name, _), function in zip(replaced, kept, strict=True):
+                setattr(owner, name, function)
 
 
 def _llvm_text(symbol: str, function: Callable, kinds: str) -> str:
