@@ -37,7 +37,7 @@ def _access(llvm_type, numba_type):
     @intrinsic
     def load(typingctx, buffer, index):
         def codegen(context, builder, signature, args):
-            return builder.load(_place(builder, *args, llvm_type))
+            return builder.load(_place(builder, args[0], args[1], llvm_type))
 
         return numba_type(types.voidptr, types.int64), codegen
 

@@ -141,10 +141,11 @@ def _mantissa(typingctx, x):
     return types.float32(types.float32), codegen
 
 
-_LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)
-L0, L1, L2, L3, L4 = (np.float32(v) for v in _LOG)
-_LOG = (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-L5, L6, L7, L8 = (np.float32(v) for v in _LOG)
+_LOG_HIGH = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1)
+_LOG_LOW = (1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1)
+L0, L1, L2, L3 = (np.float32(v) for v in _LOG_HIGH)
+L4, L5, L6, L7 = (np.float32(v) for v in _LOG_LOW)
+L8 = np.float32(3.3333331174e-1)
 TINY, TWO23, TWENTY_THREE = np.float32(2.0**-126), np.float32(2.0**23), np.float32(23)
 NAN = np.float32(np.nan)
 

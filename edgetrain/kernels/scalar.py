@@ -4,6 +4,8 @@
 function has a kink, the gradient is torch's.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from . import mathf
@@ -17,7 +19,8 @@ TWO_OVER_ROOT_PI = np.float32(2 / np.pi**0.5)
 GELU_C, GELU_A, GELU_3A = (np.float32(v) for v in ((2 / np.pi) ** 0.5, 0.044715, 3 * 0.044715))
 SELU_SCALE, SELU_ALPHA = np.float32(1.0507009873554805), np.float32(1.6732632423543772)
 
-VALUE, GRADIENT = {}, {}
+VALUE: dict[str, Callable] = {}
+GRADIENT: dict[str, Callable] = {}
 
 
 def _value(function):
