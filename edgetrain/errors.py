@@ -63,3 +63,7 @@ class RunError(EdgetrainError):
 
 class ParityError(EdgetrainError):
     """The comparison with the reference failed."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: what was finished is on disk
+    """Ctrl-C; the state is on disk where a directory was given."""

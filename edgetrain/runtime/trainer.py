@@ -1,4 +1,4 @@
-"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, interrupts."""
+"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, Ctrl-C."""
 
 import hashlib
 import json
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from ..compiler.program import Program, load_program
-from ..data.batches import Batches, evaluation_batches
+from ..data.batches import Batches
 from ..data.registry import open_data
 from ..data.source import Source
-from ..errors import CheckpointError, RunError, UsageError
+from ..errors import CheckpointError, Interrupted, RunError, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
-from .checkpoint import latest, save_step
+from .checkpoint import Loaded, latest, save_step
+from .evaluation import check_source, evaluate_source
 from .session import Session, StepResult
 
 MAX_BAD_STEPS = 25
@@ -28,10 +29,6 @@ PROGRAM_FILE = "program.edge"
 _BIAS = slice(control.BIAS1, control.BIAS2 + 1)
 
 Event = dict[str, Any]
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error: what fit() did is on disk
-    """Ctrl-C; the state is on disk where `out` was given."""
 
 
 class Trainer:
@@ -68,7 +65,9 @@ class Trainer:
         self.batches = Batches(
             self.source.n, program.minibatch, program.microbatch, program.recipe["seed"]
         )
-        self._prepare(self.source)
+        check_source(self.session, self.source, "micro")
+        self._asked = lr, schedule
+        self._test: Source | None = None
         self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
         self.schedule = schedule or Schedule()
         self.scale = LossScale.for_precision(program.recipe["precision"])
@@ -76,20 +75,19 @@ class Trainer:
         self.total_steps = 0
         self._save_steps, self._limit = save_steps, save_total_limit
         self._emit = on_event or (lambda event: None)
-        self._stop = 0
+        self._stop, self._saved = 0, -1
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
 
-    def _prepare(self, source: Source) -> None:
-        ignore = self.program.recipe["loss"].get("ignore_index")
-        source.check_limits(self.session.limits(source), ignore)
-        self.session.staging(source, "micro")
-
     # Training.
 
-    def fit(self, epochs: float | None = None, *, steps: int | None = None) -> Event:
+    def fit(
+        self, epochs: float | None = None, *, steps: int | None = None, evaluate: bool = False
+    ) -> Event:
         """Train until `epochs` passes (or `steps` minibatches) are done, counted from the start.
 
+        Args:
+          evaluate: on the test split, after each epoch.
         Returns:
           The last epoch's event: loss, steps, seconds.
         Raises:
@@ -103,7 +101,9 @@ class Trainer:
         with _CatchInterrupt(self):
             while self.step < self.total_steps:
                 last = self._one_epoch()
-        if self.out is not None:
+                if evaluate:
+                    self._emit({"event": "eval", "epoch": last["epoch"], **self.evaluate()})
+        if self._saved != self.step:
             self.save()
         return last
 
@@ -126,14 +126,14 @@ class Trainer:
         self.schedule = replace(self.schedule, total_steps=steps)
 
     def _one_epoch(self) -> Event:
-        epoch, start, begun = self.step // self.batches.minibatches_per_epoch, time.perf_counter(), self.step
-        losses: list[float] = []
+        start, begun, total = time.perf_counter(), self.step, 0.0
+        epoch = self.step // self.batches.minibatches_per_epoch
         end = min(self.total_steps, (epoch + 1) * self.batches.minibatches_per_epoch)
         while self.step < end:
             result = self._one_step()
             if result is None:
                 raise Interrupted("interrupted twice: the minibatch was discarded")
-            losses.append(result.loss)
+            total += result.loss
             if self._stop:
                 self.save()
                 raise Interrupted(f"interrupted after step {self.step}")
@@ -142,7 +142,7 @@ class Trainer:
         seconds = time.perf_counter() - start
         done = self.step - begun
         event = {
-            "event": "epoch", "epoch": epoch + 1, "step": self.step, "loss": float(np.mean(losses)),
+            "event": "epoch", "epoch": epoch + 1, "step": self.step, "loss": total / done,
             "seconds": round(seconds, 3),
             "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
         }  # fmt: skip
@@ -186,15 +186,16 @@ class Trainer:
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """Loss and accuracy over the test split (or another source), in evaluation mode."""
-        source = open_data(self.source if data is None else data, split="test")
-        self._prepare(source)
-        return self.session.evaluate(self._eval_fills(source))
+        if data is None:
+            self._test = self._test or open_data(self.source, split="test")
+            return evaluate_source(self.session, self._test, self._give_up)
+        return evaluate_source(self.session, open_data(data, split="test"), self._give_up)
 
-    def _eval_fills(self, source: Source) -> Iterator[int]:
-        buffers = self.session.staging(source, "eval")
-        for indices, valid in evaluation_batches(source.n, self.program.microbatch):
-            source.fill(indices, buffers)
-            yield valid
+    def _give_up(self) -> None:
+        """Ctrl-C ends an evaluation at once: it changes no state."""
+        if self._stop:
+            self.save()
+            raise Interrupted(f"interrupted after step {self.step}")
 
     def export_onnx(self, path: str | Path) -> Path:
         """Write the trained model: original names and layout, for inference anywhere."""
@@ -211,6 +212,7 @@ class Trainer:
         path = save_step(
             self.out, self.step, self.session.state(), self._meta(), save_total_limit=self._limit
         )
+        self._saved = self.step
         self._emit({"event": "save", "step": self.step, "path": str(path)})
         return path
 
@@ -246,6 +248,7 @@ class Trainer:
                 f"{loaded.used}: the run had {meta['samples']} training samples, the data now has "
                 f"{self.source.n}. Resume with the same data."
             )
+        self._check_rates(loaded)
         load_state(self.session, loaded.tensors, str(loaded.used))
         self.session.ints[control.ADAM_T] = meta["adam_t"]
         self.session.reals[_BIAS] = meta["adam_bias"]
@@ -255,6 +258,17 @@ class Trainer:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
         return True
+
+    def _check_rates(self, loaded: Loaded) -> None:
+        """Learning rate and schedule are the run's own; others were asked for by mistake."""
+        lr, schedule = self._asked
+        ran = Schedule(**loaded.meta["schedule"])
+        asked = ran if schedule is None else replace(schedule, total_steps=ran.total_steps)
+        if lr not in (None, loaded.meta["lr"]) or asked != ran:
+            raise CheckpointError(
+                f"{loaded.used}: the run has learning rate {loaded.meta['lr']:g} and a {ran.kind} "
+                "schedule, asked for are others. Resume without these options."
+            )
 
     def interrupt(self) -> None:
         """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""

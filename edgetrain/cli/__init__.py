@@ -1,0 +1,78 @@
+"""The command line: parse, call, print. Exit statuses and options are DESIGN.md, section 6.
+
+arguments.py has the parser, choices.py turns options into compiler options; a command lives in
+planning.py, training.py, looking.py or doctor.py and is imported when it is asked for.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+import warnings
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..errors import EdgetrainError, Interrupted
+
+INTERRUPTED = 130
+_FAILED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+      argv: without the program's name; None takes the process' own.
+    Returns:
+      The exit status: 0 done, 1 the run or comparison failed, 2 usage, 3 does not fit the budget,
+      4 bad input file, 130 interrupted. Errors are one line on stderr.
+    """
+    from .arguments import parse
+
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    if isinstance(arguments, int):
+        return arguments
+    if not arguments.debug:
+        warnings.simplefilter("ignore")
+    return _guarded(arguments)
+
+
+def _guarded(arguments: Namespace) -> int:
+    """The command's exit status, every exception turned into a line."""
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+        return status
+    except EdgetrainError as error:
+        _say(arguments, f"error: {error}")
+        return error.exit_status
+    except Interrupted as error:
+        return _say(arguments, str(error), INTERRUPTED)
+    except KeyboardInterrupt:
+        return _say(arguments, "interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _say(arguments, "error: standard output was closed")
+    except MemoryError:
+        return _say(arguments, "error: the system has no memory left. Free some, or lower limits.")
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return _say(
+            arguments,
+            f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}:"
+            f"{where.lineno}). This is a bug: please report it with the command; --debug shows "
+            "the way there.",
+        )
+
+
+def _run(arguments: Namespace) -> int:
+    module = importlib.import_module(f".{arguments.module}", __name__)
+    return getattr(module, arguments.function)(arguments)
+
+
+def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
+    """One line on stderr, the traceback before it with --debug; returns `status`."""
+    if arguments.debug:
+        traceback.print_exc()
+    print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
+    return status

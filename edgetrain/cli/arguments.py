@@ -1,0 +1,186 @@
+"""The parser. An option that is not given is not in the namespace, unless it says a default."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..errors import UsageError
+from ..units import parse_bytes
+
+_USAGE = 2
+
+# dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train.
+PLAN_OPTIONS: dict[str, dict[str, Any]] = {
+    "budget": {"metavar": "BYTES", "help": "of the arena, such as 262144, 6.7MB, 6.4MiB"},
+    "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
+    "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
+    "precision": {"choices": ["fp32", "fp16"], "help": "storage of values (fp32)"},
+    "model_memory": {"choices": ["fp32", "fp16", "int8"], "help": "storage of weights and state"},
+    "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
+    "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
+    "momentum": {"type": float, "metavar": "M", "help": "of sgd (0)"},
+    "dampening": {"type": float, "metavar": "D", "help": "of sgd (0)"},
+    "nesterov": {"action": "store_true", "help": "Nesterov momentum of sgd"},
+    "beta1": {"type": float, "metavar": "B", "help": "of adam, adamw (0.9)"},
+    "beta2": {"type": float, "metavar": "B", "help": "of adam, adamw (0.999)"},
+    "eps": {"type": float, "metavar": "E", "help": "of adam, adamw (1e-8)"},
+    "weight_decay": {"type": float, "metavar": "W", "help": "L2, or decoupled for adamw"},
+    "loss": {"choices": ["cross_entropy", "mse", "bce_with_logits"], "help": "(cross_entropy)"},
+    "label_smoothing": {"type": float, "metavar": "S", "help": "of cross_entropy (0)"},
+    "ignore_index": {"type": int, "metavar": "I", "help": "target that does not count (-100)"},
+    "class_axis": {"type": int, "metavar": "A", "help": "of the output (1; the last of three)"},
+    "max_grad_norm": {"type": float, "metavar": "G", "help": "clip the gradient's norm (0: no)"},
+    "max_extra_forward": {
+        "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
+    },
+    "threads": {"type": int, "metavar": "N", "help": "workers (2)"},
+    "seed": {"type": int, "metavar": "N", "help": "of shuffling, dropout, rounding (0)"},
+    "dim": {
+        "action": "append", "metavar": "NAME=SIZE", "help": "size of a symbolic dimension",
+    },
+    "train": {
+        "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
+    },
+    "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
+    "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
+}  # fmt: skip
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE, f"{self.prog}: error: {message}. See '{self.prog} --help'.\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace | int:
+    """The namespace of a command, or an exit status where there is nothing to run."""
+    try:
+        return _parser().parse_args(argv)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else _USAGE
+
+
+def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The compiler's options that were given."""
+    return {name: value for name, value in vars(arguments).items() if name in PLAN_OPTIONS}
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
+        "number of bytes, every byte counted.",
+        epilog="Exit status: 0 done; 1 the comparison or run failed; 2 usage; 3 does not fit the "
+        "budget; 4 bad input file; 130 interrupted.",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser:
+        sub = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )  # fmt: skip
+        sub.set_defaults(module=module, function=name, debug=False, json=False)
+        sub.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
+        if json:
+            sub.add_argument("--json", action="store_true", help="JSON on standard output")
+        return sub
+
+    _planning(command)
+    _training(command)
+    _looking(command)
+    return parser
+
+
+def _planning(command) -> None:
+    plan = command("plan", "planning", "Say what training a model takes, byte by byte.")
+    plan.add_argument("model", metavar="MODEL.onnx")
+    plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    _plan_options(plan)
+    _learning_rate(plan)
+    compile_ = command("compile", "planning", "Write the Program that trains a model.")
+    compile_.add_argument("model", metavar="MODEL.onnx")
+    compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
+    _plan_options(compile_)
+    _learning_rate(compile_)
+
+
+def _training(command) -> None:
+    train = command("train", "training", "Train a model.")
+    train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    _data(train)
+    length = train.add_mutually_exclusive_group(required=True)
+    length.add_argument("--epochs", type=float, metavar="N", default=None)
+    length.add_argument("--steps", type=int, metavar="N", default=None, help="minibatches")
+    _learning_rate(train)
+    train.add_argument("--lr-schedule", choices=["constant", "step", "cosine"], help="(constant)")
+    train.add_argument("--warmup-steps", type=int, metavar="N", help="linear warm-up (0)")
+    train.add_argument(
+        "--lr-step-size", type=int, metavar="N", help="steps between drops of 'step'"
+    )
+    train.add_argument("--lr-gamma", type=float, metavar="G", help="factor of a drop (0.1)")
+    train.add_argument(
+        "--save-steps", type=int, metavar="N", default=0,
+        help="minibatches between checkpoints (0: each epoch)",
+    )  # fmt: skip
+    train.add_argument(
+        "--save-total-limit", type=int, metavar="N", default=2, help="checkpoints to keep (2)"
+    )
+    train.add_argument(
+        "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
+    )
+    train.add_argument("--resume", metavar="DIR", default=None, help="go on where DIR stopped")
+    train.add_argument("--no-eval", action="store_true", default=False, help="train only")
+    _plan_options(train)
+    evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
+    evaluate.set_defaults(function="evaluate")
+    evaluate.add_argument("model", metavar="model.edge|DIR")
+    _data(evaluate)
+    evaluate.add_argument("--split", choices=["test", "train"], default="test", help="(test)")
+    evaluate.add_argument("--threads", type=int, metavar="N", default=None)
+    export = command("export", "training", "Write the trained model as ONNX.")
+    export.add_argument("run", metavar="DIR")
+    export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
+
+
+def _looking(command) -> None:
+    parity = command("parity", "looking", "Compare loss, gradients and updates with torch.")
+    parity.add_argument("model", metavar="MODEL.onnx")
+    parity.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="torch's (cpu)")
+    parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
+    parity.add_argument("--batch", type=int, metavar="N", default=8, help="samples (8)")
+    _plan_options(parity, leave_out=("minibatch", "microbatch"))
+    _learning_rate(parity)
+    inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
+    inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
+    command("ops", "looking", "List the ONNX op types that can be trained.")
+    command("doctor", "doctor", "Say what works on this machine.")
+
+
+def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()) -> None:
+    group = parser.add_argument_group("what is compiled")
+    for name, options in PLAN_OPTIONS.items():
+        if name not in leave_out:
+            given = {"type": _bytes} if name == "budget" else {}
+            group.add_argument(f"--{name.replace('_', '-')}", **given, **options)
+
+
+def _learning_rate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lr", type=float, metavar="R", help="learning rate (0.1; adam 0.001)")
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", metavar="SPEC", required=True,
+        help="digits, mnist:DIR, cifar10:DIR, npz:FILE, npy:DIR, csv:FILE, dir:DIR",
+    )  # fmt: skip
+    parser.add_argument("--label", metavar="COLUMN", default=None, help="csv: the target's column")
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error

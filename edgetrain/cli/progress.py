@@ -1,0 +1,127 @@
+"""Training on the screen: JSON lines, rich with a terminal, plain lines without."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..units import format_bytes
+from .tables import to_json
+
+Event = dict[str, Any]
+Progress = Callable[[Event], None]
+_PLAIN_SECONDS = 10.0  # between lines about steps
+
+
+@contextmanager
+def make_progress(json: bool) -> Iterator[Progress]:
+    """What to call with each event of a run."""
+    if json:
+        yield _json_line
+    elif sys.stderr.isatty():
+        with _rich() as progress:
+            yield progress
+    else:
+        yield _Plain()
+
+
+def _json_line(event: Event) -> None:
+    shown = {key: value for key, value in event.items() if key != "lines"}
+    print(to_json(shown), flush=True)
+
+
+class _Plain:
+    """A line for everything but most steps."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "step":
+            now = time.monotonic()
+            if now - self._last < _PLAIN_SECONDS and not event["skipped"]:
+                return
+            self._last = now
+        show(event)
+
+
+def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
+    """One event as text: the account and what is left behind on stdout, the rest on stderr."""
+    text = describe(event)
+    if not text:
+        return
+    if write is not None:
+        write(text)
+    else:
+        target = sys.stdout if event["event"] in ("start", "done") else sys.stderr
+        print(text, file=target, flush=True)
+
+
+def describe(event: Event) -> str:
+    """The text of an event; empty where there is nothing to say."""
+    kind = event["event"]
+    if kind == "start":
+        return "\n".join([*event["lines"], *_process_line(event["process_nbytes"])])
+    if kind == "step":
+        skipped = ", skipped: not finite" if event["skipped"] else ""
+        return (
+            f"step {event['step']}/{event['total_steps']}: loss {event['loss']:.4f}, "
+            f"lr {event['lr']:.3g}{skipped}"
+        )
+    if kind == "epoch":
+        return (
+            f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
+            f"{event['samples_per_second']:.0f} samples/s"
+        )
+    if kind == "eval":
+        accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
+        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}"
+    if kind == "resume":
+        return f"resumed at step {event['step']} from {event['path']}"
+    if kind == "warning":
+        return f"warning: {event['message']}"
+    if kind == "done":
+        return (
+            f"trained {event['step']} steps; the run is in {event['out']} "
+            f"(edgetrain export {event['out']} -o trained.onnx)"
+        )
+    return ""
+
+
+def _process_line(nbytes: int | None) -> list[str]:
+    if nbytes is None:
+        return []
+    return [f"the process itself: {format_bytes(nbytes)} resident (Python, compiled kernels)"]
+
+
+@contextmanager
+def _rich() -> Iterator[Progress]:
+    """A bar for the steps; lines for the rest above it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )  # fmt: skip
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("train", total=None, note="")
+
+        def progress(event: Event) -> None:
+            if event["event"] == "step":
+                note = f"loss {event['loss']:.4f}  lr {event['lr']:.3g}"
+                bar.update(task, completed=event["step"], total=event["total_steps"], note=note)
+            elif event["event"] == "start":
+                show(event)
+            else:
+                show(event, lambda text: bar.console.print(text, markup=False))
+
+        yield progress

@@ -1,0 +1,77 @@
+"""Accounts and tables as text."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..units import format_bytes
+
+KINDS = {
+    "params": "weights, running statistics, constants",
+    "indices": "positions of nonzero weights",
+    "grads": "accumulated gradients",
+    "optimizer": "momentum, moments",
+    "saved": "what forward keeps for backward",
+    "transient": "everything else that is live then",
+    "workspace": "scratch of kernels, all threads",
+    "io": "inputs, targets, control block",
+    "padding": "alignment, and gaps between lifetimes",
+}
+
+
+def account_lines(account: Mapping[str, Any]) -> list[str]:
+    """The memory account: bytes by kind at the peak step, which add up to the arena."""
+    total = account["arena_nbytes"]
+    budget = account.get("budget_nbytes")
+    head = f"arena  {total:,} bytes ({format_bytes(total)})"
+    lines = [head + (f" of a budget of {budget:,}" if budget else "")]
+    rows = [
+        (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", KINDS.get(kind, ""))
+        for kind, nbytes in account["by_kind"].items()
+        if nbytes
+    ]
+    rows.append(("total", f"{sum(account['by_kind'].values()):,}", "", ""))
+    lines += table(rows, "lrrl")
+    lines.append(
+        f"minibatch {account['minibatch']}, microbatch {account['microbatch']}, "
+        f"{account['threads']} threads, recomputed {100 * account['extra_forward_flops']:.1f} % of "
+        f"a forward"
+    )
+    lines.append(
+        f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
+        f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
+    )
+    return lines
+
+
+def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -> list[str]:
+    """Indented lines with columns in line; `align` has l or r for each."""
+    whole = [*([head] if head else []), *rows]
+    if not whole:
+        return []
+    widths = [max(len(row[k]) for row in whole) for k in range(len(align))]
+    sides = {"l": str.ljust, "r": str.rjust}
+    return [
+        "  "
+        + "  ".join(sides[a](c, w) for c, a, w in zip(row, align, widths, strict=True)).rstrip()
+        for row in whole
+    ]
+
+
+def to_json(value: Any) -> str:
+    """One line of strict JSON; numbers that are not finite become null."""
+    return json.dumps(_finite(value), allow_nan=False, default=_plain)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's."""
+    return _finite(value.item())

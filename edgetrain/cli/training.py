@@ -1,0 +1,150 @@
+"""`train`, `eval` and `export`."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from ..compiler.program import Program, load_program
+from ..data.registry import open_data
+from ..errors import CheckpointError, UsageError
+from ..runtime.checkpoint import step_files
+from ..runtime.evaluation import evaluate_source
+from ..runtime.session import Session
+from ..runtime.trainer import PROGRAM_FILE, Trainer, load_state, open_run
+from .arguments import plan_options
+from .choices import schedule
+from .process import resident_nbytes
+from .progress import make_progress
+from .tables import account_lines, to_json
+
+
+def train(arguments: Namespace) -> int:
+    """Train, with an evaluation after each epoch, and leave a run's directory behind."""
+    arguments.out = _run_directory(arguments)
+    program = _program(arguments)
+    source = open_data(arguments.data, label=arguments.label)
+    with make_progress(arguments.json) as progress:
+        trainer = Trainer(
+            program, source, arguments.out, lr=_lr_override(arguments),
+            schedule=schedule(arguments), save_steps=arguments.save_steps,
+            save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
+            on_event=progress,
+        )  # fmt: skip
+        try:
+            progress(_start_event(program, trainer))
+            if arguments.resume is not None and not trainer.resume(arguments.resume):
+                message = f"{arguments.resume}: no checkpoint yet; starting at step 0."
+                progress({"event": "warning", "message": message})
+            trainer.fit(arguments.epochs, steps=arguments.steps, evaluate=not arguments.no_eval)
+            progress({"event": "done", "step": trainer.step, "out": str(arguments.out)})
+        finally:
+            trainer.close()
+    return 0
+
+
+def _run_directory(arguments: Namespace) -> Path:
+    """Where the run goes.
+
+    Raises:
+      UsageError, CheckpointError: the directory holds another run, or none to resume.
+    """
+    resume, out = arguments.resume, arguments.out
+    if resume is not None:
+        if not Path(resume).is_dir() and resume != out:
+            raise CheckpointError(f"{resume}: no such directory; expected one of an earlier run.")
+        return Path(out if out is not None else resume)
+    if out is None:
+        if arguments.model is None:
+            raise UsageError("no model: expected MODEL.onnx, model.edge or --resume DIR.")
+        name = Path(arguments.model).stem
+        return next(p for k in range(1, 10**9) if not (p := Path("runs", f"{name}-{k}")).exists())
+    if step_files(out) or Path(out, PROGRAM_FILE).exists():
+        raise UsageError(
+            f"--out {out}: holds a run already. Go on with it by --resume {out}, or choose another "
+            "directory."
+        )
+    return Path(out)
+
+
+def _program(arguments: Namespace) -> Program:
+    path = arguments.model
+    if path is None:
+        path = Path(arguments.resume, PROGRAM_FILE)
+    if not _is_program(Path(path)):
+        from .planning import compiled
+
+        return compiled(arguments)
+    given = sorted(set(plan_options(arguments)) - {"threads"})
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')}: {path} is compiled, its plan is fixed. Give the ONNX "
+            "model, or leave the option out."
+        )
+    return load_program(path)
+
+
+def _is_program(path: Path) -> bool:
+    return path.suffix != ".onnx"
+
+
+def _lr_override(arguments: Namespace) -> float | None:
+    """Compiled in where the model is ONNX; the trainer's own where it is a Program."""
+    return getattr(arguments, "lr", None)
+
+
+def _threads(arguments: Namespace, program: Program) -> int:
+    return getattr(arguments, "threads", program.threads)
+
+
+def _start_event(program: Program, trainer: Trainer) -> dict[str, Any]:
+    """The account, and apart from it what the process takes besides the arena."""
+    return {
+        "event": "start", **program.account, "model": program.model_name,
+        "process_nbytes": resident_nbytes(trainer.session.arena),
+        "lines": account_lines(program.account),
+    }  # fmt: skip
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Print loss and accuracy."""
+    program, state = _opened(Path(arguments.model))
+    session = Session(program, arguments.threads)
+    try:
+        if state is not None:
+            load_state(session, state, arguments.model)
+        source = open_data(arguments.data, split=arguments.split, label=arguments.label)
+        metrics = evaluate_source(session, source)
+    finally:
+        session.close()
+    if arguments.json:
+        print(to_json({"model": arguments.model, "split": arguments.split, **metrics}))
+        return 0
+    if state is None:
+        print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)
+    print(
+        ", ".join(f"{k} {v:.5g}" if k != "samples" else f"{v} samples" for k, v in metrics.items())
+    )
+    return 0
+
+
+def _opened(path: Path) -> tuple[Program, Any]:
+    return open_run(path) if path.is_dir() else (load_program(path), None)
+
+
+def export(arguments: Namespace) -> int:
+    """Write the newest state of a run as ONNX."""
+    from exporters.trained import export_trained
+
+    directory = Path(arguments.run)
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: no such directory; expected one of a run.")
+    program, state = open_run(directory)
+    if state is None:
+        raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
+    path = export_trained(program, state, arguments.out)
+    if arguments.json:
+        print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
+    else:
+        print(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
+    return 0
