@@ -1,0 +1,50 @@
+# Sets itself up: needs Python 3.11 or newer, make, and a package index. Nothing is installed
+# outside .venv. torch of the default index may come with CUDA; for the small CPU build:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-all lint bench bench-planner clean
+
+demo: $(VENV)/demo.stamp
+	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest device_tests
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.step
+
+bench-planner: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.planner_table
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	touch $@
+
+# torch first and alone: another package's wish must not bring another torch.
+$(VENV)/test.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	touch $@ $(VENV)/demo.stamp
