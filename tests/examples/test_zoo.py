@@ -56,6 +56,15 @@ _PUBLISHED_PARAMETERS = {
 _TOLERANCE = 1e-4
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Run torch on one thread: the models are too small for more to pay."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def _state(module: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return what the file has to hold: the first name of each tensor, without step counters."""
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
