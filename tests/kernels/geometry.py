@@ -1,10 +1,9 @@
 """Dims and strides of numpy shapes as the integers of a kernel's declaration."""
 
 import math
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
-
-from edgetrain.kernels.strides import collapse
 
 
 def dense(shape) -> list[int]:
@@ -15,6 +14,35 @@ def dense(shape) -> list[int]:
 def broadcast(shape, dims) -> list[int]:
     """Strides that walk a dense array of `shape` over `dims`, 0 where it repeats."""
     return [0 if s == 1 else stride for s, stride in zip(shape, dense(shape), strict=True)]
+
+
+def collapse(
+    dims: Sequence[int], *strides: Sequence[int]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Drop dimensions of 1, merge neighbours that are one run for every operand, pad to six.
+
+    Args:
+      dims: extents, row-major order of the iteration.
+      strides: one sequence for each operand, in elements, as long as `dims`.
+    Returns:
+      Six dims and six strides for each operand; the innermost comes last, padding is (1, 0).
+    Raises:
+      ValueError: more than six dimensions remain.
+    """
+    out: list[tuple[int, tuple[int, ...]]] = []
+    for axis, d in enumerate(dims):
+        steps = tuple(s[axis] for s in strides)
+        if d == 1:
+            continue
+        if out and all(outer == inner * d for outer, inner in zip(out[-1][1], steps, strict=True)):
+            out[-1] = (out[-1][0] * d, steps)
+        else:
+            out.append((d, steps))
+    if len(out) > 6:
+        raise ValueError(f"{len(out)} dimensions remain of {tuple(dims)}; kernels take 6")
+    pad = 6 - len(out)
+    sizes = (1,) * pad + tuple(d for d, _ in out)
+    return sizes, [(0,) * pad + tuple(s[k] for _, s in out) for k in range(len(strides))]
 
 
 def integers(prefixes, dims, *strides) -> dict[str, int]:
