@@ -32,9 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(sys.argv[1:] if argv is None else argv)
     if isinstance(arguments, int):
         return arguments
-    if not arguments.debug:
-        warnings.simplefilter("ignore")
-    return _guarded(arguments)
+    with warnings.catch_warnings():
+        if not arguments.debug:
+            warnings.simplefilter("ignore")
+        return _guarded(arguments)
 
 
 def _guarded(arguments: Namespace) -> int:

@@ -15,7 +15,7 @@ TOLERANCE = 1e-4  # of a logit: the runtimes add in another order
 LEAST_ACCURACY = 0.97
 
 
-def test_samples() -> tuple[np.ndarray, np.ndarray]:
+def samples() -> tuple[np.ndarray, np.ndarray]:
     """Every test sample: float32 [360, 1, 8, 8] and int64 [360]."""
     source = et.open_data("digits", split="test")
     x = np.empty((source.n, 1, 8, 8), np.float32)
@@ -43,7 +43,7 @@ def their_logits(model: str, x: np.ndarray) -> np.ndarray:
 
 def main(run: str, model: str) -> int:
     """Print the comparison; 0 where both agree and are accurate."""
-    x, y = test_samples()
+    x, y = samples()
     ours, theirs = our_logits(run, x), their_logits(model, x)
     accuracy = float((theirs.argmax(1) == y).mean())
     worst = float(np.abs(ours - theirs).max())

@@ -1,0 +1,99 @@
+"""`doctor`: what works on this machine."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..kernels import jit
+from .tables import table, to_json
+
+_NEEDED = ("numpy", "numba", "llvmlite", "onnx", "scipy", "rich")
+_OPTIONAL = ("torch", "onnxscript", "onnxruntime", "matplotlib")
+_FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")
+
+
+def doctor(arguments: Namespace) -> int:
+    """Print the facts; status 1 where something that edgetrain needs is missing."""
+    facts = _facts()
+    missing = [name for name in _NEEDED if facts["packages"][name] is None]
+    if arguments.json:
+        print(to_json({**facts, "missing": missing}))
+        return 1 if missing else 0
+    print("\n".join(table(_rows(facts), "ll")))
+    if missing:
+        print(f"missing: {', '.join(missing)}. Run: pip install {' '.join(missing)}")
+    return 1 if missing else 0
+
+
+def _facts() -> dict[str, Any]:
+    target = jit.host()
+    cache = jit.cache_dir()
+    features = {f.lstrip("+") for f in target.features.split(",") if f.startswith("+")}
+    return {
+        "edgetrain": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": target.cpu,
+        "features": [name for name in _FEATURES if name in features],
+        "lanes": target.lanes,
+        "cores": os.cpu_count(),
+        "usable_cores": _usable_cores(),
+        "cache": _cache(cache),
+        "packages": {name: _version(name) for name in (*_NEEDED, *_OPTIONAL)},
+        "cuda": _cuda(),
+    }
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _cache(path: Path) -> dict[str, Any]:
+    """Compiled kernels are kept there, but for one process only where no home is writable."""
+    objects = list(path.glob("objects/*.o"))
+    return {
+        "path": str(path),
+        "kept": not path.is_relative_to(tempfile.gettempdir()) or "EDGETRAIN_CACHE" in os.environ,
+        "objects": len(objects),
+        "nbytes": sum(file.stat().st_size for file in objects),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda() -> str | None:
+    """Name of the first device that torch sees."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    from exporters.devices import first_cuda_name
+
+    return first_cuda_name()
+
+
+def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    cache = facts["cache"]
+    kept = "" if cache["kept"] else "; not kept: make it writable, or set EDGETRAIN_CACHE"
+    rows = [
+        ("edgetrain", facts["edgetrain"]),
+        ("python", f"{facts['python']}, {facts['system']}"),
+        ("processor", f"{facts['cpu']}, {' '.join(facts['features'])}, {facts['lanes']} lanes"),
+        ("cores", f"{facts['cores']}, usable {facts['usable_cores']}"),
+        ("cache", f"{cache['path']} ({cache['objects']} kernels, {cache['nbytes']:,} bytes{kept})"),
+    ]
+    for name, version in facts["packages"].items():
+        what = "optional: not installed" if name in _OPTIONAL else "missing"
+        rows.append((name, version or what))
+    return [*rows, ("cuda", facts["cuda"] or "none (only used to compare with torch)")]

@@ -1,0 +1,141 @@
+"""`parity`, `inspect` and `ops`: they change nothing."""
+
+import importlib.util
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputFileError, ParityError, UsageError
+from ..ops.registry import onnx_names
+from ..units import format_bytes
+from .choices import compile_arguments
+from .tables import account_lines, table, to_json
+
+_COLUMNS = 6  # of op names
+
+
+def parity(arguments: Namespace) -> int:
+    """Compare with torch; raises where anything departs, so that the status is 1."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("parity compares with torch, which is not here: pip install torch.")
+    from exporters.parity import parity as compare
+
+    options = compile_arguments(arguments)
+    if not {"optimizer", "momentum", "lr"} & set(vars(arguments)):
+        options.pop("optimizer")
+    report = compare(
+        arguments.model, device=arguments.device, steps=arguments.steps, batch=arguments.batch,
+        **options,
+    )  # fmt: skip
+    if arguments.json:
+        print(to_json(report.to_json()), flush=True)
+    else:
+        report.print()
+    if not report.ok:
+        raise ParityError(report.summary())
+    return 0
+
+
+def ops(arguments: Namespace) -> int:
+    """The ONNX op types that a model may use."""
+    names = onnx_names()
+    if arguments.json:
+        print(to_json({"ops": names}))
+        return 0
+    rows = [names[k : k + _COLUMNS] for k in range(0, len(names), _COLUMNS)]
+    rows[-1] = [*rows[-1], *[""] * (_COLUMNS - len(rows[-1]))]
+    print("\n".join(table(rows, "l" * _COLUMNS)))
+    return 0
+
+
+def inspect(arguments: Namespace) -> int:
+    """What is in a file, by its name's end."""
+    path = Path(arguments.file)
+    readers = {".onnx": _model, ".edge": _program, ".ckpt": _checkpoint}
+    suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
+    if suffix not in readers:
+        raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
+    facts, lines = readers[suffix](path)
+    print(to_json({"path": str(path), **facts}) if arguments.json else "\n".join(lines))
+    return 0
+
+
+Found = tuple[dict[str, Any], list[str]]
+
+
+def _model(path: Path) -> Found:
+    from ..importer import load_onnx
+    from ..ops.registry import rule
+
+    model = load_onnx(path)
+    counts = Counter(node.op_type for node in model.nodes)
+    unsupported = sorted(name for name in counts if rule(name) is None)
+    arrays = model.initializers
+    weights = sum(arrays[name].size for name in model.parameters)
+    facts = {
+        "kind": "model", "name": model.name, "opset": model.opset,
+        "inputs": [{"name": i.name, "dims": i.dims, "dtype": i.dtype} for i in model.inputs],
+        "outputs": model.outputs, "nodes": len(model.nodes), "ops": dict(sorted(counts.items())),
+        "unsupported": unsupported, "parameters": len(model.parameters), "weights": weights,
+        "buffers": len(model.buffers), "aliases": dict(model.aliases),
+        "warnings": model.warnings,
+    }  # fmt: skip
+    lines = [
+        f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
+        *(f"  input {i.name}: {i.dtype} [{', '.join(map(_dim, i.dims))}]" for i in model.inputs),
+        f"  outputs {', '.join(model.outputs)}",
+        f"  {len(model.parameters)} parameters of {weights:,} numbers, {len(model.buffers)} buffers",
+        *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
+        f"  not supported: {', '.join(unsupported)}" if unsupported else "  every op is supported",
+        *(f"  note: {warning}" for warning in model.warnings),
+    ]
+    return facts, lines
+
+
+def _dim(dim: int | str | None) -> str:
+    return "?" if dim is None else str(dim)
+
+
+def _program(path: Path) -> Found:
+    from ..compiler.program import load_program
+
+    program = load_program(path)
+    words = {name: len(tape) for name, tape in program.tapes.items()}
+    recipe = program.recipe
+    facts = {
+        "kind": "program", "model": program.model_name, **program.account, "recipe": recipe,
+        "tape_words": words, "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
+        "parameters": [s.name for s in program.persistent if s.role == "parameter"],
+    }  # fmt: skip
+    lines = [
+        f"{path}: Program of model {program.model_name!r}",
+        *account_lines(program.account),
+        f"loss {recipe['loss']['kind']}, optimizer {_named(recipe['optimizer'])}, "
+        f"{recipe['precision']} storage, seed {recipe['seed']}",
+        f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
+        f"{len(program.kernels)} kernels",
+    ]
+    return facts, lines
+
+
+def _named(options: dict[str, Any]) -> str:
+    others = ", ".join(f"{k} {v}" for k, v in options.items() if k != "name")
+    return f"{options['name']} ({others})"
+
+
+def _checkpoint(path: Path) -> Found:
+    from ..runtime.checkpoint import load_checkpoint
+
+    tensors, meta, used, warning = load_checkpoint(path)
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    facts = {
+        "kind": "checkpoint", "read": str(used), "warning": warning, "nbytes": nbytes, "meta": meta,
+        "tensors": {n: {"dtype": str(t.dtype), "shape": t.shape} for n, t in tensors.items()},
+    }  # fmt: skip
+    lines = [
+        f"{used}: checkpoint at step {meta.get('step')} of {meta.get('total_steps')}, "
+        f"{len(tensors)} tensors, {format_bytes(nbytes)}",
+        *table([(n, str(t.dtype), str(list(t.shape))) for n, t in tensors.items()], "lll"),
+    ]
+    return facts, lines if warning is None else [f"warning: {warning}", *lines]
