@@ -163,7 +163,7 @@ def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()
     group = parser.add_argument_group("what is compiled")
     for name, options in PLAN_OPTIONS.items():
         if name not in leave_out:
-            given = {"type": _bytes} if name == "budget" else {}
+            given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
             group.add_argument(f"--{name.replace('_', '-')}", **given, **options)
 
 

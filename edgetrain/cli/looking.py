@@ -85,7 +85,7 @@ def _model(path: Path) -> Found:
         f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
         *(f"  input {i.name}: {i.dtype} [{', '.join(map(_dim, i.dims))}]" for i in model.inputs),
         f"  outputs {', '.join(model.outputs)}",
-        f"  {len(model.parameters)} parameters of {weights:,} numbers, {len(model.buffers)} buffers",
+        f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
         *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
         f"  not supported: {', '.join(unsupported)}" if unsupported else "  every op is supported",
         *(f"  note: {warning}" for warning in model.warnings),

@@ -35,10 +35,11 @@ def _read(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; expected an ONNX file.") from error
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(descriptor)
+        raise ModelError(f"{path}: not a regular file; expected an ONNX file.")
     with os.fdopen(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            raise ModelError(f"{path}: not a regular file; expected an ONNX file.")
         if not 0 < info.st_size <= MAX_FILE_NBYTES:
             raise ModelError(
                 f"{path}: {info.st_size} bytes; expected an ONNX file of 1 to {MAX_FILE_NBYTES}."

@@ -325,7 +325,8 @@ class _CatchInterrupt:
     """SIGINT is counted while the loop runs; outside the main thread nothing is installed."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self._trainer, self._before = trainer, None
+        self._trainer = trainer
+        self._before: Any = None
 
     def __enter__(self) -> None:
         self._trainer._stop = 0

@@ -1,0 +1,20 @@
+"""Compiled once for every test that only reads them."""
+
+from pathlib import Path
+
+import pytest
+
+from edgetrain.compiler.program import Program
+from tests.digits_runs import digits_program
+
+
+@pytest.fixture(scope="session")
+def digits() -> Program:
+    """The demo's model, the fastest plan."""
+    return digits_program()
+
+
+@pytest.fixture(scope="session")
+def digits_edge(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a file."""
+    return digits.save(tmp_path_factory.mktemp("digits") / "digits.edge")

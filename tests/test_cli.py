@@ -1,0 +1,261 @@
+"""The command line: what it prints, and the status it ends with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgetrain.cli import main, planning
+from tests.digits_runs import CHOICES, MODEL
+
+PLAN_KEYS = {
+    "feasible", "arena_nbytes", "budget_nbytes", "min_budget_nbytes", "peak_live_nbytes", "by_kind",
+    "tape_nbytes", "minibatch", "microbatch", "threads", "extra_forward_flops", "steps",
+    "plan_seconds",
+}  # fmt: skip
+KINDS = [
+    "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
+]  # fmt: skip
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process: (status, stdout, stderr)."""
+
+    def call(*argv: object) -> tuple[int, str, str]:
+        status = main([str(part) for part in argv])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(digits_edge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's directory after 90 steps."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    argv = ["train", digits_edge, "--data", "digits", "--steps", 90, "--out", out, "--no-eval"]
+    assert main([str(part) for part in argv]) == 0
+    return out
+
+
+def is_one_line(text: str) -> bool:
+    return text.count("\n") == 1 and text.endswith("\n") and "Traceback" not in text
+
+
+def test_plan_json_has_the_promised_keys_and_adds_up(run: Run) -> None:
+    status, out, err = run("plan", MODEL, *CHOICES, "--budget", "1MiB", "--json")
+    account = json.loads(out)
+    assert (status, err) == (0, "")
+    assert account.keys() >= PLAN_KEYS
+    assert list(account["by_kind"]) == KINDS
+    assert sum(account["by_kind"].values()) == account["arena_nbytes"] <= 2**20
+    assert account["budget_nbytes"] == 2**20 and account["feasible"] is True
+
+
+def test_plan_at_the_minimum_fits_and_one_byte_less_exits_3(run: Run) -> None:
+    least = json.loads(run("plan", MODEL, *CHOICES, "--json")[1])["min_budget_nbytes"]
+    status, out, _ = run("plan", MODEL, *CHOICES, "--budget", least, "--json")
+    assert (status, json.loads(out)["arena_nbytes"]) == (0, least)
+    status, out, err = run("plan", MODEL, *CHOICES, "--budget", least - 1, "--json")
+    assert status == 3 and is_one_line(err)
+    assert str(least) in err and "peak at step" in err and "largest live" in err
+    answer = json.loads(out)
+    assert answer["feasible"] is False and answer["min_budget_nbytes"] == least
+
+
+def test_plan_prints_the_account_and_the_frontier(run: Run) -> None:
+    status, out, _ = run("plan", MODEL, *CHOICES)
+    assert status == 0
+    assert "arena" in out and "workspace" in out and "chosen" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "COMMAND"),
+        (["plan"], "MODEL.onnx"),
+        (["fly"], "fly"),
+        (["plan", "m.onnx", "--budget", "6.7XB"], "6.7XB"),
+        (["plan", "m.onnx", "--budget", "0"], "more than 0"),
+        (["plan", "m.onnx", "--budg", "1MB"], "--budg"),
+        (["plan", "m.onnx", "--optimizer", "adam", "--momentum", "0.9"], "--momentum"),
+        (["plan", "m.onnx", "--nesterov"], "nesterov"),
+        (["plan", "m.onnx", "--loss", "mse", "--label-smoothing", "0.1"], "--label-smoothing"),
+        (["plan", "m.onnx", "--dim", "T"], "NAME=SIZE"),
+        (["plan", "m.onnx", "--minibatch", "10", "--microbatch", "3"], "divisor"),
+        (["plan", "m.onnx", "--picture", "plan.gif"], ".svg"),
+        (["train", "--data", "digits", "--epochs", "1"], "no model"),
+        (["train", "m.onnx", "--data", "digits"], "--epochs"),
+        (["train", MODEL, "--data", "stars", "--epochs", "1", *CHOICES], "stars"),
+    ],
+)
+def test_wrong_usage_exits_2_in_one_line(run: Run, argv: list, words: str) -> None:
+    status, out, err = run(*argv)
+    assert (status, out) == (2, "")
+    assert is_one_line(err) and words in err
+
+
+@pytest.mark.parametrize("command", ["plan", "inspect", "parity"])
+def test_bad_models_exit_4_in_one_line(run: Run, tmp_path: Path, command: str) -> None:
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(b"\x08\x96garbage" * 40)
+    for file in (garbage, tmp_path / "missing.onnx", tmp_path):
+        status, _, err = run(command, file)
+        assert status == 4 and is_one_line(err) and str(file) in err
+
+
+def test_bad_data_programs_and_runs_exit_4(run: Run, tmp_path: Path, digits_edge: Path) -> None:
+    broken = tmp_path / "broken.edge"
+    broken.write_bytes(digits_edge.read_bytes()[:-100])
+    cases = [
+        ("train", digits_edge, "--data", f"npz:{tmp_path}/none.npz", "--epochs", 1),
+        ("eval", broken, "--data", "digits"),
+        ("inspect", broken),
+        ("train", "--resume", tmp_path / "nowhere", "--data", "digits", "--epochs", 1),
+        ("eval", tmp_path, "--data", "digits"),
+        ("export", tmp_path, "-o", tmp_path / "t.onnx"),
+    ]
+    for argv in cases:
+        status, _, err = run(*argv)
+        assert (status, is_one_line(err)) == (4, True), (argv, err)
+
+
+def test_unexpected_errors_are_one_line_and_a_traceback_with_debug(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: str) -> None:
+        raise KeyError("conv1")
+
+    monkeypatch.setattr(planning, "load_onnx", broken)
+    status, _, err = run("plan", "m.onnx")
+    assert status == 1 and is_one_line(err) and "report" in err and "KeyError" in err
+    status, _, err = run("plan", "m.onnx", "--debug")
+    assert status == 1 and "Traceback" in err
+
+
+def test_compile_writes_a_program(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.edge"
+    status, out, _ = run("compile", MODEL, *CHOICES, "-o", path, "--json")
+    assert status == 0 and json.loads(out)["path"] == str(path)
+    status, out, _ = run("inspect", path, "--json")
+    assert status == 0 and json.loads(out)["recipe"]["optimizer"]["momentum"] == 0.9
+
+
+def test_train_json_is_a_line_for_each_event(run: Run, tmp_path: Path, digits_edge: Path) -> None:
+    out_dir = tmp_path / "run"
+    status, out, err = run(
+        "train", digits_edge, "--data", "digits", "--epochs", 1, "--out", out_dir, "--json"
+    )
+    events = [json.loads(line) for line in out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert (status, err) == (0, "")
+    assert kinds[0] == "start" and kinds[-1] == "done" and kinds.count("step") == 89
+    assert events[0]["process_nbytes"] > 0
+    evaluated = events[kinds.index("eval")]
+    assert evaluated["samples"] == 360 and evaluated["accuracy"] > 0.5
+    assert (out_dir / "program.edge").exists() and (out_dir / "step-00000089.ckpt").exists()
+
+
+def test_train_from_onnx_takes_the_plans_options(run: Run, tmp_path: Path) -> None:
+    status, out, err = run(
+        "train", MODEL, *CHOICES, "--budget", "1MiB", "--data", "digits", "--steps", 3,
+        "--lr-schedule", "cosine", "--warmup-steps", 1, "--out", tmp_path / "run", "--no-eval",
+    )  # fmt: skip
+    assert status == 0
+    assert "arena" in out and "total" in out and "the process itself" in out
+    assert "epoch 1: loss" in err
+
+
+def test_train_without_out_numbers_its_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_edge: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert run("train", digits_edge, "--data", "digits", "--steps", 1, "--no-eval")[0] == 0
+    assert sorted(p.name for p in Path("runs").iterdir()) == ["digits-1", "digits-2"]
+
+
+def test_train_refuses_plan_options_with_a_program(run: Run, digits_edge: Path) -> None:
+    status, _, err = run(
+        "train", digits_edge, "--data", "digits", "--epochs", 1, "--precision", "fp16"
+    )
+    assert status == 2 and is_one_line(err) and "--precision" in err
+
+
+def test_train_refuses_a_directory_that_holds_a_run(
+    run: Run, trained: Path, digits_edge: Path
+) -> None:
+    status, _, err = run("train", digits_edge, "--data", "digits", "--epochs", 1, "--out", trained)
+    assert status == 2 and "--resume" in err
+
+
+def test_resume_goes_on_and_refuses_another_recipe(run: Run, trained: Path, tmp_path: Path) -> None:
+    base = ("train", "--resume", trained, "--data", "digits", "--steps", 92, "--no-eval")
+    status, out, _ = run(*base, "--out", tmp_path / "on", "--json")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [e["step"] for e in events if e["event"] in ("resume", "step")] == [90, 91, 92]
+    for extra in (("--lr", 0.5), ("--lr-schedule", "cosine")):
+        status, _, err = run(*base, "--out", tmp_path / "other", *extra)
+        assert status == 4 and is_one_line(err)
+    status, _, err = run(base[0], MODEL, *base[1:], "--minibatch", 16, "--microbatch", 8)
+    assert status == 4 and "recipe" in err
+
+
+def test_eval_reads_runs_and_programs(run: Run, trained: Path, digits_edge: Path) -> None:
+    status, out, _ = run("eval", trained, "--data", "digits", "--json")
+    after = json.loads(out)
+    assert status == 0 and after["samples"] == 360
+    before = json.loads(run("eval", digits_edge, "--data", "digits", "--json")[1])
+    assert after["accuracy"] > 0.6 > 0.3 > before["accuracy"]
+    assert run("eval", trained, "--data", "digits", "--threads", 1)[1].startswith("loss")
+
+
+def test_export_computes_the_same_in_onnxruntime(run: Run, trained: Path, tmp_path: Path) -> None:
+    from examples.digits.check import our_logits, samples, their_logits
+
+    path = tmp_path / "trained.onnx"
+    status, out, _ = run("export", trained, "-o", path)
+    assert status == 0 and str(path) in out
+    x, _ = samples()
+    ours, theirs = our_logits(str(trained), x), their_logits(str(path), x)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)  # another order of sums
+    np.testing.assert_array_equal(ours.argmax(1), theirs.argmax(1))
+
+
+def test_inspect_reads_models_programs_and_checkpoints(
+    run: Run, trained: Path, tmp_path: Path
+) -> None:
+    status, out, _ = run("inspect", MODEL, "--json")
+    facts = json.loads(out)
+    assert status == 0 and facts["ops"]["Conv"] == 3 and facts["unsupported"] == []
+    checkpoint = trained / "step-00000090.ckpt"
+    facts = json.loads(run("inspect", checkpoint, "--json")[1])
+    assert facts["meta"]["step"] == 90 and "conv1.weight" in facts["tensors"]
+    for file in (MODEL, trained / "program.edge", checkpoint):
+        status, out, _ = run("inspect", file)
+        assert status == 0 and out.startswith(str(file))
+    assert run("inspect", tmp_path / "x.txt")[0] == 4
+
+
+def test_ops_lists_onnx_names(run: Run) -> None:
+    status, out, _ = run("ops")
+    assert status == 0 and {"Conv", "Gemm", "BatchNormalization"} <= set(out.split())
+    assert json.loads(run("ops", "--json")[1])["ops"] == sorted(out.split())
+
+
+def test_doctor_says_what_is_here(run: Run) -> None:
+    status, out, _ = run("doctor", "--json")
+    facts = json.loads(out)
+    assert status == 0 and facts["missing"] == [] and facts["packages"]["numba"]
+    assert "cache" in run("doctor")[1]
+
+
+def test_parity_of_the_demo_exits_0(run: Run) -> None:
+    status, out, _ = run("parity", MODEL, "--steps", 1, "--json")
+    assert (status, json.loads(out)["ok"]) == (0, True)
