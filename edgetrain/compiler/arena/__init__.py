@@ -6,6 +6,8 @@ import numpy as np
 
 from edgetrain.errors import UsageError
 
+from .climb import climb
+from .exact import branch_and_bound
 from .greedy import orders, place_in_order
 from .problem import Buffer, aligned, peak_live
 from .validate import PlacementError, validate
@@ -44,18 +46,51 @@ def place(
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, an exact search within `effort`. There is
-    always a result, also where it is higher than `capacity`: compare the height.
+    Greedy orders first; where they miss the goal, branch and bound for capacities between the
+    lower bound and the best height so far; then hill climbing. There is always a result, also
+    where it is higher than `capacity`: compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes.
       capacity: stop at this height; None aims at the lower bound (`peak_live`).
       align: every offset is a multiple of it; sizes are rounded up to it.
-      effort: work to spend, never time.
+      effort: work to spend, in millions of steps of the search, never time.
     Returns:
       Offsets in bytes, ordered as `buffers`, and the height in bytes.
     """
-    return greedy(buffers, capacity=capacity, align=align)
+    offsets, height = greedy(buffers, capacity=capacity, align=align)
+    bound = peak_live(buffers, align)
+    goal = bound if capacity is None else max(bound, capacity // align * align)
+    if height <= goal:
+        return offsets, height
+    start, stop, size = _columns(buffers, align)
+    live = np.flatnonzero((stop > start) & (size > 0))
+    columns = start[live], stop[live], size[live]
+    spare = effort * 0.8 if capacity is not None else effort * 0.4
+    low = goal
+    for _ in range(1 if capacity is not None else 8):
+        if low >= height:
+            break
+        found = branch_and_bound(*columns, low, spare)
+        if found is not None:
+            offsets, height = _scatter(found, live, len(size)), low
+            break
+        # Half the gap to the best height: where the bound is out of reach, get near it.
+        low, spare = (low + height) // 2 // align * align, max(1.0, spare / 2)
+    if height > goal and len(live):
+        order = np.lexsort((np.array(offsets)[live], -columns[2]))
+        placed, reached = climb(*columns, order, goal, int(effort * 0.2e6) + 1, 1)
+        if reached < height:
+            offsets, height = _scatter(placed, live, len(size)), int(reached)
+    top = max((at + int(n) for at, n in zip(offsets, size, strict=True)), default=0)
+    return offsets, top
+
+
+def _scatter(found: np.ndarray, live: np.ndarray, count: int) -> list[int]:
+    """Offsets of all buffers from those of the live ones."""
+    offsets = np.zeros(count, np.int64)
+    offsets[live] = found
+    return offsets.tolist()
 
 
 def _columns(buffers: Sequence[Buffer], align: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
