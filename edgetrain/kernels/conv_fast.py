@@ -12,49 +12,40 @@ there are that many).
 from .conv import CHECK, dx_operands, forward_operands
 from .registry import kernel
 
-ROWS = 4  # output channels of a block
 TAPS = 384  # most products of a chunk (or one channel's)
 PANEL = 20480  # bytes of panel aimed at, see conv_fast_tile.py
 SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
-SUMS = 16384  # float32 sums of a tile
-DENSE = "(c // g > 2 or k // g > 2)"
+SUMS = 16384  # most float32 sums of a tile, where a block's are not more
+SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
-def scratch(rows: str, pixels: str, limit: str, taps: tuple[str, str], banks: str, maps: str):
+def _scratch(rows: int, outputs: str, pixels: str, banks: str, maps: str) -> str:
     """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles."""
+    limit = f"(256 - 128 * ({maps} == 1) * ({outputs} > 64))"
     most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
-    products = f"{4 * (2 + ROWS)} * max({TAPS}, {taps[0]} * {taps[1]})"
-    panel = f"max({PANEL}, {taps[1]} * (4 * {most} * {banks} + 128))"
-    channels = f"min(({rows} + {ROWS - 1}) // {ROWS} * {ROWS}, max({ROWS}, {SUMS} // {limit}))"
-    return f"{products} + {panel} + {4 * SLACK} + 4 * {maps} * {most} * {channels}"
-
-
-_FORWARD = forward_operands(
-    scratch(
-        "(k // g)",
-        "(n * oh * ow)",
-        "(256 - 128 * (k // g > 64))",
-        ("kh", "kw"),
-        "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))",
-        "1",
+    products = f"{4 * (2 + rows)} * max({TAPS}, kh * kw)"
+    panel = f"max({PANEL}, kw * (4 * {most} * {banks} + 128))"
+    blocks = (
+        f"min(({outputs} + {rows - 1}) // {rows}, max(1, {SUMS // rows} // ({limit} * {maps})))"
     )
-)
-_DX = dx_operands(
-    scratch(
-        "(c // g)",
-        "(n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw))",
-        "(256 - 128 * ((c // g > 64) | (sw > 1)))",
-        ("kh", "kw"),
-        "kh",
-        "sw",
-    )
-)
+    return f"{products} + {panel} + {4 * SLACK} + {4 * rows} * {maps} * {most} * {blocks}"
 
 
-def _forward(vectors: int):
+def _forward_scratch(rows: int) -> str:
+    banks = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
+    return _scratch(rows, "k // g", "n * oh * ow", banks, "1")
+
+
+def _dx_scratch(rows: int) -> str:
+    pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
+    return _scratch(rows, "c // g", pixels, "kh", "sw")
+
+
+def _forward(rows_of_block: int, vectors: int):
     """Factory of `conv`: y = conv(prologue(x), w) + bias.
 
-    Threads split (tile, block of output channels). `vectors`: vectors of pixels in registers.
+    Threads split (tile, block of output channels). A block of `rows_of_block` output channels and
+    `vectors` vectors of pixels is summed in registers.
     """
 
     def factory(S, W):
@@ -73,8 +64,8 @@ def _forward(vectors: int):
         from .vector import vsplat
 
         fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
-        products, set_row = pack.block_products(ROWS, vectors), pack.set_row
-        in_place, ldf = W.name == "f32", FP32.ld
+        products, set_row = pack.block_products(rows_of_block, vectors), pack.set_row
+        in_place, ldf, ROWS = W.name == "f32", FP32.ld, rows_of_block
 
         def run(
             thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
@@ -84,7 +75,7 @@ def _forward(vectors: int):
             if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
                 h, wd, oh, ow = 1, h * wd, 1, h * wd
             cg, kg, size = div(c, g), div(k, g), kh * kw
-            limit = 256 if kg <= 64 else 128
+            limit, known = 256 if kg <= 64 else 128, -1
             blocks, most = ceil_div(kg, ROWS), div(SUMS, limit * ROWS)
             grid = tile_grid(n, oh, ow, limit)
             banks, extra = banks_of(kh, dh, sh)
@@ -111,10 +102,12 @@ def _forward(vectors: int):
                         vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
                         count,
                     )
-                fill_pairs(
-                    ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
-                    size, 0, 1, 0, 1, kw,
-                )  # fmt: skip
+                if known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    fill_pairs(
+                        ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
+                        size, 0, 1, 0, 1, kw,
+                    )  # fmt: skip
                 for c0 in range(0, cg, chunk):
                     cc = min(chunk, cg - c0)
                     fill(
@@ -146,7 +139,7 @@ def _forward(vectors: int):
     return factory
 
 
-def _input_gradient(vectors: int):
+def _input_gradient(rows_of_block: int, vectors: int):
     """Factory of `conv_dx`: dx (+)= transposed convolution of dy.
 
     Pixels whose row has the same remainder modulo sh (column: sw) see the same taps: each such
@@ -171,7 +164,7 @@ def _input_gradient(vectors: int):
 
         fill, store, store_classes = pack.panel_fill(S), pack.tile_store(S), pack.class_store(S)
         copy, set_row = pack.weight_runs(W), pack.set_row
-        products = pack.block_products(ROWS, vectors)
+        products, ROWS = pack.block_products(rows_of_block, vectors), rows_of_block
 
         def run(
             thread, nthreads, dy, w, dx, ws,
@@ -181,8 +174,8 @@ def _input_gradient(vectors: int):
             if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
                 h, wd, oh, ow = 1, h * wd, 1, h * wd
             cg, kg, size = div(c, g), div(k, g), kh * kw
-            limit = 256 if cg <= 64 and sw == 1 else 128
-            blocks, most = ceil_div(cg, ROWS), max(div(SUMS, limit * ROWS), 1)
+            limit, known = 256 if cg <= 64 or sw > 1 else 128, -1
+            blocks, most = ceil_div(cg, ROWS), max(div(SUMS, limit * ROWS * sw), 1)
             grid = tile_grid(n, ceil_div(h, sh), ceil_div(wd, sw), limit)
             copied = ws + ceil_div(max(TAPS, size), 8) * 64
             panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
@@ -211,10 +204,12 @@ def _input_gradient(vectors: int):
                     taps = taps_h * taps_w
                     channel = taps_w * region_floats(banks * (rows + extra), pitch)
                     chunk = chunk_channels(kg, channel, size, TAPS)
-                    fill_pairs(
-                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
-                        ROWS * size, r0, rstep, s0, sstep, kw,
-                    )  # fmt: skip
+                    if sh * sw > 1 or known != (rows << 40) + (images << 20) + tw:
+                        known = (rows << 40) + (images << 20) + tw
+                        fill_pairs(
+                            ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
+                            ROWS * size, r0, rstep, s0, sstep, kw,
+                        )  # fmt: skip
                     for o0 in range(0, kg if taps > 0 else 0, chunk):
                         oc = min(chunk, kg - o0)
                         fill(
@@ -251,7 +246,11 @@ def _input_gradient(vectors: int):
     return factory
 
 
-for _vectors, _name, _lanes in ((4, "wide", "lanes >= 16"), (1, "narrow", "lanes >= 4")):
-    _when = f"{_lanes} and {DENSE}"
-    kernel("conv", _FORWARD, variant=_name, when=_when, check=CHECK)(_forward(_vectors))
-    kernel("conv_dx", _DX, variant=_name, when=_when, check=CHECK)(_input_gradient(_vectors))
+for _name, _rows, _vectors, _when in (
+    ("depthwise", 1, 4, f"lanes >= 4 and {SINGLE}"),
+    ("wide", 4, 4, "lanes >= 16"),
+    ("narrow", 4, 1, "lanes >= 4"),
+):
+    _how = {"variant": _name, "when": _when, "check": CHECK}
+    kernel("conv", forward_operands(_forward_scratch(_rows)), **_how)(_forward(_rows, _vectors))
+    kernel("conv_dx", dx_operands(_dx_scratch(_rows)), **_how)(_input_gradient(_rows, _vectors))

@@ -11,7 +11,7 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from .conv import CHECK, dw_operands
-from .conv_fast import DENSE, PANEL, SLACK
+from .conv_fast import PANEL, SINGLE, SLACK
 from .registry import kernel
 
 PIXELS = 64  # of a tile
@@ -28,12 +28,17 @@ _SCRATCH = (
 
 
 @kernel(
-    "conv_dw", dw_operands(_SCRATCH), variant="wide", when=f"lanes >= 4 and {DENSE}", check=CHECK
+    "conv_dw",
+    dw_operands(_SCRATCH),
+    variant="wide",
+    when=f"lanes >= 4 and not ({SINGLE})",
+    check=CHECK,
 )
 def conv_dw(S, G):
     """dwt += sum over images and pixels of dy * prologue(x)."""
     from . import conv_fast_pack as pack
     from .act import ZERO
+    from .conv_fast_sum import accumulate_row, outer_products
     from .conv_fast_tile import (
         banks_of,
         ceil_div,
@@ -48,7 +53,7 @@ def conv_dw(S, G):
     from .vector import transpose16, vsplat
 
     fill, set_row = pack.panel_fill(S), pack.set_row
-    outer, add = pack.outer_products(), pack.accumulate_row(G)
+    outer, add = outer_products(), accumulate_row(G)
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
@@ -119,5 +124,83 @@ def conv_dw(S, G):
                         dwt, ((first + i) * cg + c0) * size,
                         turned + 4 * (i - o) * rows_of_block, taps, numbers,
                     )  # fmt: skip
+
+    return run
+
+
+_DEPTH_PIXELS = 512
+_DEPTH_SCRATCH = (
+    f"68 * ((kh * kw + 7) // 8 * 8) + max({PANEL}, kw * ({4 * _DEPTH_PIXELS} * {_BANKS} + 128)) + "
+    f"{4 * _DEPTH_PIXELS} + {8 * SLACK}"
+)
+
+
+@kernel(
+    "conv_dw",
+    dw_operands(_DEPTH_SCRATCH),
+    variant="depthwise",
+    when=f"lanes >= 4 and {SINGLE}",
+    check=CHECK + f";{SINGLE}",
+)
+def conv_dw_depthwise(S, G):
+    """dwt += sum over images and pixels of dy * prologue(x), channel by channel.
+
+    Threads split channels. A tap has 16 partial sums in float32 (pixels of a tile modulo 16,
+    tiles in order), added pairwise at the end.
+    """
+    from . import conv_fast_pack as pack
+    from .act import ZERO
+    from .conv_fast_sum import accumulate_row, dot_products
+    from .conv_fast_tile import (
+        banks_of,
+        ceil_div,
+        fill_table,
+        region_floats,
+        tile_at,
+        tile_grid,
+    )
+    from .prim import div, u32
+    from .rng import stream
+    from .vector import lane_sum, vsplat
+
+    fill, set_row = pack.panel_fill(S), pack.set_row
+    dots, add = dot_products(), accumulate_row(G)
+
+    def run(
+        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
+        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
+    ):  # fmt: skip
+        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
+        size = kh * kw
+        grid = tile_grid(n, oh, ow, _DEPTH_PIXELS)
+        banks, extra = banks_of(kh, dh, sh)
+        taps = ceil_div(size, 8) * 8
+        sums = ws + ceil_div(taps, 16) * 64 + SLACK
+        line = sums + 64 * taps
+        panel = line + 4 * _DEPTH_PIXELS + SLACK
+        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+            set_row(sums, vsplat(ZERO), taps)
+            for t in range(grid[0] * grid[1] * grid[2]):
+                image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
+                pitch = images * tw
+                if known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    fill_table(ws, 1, kh, kw, dh, sh, rows + extra, banks, pitch, taps - size)
+                fill(
+                    panel, nothing, x, n * c * h * wd, image0, ch, 1, c, h, wd,
+                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
+                    stat, gamma, beta, act, lo, hi,
+                    rows * sh * wd if rows < oh else images * c * h * wd,
+                )  # fmt: skip
+                fill(
+                    line, nothing, dy, n * k * oh * ow, image0, ch, 1, k, oh, ow,
+                    images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
+                    0, 0, 0, 0, ZERO, ZERO,
+                    rows * ow if rows < oh else images * k * oh * ow,
+                )  # fmt: skip
+                dots(sums, line, panel, ws, size, rows * pitch)
+            for q in range(size):
+                lane_sum(sums + 4 * q, sums + 64 * q)
+            add(dwt, ch * size, sums, size, numbers)
 
     return run

@@ -10,7 +10,6 @@ from .prim import FP32, Storage, div, fma, mod, to_float
 from .vector import (
     WIDTH,
     gemm_columns,
-    gemm_outer,
     loads,
     outline,
     prefetch,
@@ -258,19 +257,6 @@ def weight_runs(W: Storage):
     return outline(f"et_weights_{W.name}", copy)
 
 
-def accumulate_row(G: Storage):
-    """Function that adds a run of float32 to a gradient accumulator."""
-    ld, sr = G.ld, G.sr
-
-    @inline
-    def add(target, index, source, count, numbers):
-        """target[index + j] += source[j], j < count, rounded stochastically."""
-        for j in range(count):
-            sr(target, index + j, ld(target, index + j) + _ld(source, j), numbers)
-
-    return add
-
-
 @inline
 def set_row(target, value, count):
     """`count` vectors equal to `value`."""
@@ -281,6 +267,7 @@ def set_row(target, value, count):
 def block_products(rows: int, vectors: int):
     """Inline function that multiplies a block of weights with every vector of a panel."""
     wide, single = gemm_columns(rows, vectors), gemm_columns(rows, 1)
+    pair = gemm_columns(rows, 2) if vectors > 2 else wide
 
     @inline
     def products(sums, sums_stride, panel, w, w_stride, table, taps, count):
@@ -289,35 +276,11 @@ def block_products(rows: int, vectors: int):
         while v + vectors <= count:
             wide(sums + v * 64, sums_stride, panel + v * 64, w, w_stride, table, taps)
             v += vectors
+        if vectors > 2 and v + 2 <= count:
+            pair(sums + v * 64, sums_stride, panel + v * 64, w, w_stride, table, taps)
+            v += 2
         while v < count:
             single(sums + v * 64, sums_stride, panel + v * 64, w, w_stride, table, taps)
             v += 1
-
-    return products
-
-
-def outer_products():
-    """Inline function that multiplies every row of a panel with transposed gradients."""
-    four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8, 1)
-
-    @inline
-    def products(sums, block, vectors, panel, table, taps, turned, pixels):
-        """sums[tap][o] += sum over pixels of panel[table[tap] + p] * turned[p][o].
-
-        Rows of sums and turned are `block` floats, of which `vectors` vectors are computed. The
-        table and sums have rows up to a multiple of 8 taps.
-        """
-        v = 0
-        while v < vectors:
-            step = 4 if vectors - v >= 4 else (2 if vectors - v >= 2 else 1)
-            for m in range(0, taps, 4 if step == 4 else 8):
-                y, d = sums + 4 * m * block + 64 * v, turned + 64 * v
-                if step == 4:
-                    four(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
-                elif step == 2:
-                    two(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
-                else:
-                    one(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
-            v += step
 
     return products

@@ -338,6 +338,61 @@ def gemm_outer(rows: int, vectors: int):
     return _outlined(f"et_gemm_outer_{rows}x{vectors}", 7, emit)
 
 
+def gemm_dots(rows: int):
+    """(sums, line, panel, table, count): sums[m][lane] += sum of panel[table[m] + p] * line[p].
+
+    p runs over `count` floats, lane = p modulo 16; sums are `rows` vectors, table int32 byte
+    offsets. What lies after `count` in line and panel is read, and taken for zero.
+    """
+
+    def emit(builder, args):
+        sums, line, panel, table = (builder.inttoptr(a, POINTER) for a in args[:4])
+        places = [_offset(builder, sums, I64(64 * m)) for m in range(rows)]
+        sources = []
+        for m in range(rows):
+            offset = builder.load(_offset(builder, table, I64(4 * m)), typ=I32, align=4)
+            sources.append(_offset(builder, panel, builder.sext(offset, I64)))
+        lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
+
+        def add(v, totals, keep):
+            step = builder.mul(v, I64(64))
+            factor = keep(builder.load(_offset(builder, line, step), typ=_V, align=4))
+            return [
+                fused(
+                    builder,
+                    keep(builder.load(_offset(builder, source, step), typ=_V, align=4)),
+                    factor,
+                    total,
+                )
+                for source, total in zip(sources, totals, strict=True)
+            ]
+
+        whole = builder.ashr(args[4], I64(4))
+        rest = builder.trunc(builder.sub(args[4], builder.shl(whole, I64(4))), I32)
+        mask = builder.icmp_signed("<", lanes, splat(builder, rest))
+        totals = [builder.load(place, typ=_V, align=64) for place in places]
+        totals = _loop(builder, whole, totals, lambda v, t: add(v, t, lambda value: value))
+        totals = add(whole, totals, lambda value: builder.select(mask, value, constant(0.0)))
+        for place, total in zip(places, totals, strict=True):
+            builder.store(total, place, align=64)
+
+    return _outlined(f"et_gemm_dots_{rows}", 5, emit)
+
+
+def _lane_sum(builder, args):
+    value = builder.load(builder.inttoptr(args[1], POINTER), typ=_V, align=4)
+    lanes = list(range(WIDTH))
+    for half in (8, 4, 2, 1):
+        swapped = shuffle(builder, value, value, [lane ^ half for lane in lanes])
+        value = builder.fadd(value, swapped)
+    total = builder.extract_element(value, I32(0))
+    builder.store(total, builder.inttoptr(args[0], POINTER), align=4)
+
+
+# (target, source): float32 sum of the 16 lanes at `source`, halves first
+lane_sum = _define(types.void(types.int64, types.int64), _lane_sum)
+
+
 def _transposed(builder, rows):
     """16 vectors -> the 16 columns, by exchanging blocks of 8, 4, 2, 1."""
     for half in (8, 4, 2, 1):

@@ -1,0 +1,63 @@
+"""What the fast weight gradients share: products over pixels and the addition to `dwt`."""
+
+from .jit import inline
+from .prim import FP32, Storage
+from .vector import gemm_dots, gemm_outer
+
+_ld = FP32.ld
+
+
+def accumulate_row(G: Storage):
+    """Function that adds a run of float32 to a gradient accumulator."""
+    ld, sr = G.ld, G.sr
+
+    @inline
+    def add(target, index, source, count, numbers):
+        """target[index + j] += source[j], j < count, rounded stochastically."""
+        for j in range(count):
+            sr(target, index + j, ld(target, index + j) + _ld(source, j), numbers)
+
+    return add
+
+
+def outer_products():
+    """Inline function that multiplies every row of a panel with transposed gradients."""
+    four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8, 1)
+
+    @inline
+    def products(sums, block, vectors, panel, table, taps, turned, pixels):
+        """sums[tap][o] += sum over pixels of panel[table[tap] + p] * turned[p][o].
+
+        Rows of sums and turned are `block` floats, of which `vectors` vectors are computed. The
+        table and sums have rows up to a multiple of 8 taps.
+        """
+        v = 0
+        while v < vectors:
+            step = 4 if vectors - v >= 4 else (2 if vectors - v >= 2 else 1)
+            for m in range(0, taps, 4 if step == 4 else 8):
+                y, d = sums + 4 * m * block + 64 * v, turned + 64 * v
+                if step == 4:
+                    four(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+                elif step == 2:
+                    two(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+                else:
+                    one(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+            v += step
+
+    return products
+
+
+def dot_products():
+    """Inline function that multiplies rows of a panel with one row, lane by lane."""
+    dots = gemm_dots(8)
+
+    @inline
+    def products(sums, line, panel, table, taps, pixels):
+        """sums[tap][lane] += sum over vectors of panel[table[tap] + p] * line[p]; p < pixels.
+
+        The table and sums have rows up to a multiple of 8 taps.
+        """
+        for q in range(0, taps, 8):
+            dots(sums + 64 * q, line, panel, table + 4 * q, pixels)
+
+    return products
