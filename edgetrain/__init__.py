@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load_onnx": "importer",
     "compile": "api",
+    "forward": "api",
     "loss_and_gradients": "api",
     "plan": "api",
     "Program": "compiler.program",
@@ -45,7 +46,7 @@ _PUBLIC = {
 __all__ = sorted(_PUBLIC)
 
 if TYPE_CHECKING:
-    from .api import compile, loss_and_gradients, plan
+    from .api import compile, forward, loss_and_gradients, plan
     from .compiler.program import Program, load_program
     from .data.registry import open_data
     from .errors import (

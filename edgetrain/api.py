@@ -9,6 +9,7 @@ import numpy as np
 from .compiler import Options, Program, compile_model, plan_model
 from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
+from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .errors import UsageError
 from .ops.loss import Loss
@@ -62,6 +63,43 @@ def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> di
     chosen = make_options(**options)
     found, _, facts = plan_model(model, chosen, budget)
     return dict(assemble(model, chosen, found, facts).account)
+
+
+def forward(
+    model: Model,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    precision: str = "fp32",
+    dims: Mapping[str, int] | None = None,
+    threads: int = 2,
+) -> dict[str, np.ndarray]:
+    """Every output of the model in evaluation mode, by name.
+
+    Args:
+      inputs: by input name, each [n, ...].
+      dims: sizes of symbolic dimensions besides the batch.
+    Returns:
+      Output name -> float32 or integer array.
+    """
+    from .runtime.arena import Arena, views
+    from .runtime.executor import Executor
+
+    batch = len(next(iter(inputs.values())))
+    program = forward_program(model, batch, dims=dims, precision=precision, threads=threads)
+    arena = Arena(program.arena_nbytes)
+    values = views(arena, program)
+    for name, array in program.init.items():
+        values[name][...] = array
+    for slot in program.inputs["eval"]:
+        arena.view(slot)[...] = inputs[slot.name]
+    executor = Executor(program, arena)
+    try:
+        executor.run("eval")
+    finally:
+        executor.close()
+    found = [arena.view(slot) for slot in program.outputs["eval"]]
+    arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in found]
+    return dict(zip(program.recipe["outputs"], arrays, strict=True))
 
 
 def loss_and_gradients(

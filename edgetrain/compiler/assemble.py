@@ -23,7 +23,7 @@ KINDS = (
 )  # fmt: skip
 
 
-class _Kernels:
+class KernelTable:
     """Indices of kernels in a Program, in order of first use."""
 
     def __init__(self) -> None:
@@ -39,16 +39,16 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     Args:
       facts: entries of the account that the plan does not know (budget, seconds, ...).
     """
-    candidate, kernels = plan.candidate, _Kernels()
+    candidate, kernels = plan.candidate, KernelTable()
     persistent = candidate.update.persistent
     offsets: dict[str, int] = {}
     at = 0
     for value in persistent:
         offsets[value.name] = at
         at += aligned(value.nbytes, ALIGN)
-    micro = _Tape(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
+    micro = TapeCode(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
     order = tuple(range(len(candidate.evaluate.problem.steps)))
-    evaluate = _Tape(
+    evaluate = TapeCode(
         candidate.evaluate, order, candidate.eval_simulation, candidate.eval_placed,
         candidate.eval_offsets, at,
     )  # fmt: skip
@@ -83,7 +83,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
         targets={"micro": micro.target(), "eval": evaluate.target()},
         outputs={"eval": evaluate.outputs()},
-        init={n: _stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
+        init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
         recipe=options.recipe(),
         limits=_limits(graph, options, output),
@@ -94,7 +94,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     )
 
 
-def _stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
+def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
     return array.astype({"f16": np.float16, "i32": np.int32}.get(graph.values[name].dtype, np.float32))
 
@@ -113,7 +113,7 @@ def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     return limits
 
 
-class _Tape:
+class TapeCode:
     """Offsets of a schedule's values as positions advance."""
 
     def __init__(self, tape: TapeProblem, schedule, simulation, placed: Placed, offsets, base: int):
@@ -124,7 +124,7 @@ class _Tape:
             where = base + offsets[placed.of_instance[k]]
             self._starts.setdefault(instance.start, []).append((instance.value, where))
 
-    def encode(self, persistent: Mapping[str, int], kernels: _Kernels) -> np.ndarray:
+    def encode(self, persistent: Mapping[str, int], kernels: KernelTable) -> np.ndarray:
         words: list[int] = []
         graph, current = self._tape.graph, dict(persistent)
         self._first: dict[str, int] = {}
@@ -152,17 +152,25 @@ class _Tape:
             Slot(v.name, where[graph.root(v.name)], v.shape, v.dtype, v.role) for v in values
         )
 
+    def first(self, names) -> tuple[Slot, ...]:
+        """Where values lie before the first step."""
+        return self._slots(names, self._first)
+
+    def last(self, names) -> tuple[Slot, ...]:
+        """Where values lie after the last step."""
+        return self._slots(names, self._last)
+
     def inputs(self) -> tuple[Slot, ...]:
-        return self._slots(self._tape.graph.inputs[:-1], self._first)
+        return self.first(self._tape.graph.inputs[:-1])
 
     def target(self) -> Slot:
-        return self._slots(self._tape.graph.inputs[-1:], self._first)[0]
+        return self.first(self._tape.graph.inputs[-1:])[0]
 
     def outputs(self) -> tuple[Slot, ...]:
-        return self._slots(self._tape.graph.outputs, self._last)
+        return self.last(self._tape.graph.outputs)
 
 
-def _update(plan: Plan, persistent, base: int, kernels: _Kernels, threads: int) -> np.ndarray:
+def _update(plan: Plan, persistent, base: int, kernels: KernelTable, threads: int) -> np.ndarray:
     names = {**persistent, PARTIALS: base}
     scratch = base + aligned(512, ALIGN)
     words: list[int] = []

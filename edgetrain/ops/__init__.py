@@ -6,6 +6,7 @@ package fills the tables of registry.py.
 
 from . import (
     conv,
+    conv_transpose,
     dropout,
     elementwise,
     gather,
@@ -20,6 +21,7 @@ from . import (
 
 __all__ = [
     "conv",
+    "conv_transpose",
     "dropout",
     "elementwise",
     "gather",

@@ -12,7 +12,7 @@ from .strides import key_of, prod
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
 
-def _sizes(node: Node, x, w, y) -> dict[str, int]:
+def conv_sizes(node: Node, x, w, y) -> dict[str, int]:
     """The integers of the kernels; a 3-d tensor gets a height of one."""
     xs, ws, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, w.shape, y.shape))
     sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True))
@@ -34,7 +34,7 @@ class Conv(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
         args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": y.name}
-        return [Call("conv", args | _prologue(node, 3) | _sizes(node, x, w, y))]
+        return [Call("conv", args | _prologue(node, 3) | conv_sizes(node, x, w, y))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -62,7 +62,7 @@ class ConvInputGrad(Op):
         dy, w = (graph.values[n] for n in node.inputs[:2])
         dx = graph.values[node.outputs[0]]
         args = {"dy": dy.name, "w": w.name, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("conv_dx", args | _sizes(node, dx, w, dy))]
+        return [Call("conv_dx", args | conv_sizes(node, dx, w, dy))]
 
     def flops(self, node: Node, graph: Graph) -> int:
         dy, w = (graph.values[n] for n in node.inputs[:2])
@@ -81,7 +81,7 @@ class ConvWeightGrad(Op):
         args = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
         args |= {"key": key_of(node.name)}
         clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
-        grad = Call("conv_dw", args | _prologue(node, 2) | _sizes(node, x, w, dy))
+        grad = Call("conv_dw", args | _prologue(node, 2) | conv_sizes(node, x, w, dy))
         return [*([] if node.attrs["acc"] else [clear]), grad]
 
     def flops(self, node: Node, graph: Graph) -> int:

@@ -1,0 +1,74 @@
+"""Model -> Program with an evaluation tape alone: every output, no loss, nothing trained."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import Graph, Value
+from ..kernels import jit
+from ..ops.bind import bind
+from ..ops.model import Model
+from . import arena, fusion, remat
+from .arena.problem import aligned
+from .assemble import KernelTable, TapeCode, stored
+from .precision import assign_storage
+from .program import Program, Slot
+from .steps import ALIGN, buffers_of, tape_problem
+from .verify import verify
+
+
+def forward_program(
+    model: Model, batch: int, *, dims: Mapping[str, int] | None = None,
+    precision: str = "fp32", threads: int = 2,
+) -> Program:  # fmt: skip
+    """Compile the model's inference: running statistics, no dropout.
+
+    Args:
+      batch: samples of one run, the first dimension of every input.
+      dims: sizes of the other symbolic dimensions.
+    Raises:
+      ModelError, UsageError: see bind.
+    """
+    bound = bind(model, batch, dims)
+    graph = _evaluation(bound.graph, precision)
+    tape = tape_problem(graph, threads, jit.host(), kept=graph.outputs)
+    order = remat.store_all(tape.problem, 0)[0]
+    simulation = remat.simulate(tape.problem, order)
+    placed = buffers_of(tape.problem, order, simulation)
+    offsets, height = arena.place(placed.buffers)
+    persistent, at = {}, 0
+    for value in graph.values.values():
+        if value.persistent and not value.view_of:
+            persistent[value.name] = at
+            at += aligned(value.nbytes, ALIGN)
+    code, kernels = TapeCode(tape, order, simulation, placed, tuple(offsets), at), KernelTable()
+    words, none = code.encode(persistent, kernels), np.zeros(0, np.int64)
+    values = {name: graph.values[name] for name in persistent}
+    return Program(
+        arena_nbytes=at + height,
+        threads=threads,
+        minibatch=batch,
+        microbatch=batch,
+        kernels=tuple(kernels.index),
+        tapes={"micro": none, "update": none, "rewire": none, "eval": words},
+        persistent=tuple(
+            Slot(v.name, persistent[v.name], v.shape, v.dtype, v.role) for v in values.values()
+        ),
+        inputs={"eval": code.first(graph.inputs)},
+        targets={},
+        outputs={"eval": code.last(graph.outputs)},
+        init={n: stored(a, graph, n) for n, a in bound.arrays.items() if n in persistent},
+        account={"arena_nbytes": at + height},
+        recipe={"outputs": list(bound.outputs), "seed": 0},
+        model_name=model.name,
+    )
+
+
+def _evaluation(forward: Graph, precision: str) -> Graph:
+    graph = fusion.evaluation_graph(fusion.absorb_activations(forward))
+    for a_pass in (fusion.apply_in_readers, fusion.drop_views):
+        graph = verify(a_pass(graph))
+    control = Value("ctl", (64,), "i64", "control")
+    graph = replace(graph, values={**graph.values, "ctl": control})
+    return verify(assign_storage(graph, precision))

@@ -1,0 +1,119 @@
+"""Transposed convolution, 1-D and 2-D, by the convolution's own three kernels.
+
+It is the input gradient of a convolution: forward is `conv_dx`, the input's gradient is `conv`, the
+weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x [n, c, ...], w
+[c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
+"""
+
+from ..ir import Graph, Node
+from .conv import GEOMETRY, conv_sizes, geometry, planar
+from .registry import Call, Op, onnx_rule, register
+from .strides import contiguous, merged, numbered, prod
+
+
+class ConvTranspose(Op):
+    """y = transposed convolution of x with w, + bias."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
+        bias = node.inputs[2]
+        calls = []
+        if bias:
+            rows = [0, 1, 0]
+            own = contiguous((y.shape[0], y.shape[1], prod(y.shape[2:])))
+            dims, xs, ys = merged((y.shape[0], y.shape[1], prod(y.shape[2:])), rows, own)
+            args: dict = {"x": bias, "y": y.name, "scale": 1.0, "acc": 0, "xo": 0, "yo": 0}
+            args |= numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+            calls.append(Call("copy", args | {"nx": y.shape[1], "ny": y.size}))
+        args = {"dy": x.name, "w": w.name, "dx": y.name, "acc": int(bool(bias))}
+        return [*calls, Call("conv_dx", args | conv_sizes(node, y, w, x))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if not dy:
+            return
+        x, w, bias = node.inputs
+        sizes = {key: node.attrs[key] for key in GEOMETRY}
+        if grads.needs(w):
+            grads.contribute(w, "conv_dw", [dy, x, "", "", ""], sizes)
+        if bias and grads.needs(bias):
+            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
+            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        if grads.needs(x):
+            # A convolution overwrites: the sum with other contributions is a copy that adds.
+            part = grads.builder.value(f"{x}.grad", grads.value(x).shape, "f32", "gradient")
+            grads.emit("conv", [dy, w, "", "", "", ""], [part], sizes)
+            grads.alias(x, part)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        x, w = (graph.values[n] for n in node.inputs[:2])
+        return 2 * x.size * prod(w.shape[1:])
+
+
+register(ConvTranspose("conv_transpose"))
+
+
+def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[int]]:
+    """(pads before, output sizes) by ONNX's rules."""
+    rank = len(kernel)
+    pads = list(node.attrs.get("pads", [0] * 2 * rank))
+    extra = list(node.attrs.get("output_padding", [0] * rank))
+    wanted = list(node.attrs.get("output_shape", []))[-rank:]
+    mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    if not len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
+        raise node.fail(
+            f"pads {pads}, strides {strides}, dilations {dilations}, output_padding {extra}",
+            f"{rank} spatial dimensions",
+        )
+    if min(*strides, *dilations, *kernel) < 1 or min(*pads, *extra) < 0:
+        raise node.fail(
+            f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}, "
+            f"output_padding {extra}",
+            "positive sizes and pads of 0 or more",
+        )
+    if mode in ("SAME_UPPER", "SAME_LOWER") and not wanted:
+        wanted = [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    before, out = [], []
+    for k in range(rank):
+        whole = strides[k] * (sizes[k] - 1) + extra[k] + (kernel[k] - 1) * dilations[k] + 1
+        if wanted:
+            total = max(0, whole - wanted[k])
+            small = total // 2
+            before.append(small if mode == "SAME_UPPER" else total - small)
+            out.append(wanted[k])
+        else:
+            first, last = (0, 0) if mode == "VALID" else (pads[k], pads[k + rank])
+            before.append(first)
+            out.append(whole - first - last)
+    return before, out
+
+
+@onnx_rule("ConvTranspose", weights=(1, 2))
+def conv_transpose(context, node) -> None:
+    x, w = context.value(node, 0), context.value(node, 1)
+    rank = len(x.shape) - 2
+    if rank not in (1, 2) or len(w.shape) != rank + 2:
+        raise node.fail(
+            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
+        )
+    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
+    groups = node.attrs.get("group", 1)
+    if list(w.shape[2:]) != kernel:
+        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
+    if groups < 1 or x.shape[1] != w.shape[0] or w.shape[0] % groups:
+        raise node.fail(
+            f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
+            "as many weight rows as channels, a multiple of the groups",
+        )
+    before, out = _extent(node, x.shape[2:], kernel, strides, dilations)
+    attrs = {"g": groups}
+    for (a, b), numbers, neutral in (
+        (("sh", "sw"), strides, 1), (("dh", "dw"), dilations, 1), (("ph", "pw"), before, 0),
+    ):  # fmt: skip
+        attrs[a], attrs[b] = planar(numbers, neutral)
+    channels = w.shape[1] * groups
+    bias = context.value(node, 2) if context.has(node, 2) else None
+    if bias and bias.shape != (channels,):
+        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
+    shape = (x.shape[0], channels, *out)
+    context.emit(node, "conv_transpose", [x, w, bias or ""], [shape], attrs)
