@@ -1,0 +1,154 @@
+"""Plans executed: step time against the prediction, and the same weights over all of them.
+
+    python -m benchmarks.executed [--steps N] [NET ...]
+
+Five budgets for each net, from no recomputation down to the minimum. Times are medians of steps
+run in turn (budget by budget, round by round), so that a drifting machine hits all alike.
+"""
+
+import argparse
+import hashlib
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from edgetrain.api import make_options
+from edgetrain.compiler import Options, Program
+from edgetrain.compiler.assemble import assemble
+from edgetrain.compiler.frontier import Plan, find_frontier
+from edgetrain.kernels import jit
+from edgetrain.ops.model import Model
+from edgetrain.optim import SGD
+from edgetrain.runtime.session import Session
+
+from .nets import exported
+
+
+def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
+    """Name -> maker of (model, classes)."""
+    import torch
+
+    from examples.zoo import ZOO
+    from examples.zoo.densenet import DenseNet
+    from examples.zoo.resnet import ResNet
+
+    def image(size: int):
+        return (torch.randn(2, 3, size, size),)
+
+    def wrn():
+        return exported(ZOO["wrn28_2"].build("full"), image(32)), 10
+
+    def resnet50():
+        return exported(ResNet((3, 4, 6, 3), True, 16, 10), image(64)), 10
+
+    def densenet121():
+        return exported(DenseNet(8, (6, 12, 24, 16), 16, 10), image(64)), 10
+
+    def encoder():
+        zoo = ZOO["transformer_encoder"]
+        return exported(zoo.build("small"), zoo.example_inputs(2, "small")), 4
+
+    return {
+        "WRN-28-2": wrn, "ResNet-50, width/4": resnet50, "DenseNet-121, growth 8": densenet121,
+        "Transformer encoder": encoder,
+    }  # fmt: skip
+
+
+def _picked(front: list[Plan], count: int) -> list[Plan]:
+    """Plans evenly spread over the frontier, both ends among them, dearest memory first."""
+    places = np.linspace(0, len(front) - 1, min(count, len(front))).round().astype(int)
+    return [front[k] for k in dict.fromkeys(places[::-1].tolist())]
+
+
+class _Run:
+    """One plan in memory, stepping over the same samples as every other."""
+
+    def __init__(self, model: Model, options: Options, plan: Plan) -> None:
+        self.plan = plan
+        self.program: Program = assemble(model, options, plan, {})
+        self.session = Session(self.program)
+        self.seconds: list[float] = []
+        self._step = 0
+
+    def step(self, data: dict[str, np.ndarray]) -> None:
+        start = time.perf_counter()
+        self.session.train_step(self._step, 0.01, 1.0, self._fills(data))
+        self.seconds.append(time.perf_counter() - start)
+        self._step += 1
+
+    def _fills(self, data: dict[str, np.ndarray]):
+        m = self.program.microbatch
+        for k in range(0, self.program.minibatch, m):
+            for slot in (*self.program.inputs["micro"], self.program.targets["micro"]):
+                self.session.arena.view(slot)[...] = data[slot.name][k : k + m]
+            yield True
+
+    def digest(self) -> str:
+        parts = hashlib.sha256()
+        for _, array in sorted(self.session.state().items()):
+            parts.update(array.tobytes())
+        return parts.hexdigest()[:12]
+
+
+def _data(program: Program, classes: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    out = {}
+    for slot in program.inputs["micro"]:
+        shape = (program.minibatch, *slot.shape[1:])
+        limit = program.limits.get(slot.name, 2)
+        floats = slot.dtype in ("f16", "f32")
+        out[slot.name] = (
+            random.standard_normal(shape) if floats else random.integers(0, limit, shape)
+        )
+    target = program.targets["micro"]
+    out[target.name] = random.integers(0, classes, (program.minibatch, *target.shape[1:]))
+    return out
+
+
+def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5) -> list[dict]:
+    """Rows of the table of one net."""
+    options = make_options(minibatch=16, microbatch=8, optimizer=SGD(0.01, momentum=0.9))
+    front = find_frontier(model, options, jit.host())
+    runs = [_Run(model, options, plan) for plan in _picked(front, budgets)]
+    data = _data(runs[0].program, classes)
+    for _ in range(steps):
+        for run in runs:
+            run.step(data)
+    base = runs[0]
+    rows = []
+    for run in runs:
+        took = statistics.median(run.seconds[1:] or run.seconds)
+        first = statistics.median(base.seconds[1:] or base.seconds)
+        rows.append({
+            "net": name, "arena_nbytes": run.plan.arena_nbytes,
+            "extra_forward": run.plan.extra_forward, "predicted": run.plan.cost / base.plan.cost,
+            "measured": took / first, "seconds": took, "weights": run.digest(),
+        })  # fmt: skip
+        run.session.close()
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nets", nargs="*")
+    parser.add_argument("--steps", type=int, default=9)
+    args = parser.parse_args()
+    nets = _torch_nets()
+    print("| net | arena, bytes | extra forward | step time, predicted | measured | weights |")
+    print("|---|---|---|---|---|---|")
+    for name in args.nets or nets:
+        model, classes = nets[name]()
+        for row in measure(name, model, classes, args.steps):
+            print(
+                f"| {row['net']} | {row['arena_nbytes']:,} | {row['extra_forward']:.2f} | "
+                f"{row['predicted']:.2f} | {row['measured']:.2f} ({row['seconds'] * 1e3:.0f} ms) | "
+                f"{row['weights']} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
