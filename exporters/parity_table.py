@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from exporters.parity import ParityReport, Row
+    from exporters.parity import ParityReport
+    from exporters.parity_step import Row
+
+_NUMBERS = [Column(name, no_wrap=True) for name in ("error", "torch fp32", "tolerance")]
 
 
 def print_report(report: "ParityReport", console: Any, limit: int) -> None:
@@ -19,13 +22,12 @@ def print_report(report: "ParityReport", console: Any, limit: int) -> None:
         f"{facts['steps']} steps, {facts['loss']}, {facts['optimizer']['name']}",
         highlight=False,
     )
-    table = Table("kind", "tensor", "step", "error", "torch fp32", "tolerance", "")
+    table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")
     for kind in dict.fromkeys(row.kind for row in report.rows):
         rows = [row for row in report.rows if row.kind == kind]
-        shown = [row for row in rows if not row.ok][:limit] or [report.worst(kind)]
-        for row in shown:
-            if row is not None:
-                table.add_row(*_cells(row))
+        worst = report.worst(kind)
+        for row in [row for row in rows if not row.ok][:limit] or ([worst] if worst else []):
+            table.add_row(*_cells(row))
         good = sum(row.ok for row in rows)
         table.add_row(
             "", f"{good} of {len(rows)} within tolerance", "", "", "", "", "", style="dim"

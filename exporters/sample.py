@@ -23,7 +23,7 @@ def sample_batch(
       output: the value that the loss is taken of.
     """
     rows = lookup_rows(graph)
-    inputs = {}
+    inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         value = graph.values[name]
         if value.dtype == "i32":

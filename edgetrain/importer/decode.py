@@ -1,12 +1,12 @@
 """ModelProto -> Model: attributes as Python values, tensors as arrays, names kept."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 from ..errors import ModelError
 from ..ops.model import InputSpec, Model
@@ -47,7 +47,7 @@ def decode(proto: onnx.ModelProto, path: Path) -> Model:
             )
     return Model(
         graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
-        parameters, buffers, aliases, _weightless(proto), warnings,
+        parameters, buffers, aliases, _weightless(proto, arrays, {*parameters, *buffers}), warnings,
     )  # fmt: skip
 
 
@@ -113,18 +113,17 @@ def _constant(node: OnnxNode) -> np.ndarray:
     raise node.fail(f"attributes {sorted(node.attrs)}", "a numeric value")
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    yield from proto.graph.initializer
-
-
-def _weightless(proto: onnx.ModelProto) -> bytes:
-    """The file with float initializers emptied (small ones, which may be constants, are kept)."""
+def _weightless(
+    proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray], stripped: set[str]
+) -> bytes:
+    """The file with parameters and buffers emptied; constants stay, external ones inside it."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for tensor in _tensors(copy):
-        if tensor.data_location == TensorProto.EXTERNAL or len(tensor.raw_data) > 64:
-            tensor.ClearField("raw_data")
-            tensor.ClearField("float_data")
-            tensor.ClearField("external_data")
+    for tensor in copy.graph.initializer:
+        if tensor.name in stripped:
+            for field in ("raw_data", "float_data", "double_data", "int32_data", "external_data"):
+                tensor.ClearField(field)
             tensor.data_location = TensorProto.DEFAULT
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(arrays[tensor.name], tensor.name))
     return copy.SerializeToString()

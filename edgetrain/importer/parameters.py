@@ -58,7 +58,7 @@ def _from_metadata(meta: Mapping[str, str]):
     if parameters is None:
         return None
     try:
-        aliases = {str(k): str(v) for k, v in json.loads(meta.get("edgetrain.aliases", "{}")).items()}
+        aliases = {str(k): str(v) for k, v in json.loads(meta.get("edgetrain.tied", "{}")).items()}
     except (ValueError, AttributeError):
         aliases = {}
     return parameters, listed("edgetrain.buffers") or [], aliases

@@ -1,0 +1,132 @@
+"""The torch reference: a rule for every op, the same numbers as the original module."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edgetrain as et
+from edgetrain.errors import UnsupportedOpError, UsageError
+from edgetrain.ir import Node, Value
+from edgetrain.ops import registry
+from edgetrain.ops.registry import Op
+from exporters import export_torch
+from exporters.reference import Reference, reference
+from exporters.reference_ops import RULES
+
+
+def _forward_ops() -> list[str]:
+    """Ops that have a gradient rule are those a model is made of."""
+    return [name for name in registry.op_names() if type(registry.op(name)).vjp is not Op.vjp]
+
+
+@pytest.mark.parametrize("name", _forward_ops())
+def test_reference_has_a_rule_for_every_forward_op(name):
+    assert name in RULES
+
+
+def test_reference_has_no_rule_without_an_op():
+    assert set(RULES) <= set(registry.op_names())
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 6, 3, stride=2, padding=1, groups=2)
+        self.norm = nn.BatchNorm2d(6, momentum=0.3)
+        self.head = nn.Linear(6, 4)
+        self.spare = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = nn.functional.avg_pool2d(torch.relu(self.norm(self.conv(x))), 3, 2, padding=1)
+        x = x.amax((2, 3))
+        return self.head(x), self.spare(x)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    torch.manual_seed(0)
+    module = _Net()
+    path = tmp_path_factory.mktemp("net") / "net.onnx"
+    export_torch(module, torch.randn(2, 2, 7, 6), path, input_names=["x"])
+    return module, et.load_onnx(path)
+
+
+@pytest.fixture
+def batch():
+    draw = np.random.default_rng(0)
+    return draw.standard_normal((5, 2, 7, 6), np.float32), draw.integers(0, 4, 5)
+
+
+def test_reference_equals_the_original_module_in_float64(net, batch):
+    module, model = net
+    x, target = batch
+    original = _Net().double()
+    original.load_state_dict(module.state_dict())
+    loss = nn.functional.cross_entropy(
+        original(torch.tensor(x).double())[0], torch.tensor(target), label_smoothing=0.1
+    )
+    loss.backward()
+    found = reference(model, {"x": x}, target, et.Loss(label_smoothing=0.1))
+    assert found.loss == pytest.approx(loss.item(), rel=1e-12)
+    for name, parameter in original.named_parameters():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        np.testing.assert_allclose(
+            found.gradients[name], expected.numpy(), rtol=1e-6, atol=1e-9, err_msg=name
+        )
+    for name, array in found.buffers.items():
+        # The file's epsilon and momentum are float32.
+        np.testing.assert_allclose(array, original.get_buffer(name).numpy(), rtol=1e-6)
+
+
+def test_reference_takes_the_loss_of_the_named_output(net, batch):
+    x, target = batch
+    names = net[1].outputs
+    found = reference(net[1], {"x": x}, target % 3, output=names[1])
+    assert not found.gradients["head.weight"].any() and found.gradients["spare.weight"].any()
+
+
+def test_reference_runs_in_float32(net, batch):
+    x, target = batch
+    single = reference(net[1], {"x": x}, target, dtype=torch.float32)
+    exact = reference(net[1], {"x": x}, target)
+    assert single.gradients["head.weight"].dtype == np.float32
+    assert single.loss == pytest.approx(exact.loss, rel=1e-5)
+
+
+def test_reference_buffers_move_at_each_step(net, batch):
+    x, target = batch
+    run = Reference(net[1], 5)
+    first = run.step({"x": x}, target, "cross_entropy").buffers["norm.running_mean"]
+    second = run.step({"x": x}, target, "cross_entropy").buffers["norm.running_mean"]
+    np.testing.assert_allclose(second, 1.7 * first, rtol=1e-6)  # m + (1 - 0.3) m
+
+
+def test_reference_names_an_op_without_a_rule(net, monkeypatch):
+    monkeypatch.delitem(RULES, "reduce_max")
+    with pytest.raises(UnsupportedOpError, match="reduce_max: the torch reference has no rule"):
+        Reference(net[1], 5)
+
+
+def test_reference_refuses_a_target_that_fits_no_axis(net, batch):
+    with pytest.raises(UsageError, match=r"target of shape \[3\]"):
+        reference(net[1], {"x": batch[0]}, np.zeros(3, np.int64))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_reference_refuses_cuda_when_there_is_none(net):
+    with pytest.raises(UsageError, match="torch finds none"):
+        Reference(net[1], 5, device="cuda")
+
+
+@pytest.mark.parametrize("include_pad", [0, 1])
+def test_average_pool_rule_equals_torch_with_ceil_mode(include_pad):
+    x = torch.randn(2, 3, 7, 8, dtype=torch.float64, generator=torch.manual_seed(0))
+    expected = nn.functional.avg_pool2d(
+        x, 3, 2, 1, ceil_mode=True, count_include_pad=bool(include_pad)
+    )
+    keys = ("kh", "kw", "sh", "sw", "ph", "pw", "pb", "pr", "include_pad")
+    attrs = dict(zip(keys, (3, 3, 2, 2, 1, 1, 1, 1, include_pad), strict=True))
+    node = Node("pool", "avgpool", ("x",), ("y",), attrs)
+    found = RULES["avgpool"](node, [x], [Value("y", tuple(expected.shape))])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,166 @@
+"""The trained ONNX: predicts what the session predicts, under the original names."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import edgetrain as et
+from edgetrain.errors import ProgramError
+from examples.zoo import ZOO
+from exporters import export_torch
+from exporters.trained import export_trained
+from tests.exporters.exported import attribute, initializers, nodes
+
+# fp32 against fp32 with other orders of summation, over a few dozen layers
+_TOLERANCE = 1e-4
+
+
+class _Net(nn.Module):
+    """Batch-norm, dropout, a table of positions, and a second head that training leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm1d(4)
+        self.dropout = nn.Dropout(0.4)
+        self.head, self.other = nn.Linear(20, 5), nn.Linear(20, 2)
+        self.register_buffer("positions", torch.arange(20).reshape(1, 4, 5) / 10, persistent=False)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x))) + self.positions
+        x = self.dropout(x).flatten(1)
+        return self.head(x), self.other(x)
+
+
+def _trained(path, inputs, target, steps=3, **options):
+    """A session after a few steps on one batch."""
+    size = len(target)
+    program = et.compile(et.load_onnx(path), minibatch=size, microbatch=size, **options)
+    session = et.Session(program)
+    for step in range(steps):
+        for slot in program.inputs["micro"]:
+            session.arena.view(slot)[...] = inputs[slot.name]
+        session.arena.view(program.targets["micro"])[...] = target
+        session.train_step(step, 0.05, 1.0, [True])
+    return program, session
+
+
+def _run(path, inputs) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {value.name: inputs[value.name] for value in session.get_inputs()})
+
+
+def _zoo_model(name, tmp_path):
+    entry = ZOO[name]
+    torch.manual_seed(0)
+    path = tmp_path / f"{name}.onnx"
+    export_torch(entry.build("small"), entry.example_inputs(2, "small"), path)
+    tensors = entry.example_inputs(8, "small")
+    names = [spec.name for spec in et.load_onnx(path).inputs]
+    inputs = {n: t.numpy() for n, t in zip(names, tensors, strict=True)}
+    return path, inputs, entry.target(8, "small").numpy()
+
+
+@pytest.mark.parametrize("name", ["keyword", "resnet18", "transformer_encoder"])
+def test_trained_model_predicts_in_onnxruntime_what_the_session_does(name, tmp_path):
+    path, inputs, target = _zoo_model(name, tmp_path)
+    program, session = _trained(path, inputs, target)
+    try:
+        out = export_trained(program, session.state(), tmp_path / "trained.onnx")
+        expected = session.predict(inputs)
+        state = {n: a.copy() for n, a in session.state().items()}
+    finally:
+        session.close()
+    model = onnx.load(out)
+    onnx.checker.check_model(model, full_check=True)
+    found = initializers(model)
+    original = initializers(onnx.load(path))
+    for slot in program.persistent:
+        if slot.role in ("parameter", "buffer"):
+            np.testing.assert_array_equal(found[slot.name], state[slot.name])
+            assert found[slot.name].dtype == original[slot.name].dtype
+    np.testing.assert_allclose(_run(out, inputs)[0], expected, atol=_TOLERANCE, rtol=_TOLERANCE)
+
+
+def test_trained_model_can_be_trained_again(tmp_path):
+    path, inputs, target = _zoo_model("keyword", tmp_path)
+    program, session = _trained(path, inputs, target)
+    session.close()
+    out = export_trained(program, session.state(), tmp_path / "trained.onnx")
+    again, before = et.load_onnx(out), et.load_onnx(path)
+    assert (again.parameters, again.buffers) == (before.parameters, before.buffers)
+    loss, gradients = et.loss_and_gradients(again, inputs, target)
+    assert np.isfinite(loss) and set(gradients) == set(before.parameters)
+
+
+def _exported_net(tmp_path):
+    torch.manual_seed(0)
+    path = tmp_path / "net.onnx"
+    export_torch(_Net(), torch.randn(4, 3, 5), path, input_names=["x"])
+    draw = np.random.default_rng(0)
+    return path, draw.standard_normal((8, 3, 5), np.float32), draw.integers(0, 5, 8)
+
+
+def test_export_trained_sets_inference_and_keeps_constants(tmp_path):
+    path, x, target = _exported_net(tmp_path)
+    program, session = _trained(path, {"x": x}, target)
+    session.close()
+    out = export_trained(program, session.state(), tmp_path / "trained.onnx")
+    model = onnx.load(out)
+    (norm,) = nodes(model, "BatchNormalization")
+    assert len(norm.output) == 1 and "training_mode" not in [a.name for a in norm.attribute]
+    assert [len(node.input) for node in nodes(model, "Dropout")] == [2]
+    np.testing.assert_allclose(_run(out, {"x": x})[0], session.predict({"x": x}), atol=_TOLERANCE)
+    assert attribute(norm, "epsilon") == pytest.approx(1e-5)
+    assert len(model.graph.output) == 2
+
+
+def test_export_trained_leaves_out_outputs_whose_weights_are_not_in_the_state(tmp_path):
+    path, x, target = _exported_net(tmp_path)
+    program, session = _trained(path, {"x": x}, target, steps=0)
+    session.close()
+    state = {n: a for n, a in session.state().items() if not n.startswith("other")}
+    model = onnx.load(export_trained(program, state, tmp_path / "trained.onnx"))
+    assert len(model.graph.output) == 1 and "other.weight" not in initializers(model)
+
+
+def test_export_trained_keeps_the_dtype_of_the_file_when_fp16_was_stored(tmp_path):
+    path, x, target = _exported_net(tmp_path)
+    program, session = _trained(path, {"x": x}, target, precision="fp16")
+    session.close()
+    out = export_trained(program, session.state(), tmp_path / "trained.onnx")
+    assert {a.dtype for n, a in initializers(onnx.load(out)).items() if "." in n} == {
+        np.dtype(np.float32)
+    }
+
+
+def test_export_trained_writes_weights_beside_the_model_when_they_are_large(tmp_path):
+    path, inputs, target = _zoo_model("resnet18", tmp_path)
+    program, session = _trained(path, inputs, target, steps=1)
+    session.close()
+    inline = export_trained(program, session.state(), tmp_path / "inline.onnx")
+    out = export_trained(
+        program, session.state(), tmp_path / "trained.onnx", inline_limit_nbytes=10_000
+    )
+    assert (tmp_path / "trained.onnx.data").stat().st_size > 10_000
+    np.testing.assert_array_equal(_run(out, inputs)[0], _run(inline, inputs)[0])
+    assert et.load_onnx(out).parameters == et.load_onnx(path).parameters
+
+
+def test_export_trained_refuses_a_state_of_another_program(tmp_path):
+    path, x, target = _exported_net(tmp_path)
+    program, session = _trained(path, {"x": x}, target, steps=0)
+    session.close()
+    state = session.state()
+    with pytest.raises(ProgramError, match=r"'head\.bias': trained shape \[6\], the graph's \[5\]"):
+        export_trained(program, {**state, "head.bias": np.zeros(6)}, tmp_path / "out.onnx")
+    without = {n: a for n, a in state.items() if not n.endswith("bias")}
+    with pytest.raises(ProgramError, match="is not in the state"):
+        export_trained(program, without, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
