@@ -155,7 +155,6 @@ def conv_dw_depthwise(S, G):
         banks_of,
         ceil_div,
         fill_table,
-        region_floats,
         tile_at,
         tile_grid,
     )

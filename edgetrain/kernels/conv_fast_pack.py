@@ -18,6 +18,7 @@ from .vector import (
     vclip,
     vfma,
     vinterleave,
+    vkeep,
     vrelu,
     vsplat,
 )
@@ -36,8 +37,24 @@ def _valid(offset, stride, size, count):
 
 
 def _line(S: Storage):
-    """Inline function that fills one row of a panel."""
+    """Inline functions that fill one row of a panel, the second at most a vector long."""
     vld, vld2, ld = loads(S), loads(S, 2), S.ld
+
+    @inline
+    def prologue(v, scale, shift, norm, act, lo, hi):
+        if norm:
+            v = vfma(v, vsplat(scale), vsplat(shift))
+        if act == RELU:
+            v = vrelu(v)
+        elif act == CLIP:
+            v = vclip(v, vsplat(lo), vsplat(hi))
+        return v
+
+    @inline
+    def short(target, x, at, first, last, stride, scale, shift, norm, act, lo, hi):
+        v = vld(x, at) if stride == 1 else vld2(x, at)
+        v = prologue(v, scale, shift, norm, act, lo, hi)
+        _vst(target, 0, vkeep(v, first, last), WIDTH)
 
     @inline
     def line(
@@ -55,13 +72,7 @@ def _line(S: Storage):
         while fast and j < last:
             at = source + j * stride
             v = vld(x, at) if stride == 1 else vld2(x, at)
-            if norm:
-                v = vfma(v, vsplat(scale), vsplat(shift))
-            if act == RELU:
-                v = vrelu(v)
-            elif act == CLIP:
-                v = vclip(v, vsplat(lo), vsplat(hi))
-            _vst(target, j, v, WIDTH)
+            _vst(target, j, prologue(v, scale, shift, norm, act, lo, hi), WIDTH)
             j += WIDTH
         while j < last:
             z = ld(x, source + j * stride)
@@ -74,12 +85,12 @@ def _line(S: Storage):
             _vst(target, j, zero, WIDTH)
             j += WIDTH
 
-    return line
+    return line, short
 
 
 def _lines(S: Storage):
     """Function that fills the rows of one bank, and one that does it for rows without gaps."""
-    line = _line(S)
+    line, short = _line(S)
 
     def rows(
         target, nothing, x, source, row_step, image_step, count, top, bottom, images, tw,
@@ -87,6 +98,20 @@ def _lines(S: Storage):
     ):  # fmt: skip
         """`count` rows of `images` lines; those outside top..bottom are zero."""
         zero = vsplat(to_float(nothing))
+        if fast != 0 and tw <= WIDTH and first < last and source + top * row_step >= 0:
+            for row in range(count):
+                at = source + row * row_step
+                for _ in range(images):
+                    if top <= row and row < bottom:
+                        short(
+                            target, x, at, first, last, stride, scale, shift, norm != 0,
+                            act, lo, hi,
+                        )  # fmt: skip
+                    else:
+                        _vst(target, 0, zero, WIDTH)
+                    at += image_step
+                    target += 4 * tw
+            return
         for row in range(count):
             head, tail = (first, last) if top <= row and row < bottom else (tw, tw)
             at = source + row * row_step

@@ -204,12 +204,24 @@ def _clip(builder, args):
     return builder.select(builder.fcmp_ordered("<", z, low), low, top)
 
 
+def _keep(builder, args):
+    value, first, last = args
+    lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
+    first, last = (splat(builder, builder.trunc(bound, I32)) for bound in (first, last))
+    inside = builder.and_(
+        builder.icmp_signed(">=", lanes, first), builder.icmp_signed("<", lanes, last)
+    )
+    return builder.select(inside, value, constant(0.0))
+
+
 vsplat = _define(V16(types.float32), lambda b, args: splat(b, args[0]))
 vadd = _define(V16(V16, V16), lambda b, args: b.fadd(*args))
 vmul = _define(V16(V16, V16), lambda b, args: b.fmul(*args))
 vfma = _define(V16(V16, V16, V16), lambda b, args: fused(b, *args))
 vrelu = _define(V16(V16), _relu)
 vclip = _define(V16(V16, V16, V16), _clip)
+# (value, first, last): lanes first <= i < last, else 0
+vkeep = _define(V16(V16, types.int64, types.int64), _keep)
 # (a, b, 0 or 1) -> first or second half of a0 b0 a1 b1 ...
 vinterleave = _define(V16(V16, V16, types.int64), _interleave)
 

@@ -190,6 +190,26 @@ def test_fast_conv_dw_equals_naive(p, storage, kind):
     check_dw(p, storage, kind, "wide", (1, 3, 8))
 
 
+DEPTHWISE = [
+    Conv(n=11, c=8, h=6, wd=6, k=8, kh=3, kw=3, ph=1, pw=1, g=8),
+    Conv(n=3, c=5, h=23, wd=31, k=5, kh=5, kw=5, sh=2, sw=2, ph=2, pw=2, g=5),
+    Conv(n=2, c=3, h=1, wd=700, k=3, kw=31, pw=15, g=3),
+    Conv(n=2, c=3, h=12, wd=40, k=3, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=3),
+]
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", DEPTHWISE)
+def test_depthwise_conv_equals_plain_bit_for_bit(p, storage):
+    for kind in ("none", "norm"):
+        plain = check_forward(p, storage, kind, "plain", (1,))
+        assert check_forward(p, storage, kind, "depthwise").tobytes() == plain.tobytes()
+        check_dw(p, storage, kind, "depthwise", (1, 3, 8))
+    for acc in (0, 1):
+        plain = check_dx(p, storage, acc, "plain", (1,))
+        assert check_dx(p, storage, acc, "depthwise").tobytes() == plain.tobytes()
+
+
 def test_fast_conv_reads_other_activations():
     p = Conv(n=1, c=5, h=6, wd=6, k=4, kh=3, kw=3, ph=1, pw=1)
     rng = np.random.default_rng(4)
