@@ -11,8 +11,8 @@ from .registry import kernel
 
 INTS = "n c h wd k kh kw oh ow sh sw ph pw dh dw g"
 CHECK = (
-    "min(n, c, h, wd, k, oh, ow) >= 0;min(ph, pw) >= 0;"
-    "min(kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0"
+    "min(n, h, wd, oh, ow) >= 0;min(ph, pw) >= 0;"
+    "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0"
 )
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _W, _Y = "[n*c*h*wd]", "[k*(c//g)*kh*kw]", "[n*k*oh*ow]"
