@@ -1,0 +1,67 @@
+"""The frontier for people: what was tried, what was chosen, what less and more would buy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..units import format_bytes
+from .frontier import Plan, peak_of
+
+
+def frontier_rows(front: Sequence[Plan]) -> list[dict[str, Any]]:
+    """One JSON-able row for each plan, by rising arena.
+
+    `relative_time` is the cost model's minibatch time over that of the fastest plan.
+    """
+    fastest = front[-1].cost
+    return [
+        {
+            "arena_nbytes": plan.arena_nbytes,
+            "microbatch": plan.candidate.microbatch,
+            "extra_forward_flops": plan.extra_forward,
+            "relative_time": plan.cost / fastest,
+        }
+        for plan in front
+    ]
+
+
+def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
+    """Sentences about a choice.
+
+    Args:
+      tried: microbatches that were planned.
+    """
+    rows = frontier_rows(front)
+    at = list(front).index(plan)
+    useful = sorted({row["microbatch"] for row in rows})
+    (position, step), live = peak_of(plan)
+    lines = [
+        f"Planned microbatches {_listed(tried)}; {len(front)} plans are worth having, of "
+        f"microbatch {_listed(useful)}, from {format_bytes(rows[0]['arena_nbytes'])} "
+        f"({rows[0]['relative_time']:.2f} times the time) to "
+        f"{format_bytes(rows[-1]['arena_nbytes'])} (1.00).",
+        f"Chosen: {_described(rows[at])}.",
+        f"Peak at step {position} ({step}); largest live: "
+        + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
+        + ".",
+    ]
+    if at > 0:
+        lines.append(f"The next smaller plan: {_described(rows[at - 1])}.")
+    else:
+        lines.append("No smaller plan was found.")
+    if at + 1 < len(rows):
+        lines.append(f"The next faster plan: {_described(rows[at + 1])}.")
+    else:
+        lines.append("No plan is faster: nothing is recomputed.")
+    return "\n".join(lines)
+
+
+def _described(row: dict[str, Any]) -> str:
+    return (
+        f"{row['arena_nbytes']} bytes ({format_bytes(row['arena_nbytes'])}), microbatch "
+        f"{row['microbatch']}, {row['extra_forward_flops']:.2f} of a forward recomputed, "
+        f"{row['relative_time']:.2f} times the fastest plan's time"
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
