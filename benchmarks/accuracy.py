@@ -47,9 +47,7 @@ def load(args) -> tuple[nn.Module, Any, tuple[int, ...]]:
         names = {"x_train": "train_images", "y_train": "train_labels",
                  "x_test": "test_images", "y_test": "test_labels"}  # fmt: skip
         arrays = {name: stored[key] for name, key in names.items()}
-        arrays["x_train"], arrays["x_test"] = (
-            arrays[k][:, None] for k in ("x_train", "x_test")
-        )
+        arrays["x_train"], arrays["x_test"] = (arrays[k][:, None] for k in ("x_train", "x_test"))
         return mnist_net(), arrays, (1, 28, 28)
     return ZOO["wrn28_2"].build("full"), f"cifar10:{args.data}", (3, 32, 32)
 
@@ -59,9 +57,7 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
     example = (torch.zeros(2, *args.shape),)
     with tempfile.TemporaryDirectory() as folder:
         model = et.load_onnx(export_torch(module, example, Path(folder, "model.onnx")))
-    optimizer = SGD(
-        lr=args.lr, momentum=0.9, nesterov=True, weight_decay=args.weight_decay
-    )
+    optimizer = SGD(lr=args.lr, momentum=0.9, nesterov=True, weight_decay=args.weight_decay)
     program = et.compile(
         model, budget=args.budget, precision=args.precision, minibatch=args.minibatch,
         microbatch=args.microbatch, optimizer=optimizer, seed=args.seed, threads=args.threads,

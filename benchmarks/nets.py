@@ -34,16 +34,16 @@ class _Writer:
             self.names.append(name)
         return name
 
-    def conv(self, name: str, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> str:
+    def conv(
+        self, name: str, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1
+    ) -> str:
         fan = inputs * kernel * kernel
         shape = (outputs, inputs, kernel, kernel)
         drawn = self.random.standard_normal(shape) * (2.0 / fan) ** 0.5
         w = self.weight(f"{name}.weight", drawn)
         pads = [kernel // 2] * 4
         self.nodes.append(
-            helper.make_node(
-                "Conv", [x, w], [name], name=name, pads=pads, strides=[stride, stride]
-            )
+            helper.make_node("Conv", [x, w], [name], name=name, pads=pads, strides=[stride, stride])
         )
         return name
 

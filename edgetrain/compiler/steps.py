@@ -7,15 +7,11 @@ from ..ir import Graph, Node
 from ..kernels import jit
 from ..ops.registry import op
 from .arena.problem import Buffer, aligned
+from .cost import rates
 from .lowering import Instruction, lower
 from .remat.problem import Problem, Simulation, Step
 
 ALIGN = 64
-
-# Relative seconds: FLOPs and bytes moved per second of one thread, seconds of an instruction.
-FLOP_RATE = 40e9
-BYTE_RATE = 8e9
-STEP_COST = 3e-6
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,8 @@ def _step(
 ) -> Step:
     reads = [graph.root(n) for n in node.reads]
     written = list(dict.fromkeys(graph.root(n) for n in node.writes))
-    after: set[int] = set()
+    # Inputs are filled before the first step, also before one that reads weights alone.
+    after: set[int] = set() if any(r in index for r in reads) else {0}
     writes, updates = [], []
     for root in written:
         predecessors = order.predecessors(root)
@@ -126,7 +123,7 @@ def _step(
         tuple(index[r] for r in updates if r in index),
         tuple(sorted(after - {number})),
         scratch,
-        STEP_COST + (flops / FLOP_RATE + moved / BYTE_RATE) / threads,
+        rates().seconds(flops, moved, threads),
         flops,
         node.phase in ("forward", "eval") and op(node.op).recompute,
         tuple(inplace),

@@ -1,0 +1,62 @@
+"""The cost model: seconds of an instruction from its FLOPs and the bytes it moves.
+
+Defaults are of an ordinary core. `calibrate` measures this machine's and keeps them beside the
+compiled kernels; plans made afterwards on this machine use them.
+"""
+
+import contextlib
+import functools
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..kernels import jit, timing
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of one thread: FLOPs a second, bytes a second, seconds an instruction costs at least."""
+
+    flops: float = 60e9
+    nbytes: float = 15e9
+    step: float = 3e-6
+
+    def seconds(self, flops: int, nbytes: int, threads: int) -> float:
+        """Time of an instruction split over `threads`."""
+        return self.step + (flops / self.flops + nbytes / self.nbytes) / threads
+
+
+def _path() -> Path:
+    return jit.cache_dir() / "rates.json"
+
+
+@functools.cache
+def rates() -> Rates:
+    """This machine's measured rates, else the defaults."""
+    try:
+        found = json.loads(_path().read_text())
+        measured = Rates(**{key: float(found[key]) for key in asdict(Rates())})
+    except (OSError, ValueError, KeyError, TypeError):
+        return Rates()
+    return measured if min(asdict(measured).values()) > 0 else Rates()
+
+
+def calibrate() -> Rates:
+    """Measure a convolution, an element-wise pass and a tiny call; keep the result."""
+    sizes = {"n": 4, "c": 32, "h": 32, "wd": 32, "k": 32, "kh": 3, "kw": 3, "oh": 32, "ow": 32}
+    step = {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1, "g": 1, "act": 0}
+    present = {"x": 0, "w": 0, "y": 0, "bias": -1, "stat": -1, "gamma": -1, "beta": -1}
+    fp32 = {"S": "f32", "W": "f32"}
+    conv = timing.seconds("conv", fp32, {**sizes, **step, **present})
+    flops = 2 * 4 * 32 * 32 * 32 * 32 * 9
+    count = 2**20
+    wide = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": count})
+    tiny = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": 16}, repeats=99)
+    measured = Rates(flops / conv, 8 * count / wide, tiny)
+    with contextlib.suppress(OSError):
+        part = _path().with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(asdict(measured)))
+        part.replace(_path())
+    rates.cache_clear()
+    return measured
