@@ -6,6 +6,7 @@ alone, so that a kernel and its gradient rule are compared with something else t
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
@@ -76,6 +77,18 @@ def _conv(node, inputs, outs):
     dilation = node.attrs["dh"], node.attrs["dw"]
     y = F.conv2d(x, w, bias, _strides(node), 0, dilation, node.attrs["g"])
     return y.reshape(outs[0].shape)
+
+
+@rule("conv_transpose")
+def _conv_transpose(node, inputs, outs):
+    x, w, bias = inputs
+    dilation, before = (node.attrs["dh"], node.attrs["dw"]), (node.attrs["ph"], node.attrs["pw"])
+    y = F.conv_transpose2d(
+        _planar(x), _planar(w), None, _strides(node), 0, 0, node.attrs["g"], dilation
+    )
+    sizes = outs[0].shape[2:] if len(outs[0].shape) == 4 else (1, outs[0].shape[2])
+    y = _fit(y, [-b for b in before], sizes, 0.0).reshape(outs[0].shape)
+    return y if bias is None else y + _per_channel(bias, y)
 
 
 @rule("maxpool")
@@ -170,6 +183,16 @@ def _softmax(node, inputs, outs):
 @rule("log_softmax")
 def _log_softmax(node, inputs, outs):
     return inputs[0].log_softmax(node.attrs["axis"])
+
+
+@rule("lrn")
+def _lrn(node, inputs, outs):
+    """ONNX's window: of an even size, the longer half lies behind the channel."""
+    (x,), attrs = inputs, node.attrs
+    size = attrs["size"]
+    squares = F.pad((x * x).reshape(*x.shape[:2], -1), [0, 0, (size - 1) // 2, size // 2])
+    sums = squares.unfold(1, size, 1).sum(-1).reshape(x.shape)
+    return x / (attrs["bias"] + attrs["alpha"] / size * sums) ** attrs["beta"]
 
 
 # Element by element. a and b are the node's attributes.
@@ -271,6 +294,45 @@ def _walk(offset: int, dims: Sequence[int], strides: Sequence[int], device) -> T
         steps = torch.arange(size, device=device) * stride
         index = (index[:, None] + steps).reshape(-1)
     return index
+
+
+@rule("pad_mode")
+def _pad_mode(node, inputs, outs):
+    """numpy's reflect, edge and wrap, axis by axis."""
+    (x,) = inputs
+    mode = ("reflect", "edge", "wrap")[node.attrs["mode"]]
+    for axis, (before, count) in enumerate(zip(node.attrs["before"], outs[0].shape, strict=True)):
+        size = x.shape[axis]
+        pads = before, count - size - before
+        padded = [max(0, p) for p in pads]
+        places = np.pad(np.arange(size), padded, mode)  # type: ignore[call-overload]
+        kept = places[max(0, -before) :][:count]
+        x = x.index_select(axis, torch.tensor(kept, device=x.device))
+    return x
+
+
+@rule("resample")
+def _resample(node, inputs, outs):
+    """Rows and columns are weighted sums; the tables of weights are the importer's."""
+    x, rows, cols = inputs[:3]
+    attrs = node.attrs
+    y = x.reshape(attrs["outer"], attrs["h"], attrs["wd"])
+    if rows is not None:
+        y = _weights(rows, attrs["oh"], attrs["h"], y) @ y
+    if cols is not None:
+        y = y @ _weights(cols, attrs["ow"], attrs["wd"], y).T
+    return y.reshape(outs[0].shape)
+
+
+def _weights(table: Tensor, count: int, size: int, like: Tensor) -> Tensor:
+    """A table (count + 1 starts, indices, bits of float32 weights) as a matrix [count, size]."""
+    bits = table.to(torch.int32)
+    starts, rest = bits[: count + 1].long(), bits[count + 1 :]
+    indices, weights = rest.chunk(2)
+    owner = torch.repeat_interleave(torch.arange(count, device=table.device), starts.diff())
+    matrix = torch.zeros(count, size, dtype=like.dtype, device=table.device)
+    values = weights.contiguous().view(torch.float32).to(like.dtype)
+    return matrix.index_put((owner, indices.long()), values, accumulate=True)
 
 
 @rule("gather")

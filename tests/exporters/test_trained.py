@@ -110,13 +110,14 @@ def _exported_net(tmp_path):
 def test_export_trained_sets_inference_and_keeps_constants(tmp_path):
     path, x, target = _exported_net(tmp_path)
     program, session = _trained(path, {"x": x}, target)
+    expected = session.predict({"x": x})
     session.close()
     out = export_trained(program, session.state(), tmp_path / "trained.onnx")
     model = onnx.load(out)
     (norm,) = nodes(model, "BatchNormalization")
     assert len(norm.output) == 1 and "training_mode" not in [a.name for a in norm.attribute]
     assert [len(node.input) for node in nodes(model, "Dropout")] == [2]
-    np.testing.assert_allclose(_run(out, {"x": x})[0], session.predict({"x": x}), atol=_TOLERANCE)
+    np.testing.assert_allclose(_run(out, {"x": x})[0], expected, atol=_TOLERANCE)
     assert attribute(norm, "epsilon") == pytest.approx(1e-5)
     assert len(model.graph.output) == 2
 

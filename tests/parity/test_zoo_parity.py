@@ -1,0 +1,63 @@
+"""Every zoo model against its original torch module in float64."""
+
+import numpy as np
+import pytest
+
+from edgetrain.errors import UnsupportedOpError
+from examples.zoo import ZOO
+from tests.parity.original import Case, departures
+
+# The fast suite keeps one of each kind.
+_SLOW = {
+    "alexnet_lrn",
+    "densenet",
+    "dynamic_conv",
+    "inception_v3",
+    "resnet50",
+    "unet_resize",
+    "unet_transposed",
+    "vgg19",
+    "vgg19_bn",
+    "wrn28_2_projection",
+}
+_MODELS = [pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in ZOO]
+
+
+@pytest.fixture(scope="module", params=_MODELS)
+def case(request, tmp_path_factory):
+    made = Case(request.param, tmp_path_factory.mktemp(request.param))
+    try:
+        made.step, made.smallest = made.engine_step()
+    except UnsupportedOpError as error:
+        pytest.skip(str(error))
+    return made
+
+
+def test_zoo_model_has_the_loss_gradients_and_statistics_of_torch(case):
+    assert set(case.step.gradients) == {n for n, _ in case.module.named_parameters()}
+    assert departures(case, case.step) == []
+
+
+def test_zoo_model_has_the_same_bits_at_its_minimum_budget(case):
+    small, _ = case.engine_step(budget=case.smallest)
+    assert small.loss == case.step.loss
+    for name, gradient in case.step.gradients.items():
+        np.testing.assert_array_equal(small.gradients[name], gradient, err_msg=name)
+    for name, statistic in case.step.buffers.items():
+        np.testing.assert_array_equal(small.buffers[name], statistic, err_msg=name)
+
+
+def test_zoo_model_stored_in_fp16_has_nearly_the_loss_of_torch(case):
+    half, _ = case.engine_step(precision="fp16")
+    assert half.loss == pytest.approx(case.step.loss, rel=1e-2)
+    assert all(np.isfinite(g).all() for g in half.gradients.values())
+
+
+@pytest.mark.slow
+def test_wrn28_2_at_full_size_equals_torch(tmp_path):
+    case = Case("wrn28_2", tmp_path, "full", batch=10)
+    step, smallest = case.engine_step()
+    assert departures(case, step) == []
+    small, _ = case.engine_step(budget=smallest)
+    for name, gradient in step.gradients.items():
+        np.testing.assert_array_equal(small.gradients[name], gradient, err_msg=name)
