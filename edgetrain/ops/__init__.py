@@ -12,10 +12,13 @@ from . import (
     gather,
     linear,
     loss,
+    lrn,
     movement,
     norm,
+    pad,
     pool,
     reduce,
+    resize,
     softmax,
 )
 
@@ -27,9 +30,12 @@ __all__ = [
     "gather",
     "linear",
     "loss",
+    "lrn",
     "movement",
     "norm",
+    "pad",
     "pool",
     "reduce",
+    "resize",
     "softmax",
 ]

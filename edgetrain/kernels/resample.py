@@ -1,0 +1,72 @@
+"""Rows and columns of planes as weighted sums of other rows and columns: resizing and its gradient.
+
+A table of n outputs and t taps is int32[n + 1 + 2 * t]: where each output's taps start (and the
+last one's end), the input index of every tap, the bits of its float32 weight. The gradient is the
+same kernel with the transposed tables.
+"""
+
+from .registry import kernel
+
+
+def _words():
+    from .jit import inline
+    from .mathf import ONE
+    from .prim import bits_float, ld_i32, u32
+
+    @inline
+    def start(table, i, taps):
+        """First tap of output i; an absent table is the identity."""
+        return i if table == 0 else max(0, min(ld_i32(table, i), taps))
+
+    @inline
+    def index(table, n, t):
+        return t if table == 0 else ld_i32(table, n + 1 + t)
+
+    @inline
+    def weight(table, n, taps, t):
+        return ONE if table == 0 else bits_float(u32(ld_i32(table, n + 1 + taps + t)))
+
+    return start, index, weight
+
+
+@kernel(
+    "resample",
+    "x:r:S[outer*h*wd] rows?:r:i32[oh+1+2*rt] cols?:r:i32[ow+1+2*ct] y:m:S[outer*oh*ow] "
+    "outer h wd oh ow rt ct acc",
+    check="min(outer, h, wd, oh, ow) > 0;min(rt, ct) >= 0",
+)
+def resample(S):
+    """y[o, i, k] (+)= sum over taps a of row i, then b of column k, of w[a] * w[b] * x[o, a, b].
+
+    x is [outer, h, wd], y [outer, oh, ow]. An index outside the plane adds nothing. Float32 by
+    fma, what was in y is added last; threads split the rows of y.
+    """
+    from .mathf import ZERO
+    from .prim import div, fma
+
+    start, index, weight = _words()
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, x, rows, cols, y, outer, h, wd, oh, ow, rt, ct, acc):
+        lines = outer * oh
+        for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
+            o = div(line, oh)
+            i = line - o * oh
+            top, bottom = start(rows, i, rt), start(rows, i + 1, rt)
+            for k in range(ow):
+                left, right = start(cols, k, ct), start(cols, k + 1, ct)
+                total = ZERO
+                for a in range(top, bottom):
+                    row = index(rows, oh, a)
+                    if row < 0 or row >= h:
+                        continue
+                    scale, at = weight(rows, oh, rt, a), (o * h + row) * wd
+                    for b in range(left, right):
+                        column = index(cols, ow, b)
+                        if 0 <= column < wd:
+                            total = fma(scale * weight(cols, ow, ct, b), ld(x, at + column), total)
+                if acc:
+                    total += ld(y, line * ow + k)
+                st(y, line * ow + k, total)
+
+    return run

@@ -1,0 +1,236 @@
+"""Resize and Upsample: nearest, linear and cubic along any axes, forward and the exact transpose.
+
+Along an axis every output element is a weighted sum of input elements, so a resize is a table of
+taps (kernels/resample.py), computed here in float64. Backward reads the transposed table alone:
+nothing is saved.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..ir import Graph, Node
+from .registry import Call, Op, onnx_rule, register
+from .strides import prod
+
+_SIZES = ("outer", "h", "wd", "oh", "ow", "rt", "ct")
+
+
+class Resample(Op):
+    """y = rows x cols of each plane; inputs x, rows, cols and the transposed tables of both."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, rows, cols = node.inputs[:3]
+        args: dict = {"x": x, "rows": rows or None, "cols": cols or None, "y": node.outputs[0]}
+        args |= {key: node.attrs[key] for key in _SIZES}
+        return [Call("resample", args | {"acc": node.attrs.get("acc", 0)})]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, x = grads.of(node.outputs[0]), node.inputs[0]
+        if not dy or not grads.needs(x):
+            return
+        attrs = dict(node.attrs)
+        attrs |= {"h": attrs["oh"], "wd": attrs["ow"], "oh": attrs["h"], "ow": attrs["wd"]}
+        grads.contribute(x, "resample", [dy, *node.inputs[3:5]], attrs)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        size, attrs = graph.values[node.outputs[0]].size, node.attrs
+        rows = attrs["rt"] // attrs["oh"] if node.inputs[1] else 1
+        return 2 * size * rows * (attrs["ct"] // attrs["ow"] if node.inputs[2] else 1)
+
+
+register(Resample("resample"))
+
+# One output element: [(input index, weight), ...]
+Taps = list[tuple[int, float]]
+
+
+def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int], float] | None:
+    """Where output element i lies among the `size` elements of the input; None: unknown mode."""
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        if mode == "pytorch_half_pixel" and count == 1:
+            return lambda i: 0.0
+        return lambda i: (i + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        offset = size / 2 * (1 - count / (scale * size))
+        return lambda i: offset + (i + 0.5) / scale - 0.5
+    if mode == "align_corners":
+        return lambda i: i * (size - 1) / (count - 1) if count > 1 else 0.0
+    if mode == "asymmetric":
+        return lambda i: i / scale
+    if mode == "tf_half_pixel_for_nn":
+        return lambda i: (i + 0.5) / scale
+    return None
+
+
+_ROUND: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda x: math.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: math.floor(x + 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+def _linear(distance: float, a: float) -> float:
+    return max(0.0, 1.0 - abs(distance))
+
+
+def _cubic(distance: float, a: float) -> float:
+    """Keys' kernel: width 2, slope a at 1."""
+    d = abs(distance)
+    if d <= 1:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a if d < 2 else 0.0
+
+
+def _interpolated(node, x: float, size: int, scale: float) -> Taps:
+    """Taps around coordinate x; the edge repeats, or is left out and the rest made to sum to 1."""
+    cubic = node.attrs.get("mode") == "cubic"
+    kernel, reach = (_cubic, 2) if cubic else (_linear, 1)
+    a = float(node.attrs.get("cubic_coeff_a", -0.75))
+    narrow = min(1.0, scale) if node.attrs.get("antialias", 0) else 1.0
+    low, high = math.floor(x - reach / narrow), math.ceil(x + reach / narrow)
+    taps = [(i, kernel((i - x) * narrow, a)) for i in range(low, high + 1)]
+    if node.attrs.get("exclude_outside", 0):
+        taps = [(i, w) for i, w in taps if 0 <= i < size]
+    total = sum(w for _, w in taps)
+    return [(min(max(i, 0), size - 1), w / total) for i, w in taps]
+
+
+def _axis_taps(node, size: int, count: int, scale: float) -> list[Taps]:
+    """Taps of every output element along one axis."""
+    name = node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    place = _coordinate(name, size, count, scale)
+    if place is None:
+        raise node.fail(
+            f"coordinate_transformation_mode {name!r}", "half_pixel, align_corners, asymmetric"
+        )
+    if node.attrs.get("mode", "nearest") == "nearest":
+        rounded = _ROUND[node.attrs.get("nearest_mode", "round_prefer_floor")]
+        return [[(min(max(rounded(place(i)), 0), size - 1), 1.0)] for i in range(count)]
+    return [_interpolated(node, place(i), size, scale) for i in range(count)]
+
+
+def _tables(taps: Sequence[Taps], size: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(table, transposed table, taps) in the kernel's format, weights of an index added up."""
+    summed: dict[tuple[int, int], float] = {}
+    for out, row in enumerate(taps):
+        for index, weight in row:
+            summed[out, index] = summed.get((out, index), 0.0) + weight
+    entries = [(out, index, w) for (out, index), w in summed.items() if w != 0.0]
+    turned = [(index, out, w) for out, index, w in entries]
+    return _table(entries, len(taps)), _table(turned, size), len(entries)
+
+
+def _table(entries: Sequence[tuple[int, int, float]], count: int) -> np.ndarray:
+    entries = sorted(entries, key=lambda entry: entry[:2])
+    starts = np.searchsorted([entry[0] for entry in entries], np.arange(count + 1))
+    weights = np.array([entry[2] for entry in entries], np.float32).view(np.int32)
+    indices = np.array([entry[1] for entry in entries], np.int32)
+    return np.concatenate([starts.astype(np.int32), indices, weights])
+
+
+def _emit(context, node, x, axes: Sequence[int], tables, outputs) -> str:
+    """One pass over one axis, or over the last two together."""
+    shape, first = list(x.shape), axes[0]
+    attrs: dict = {"outer": prod(shape[:first]), "rt": 0, "ct": 0}
+    names: list[str] = ["", "", "", ""]
+    for slot, axis in enumerate(axes):
+        taps, count = tables[axis]
+        table, turned, total = _tables(taps, shape[axis])
+        names[slot] = context.constant(node, f"taps{axis}", table)
+        names[slot + 2] = context.constant(node, f"taps{axis}t", turned)
+        attrs["rc"[slot] + "t"] = total
+        shape[axis] = count
+    attrs |= {"h": x.shape[first], "oh": shape[first]}
+    attrs |= {"wd": prod(x.shape[first + 1 :]), "ow": prod(shape[first + 1 :])}
+    (out,) = context.emit(node, "resample", [x, *names], [shape], attrs, outputs=outputs)
+    return out
+
+
+def _resize(context, node, x, sizes: Sequence[int], scales: Sequence[float]) -> None:
+    """Emit passes for the axes that change."""
+    changed = [
+        k for k, (size, scale) in enumerate(zip(sizes, scales, strict=True))
+        if scale != 1.0 or size != x.shape[k]
+    ]  # fmt: skip
+    if not changed:
+        context.bind(node, 0, x.name)
+        return
+    if min(sizes) < 1 or max(sizes) > 2**24:
+        raise node.fail(f"an output of shape {list(sizes)}", "positive sizes below 2^24")
+    tables = {k: (_axis_taps(node, x.shape[k], sizes[k], scales[k]), sizes[k]) for k in changed}
+    rank = len(x.shape)
+    passes = [[k] for k in changed]
+    if changed[-2:] == [rank - 2, rank - 1]:
+        passes[-2:] = [[rank - 2, rank - 1]]
+    for number, axes in enumerate(passes):
+        outputs = None
+        if number < len(passes) - 1:
+            shape = [sizes[k] if k <= axes[-1] else d for k, d in enumerate(x.shape)]
+            outputs = [context.temporary(node, f"pass{number}", shape)]
+        x = context.named(_emit(context, node, x, axes, tables, outputs))
+
+
+def _wanted(context, node, x) -> tuple[list[int], list[float]]:
+    """(sizes, scales) of all axes from the inputs of any opset."""
+    given = context.const(node, 1 if context.opset < 11 else 2)
+    scales = None if given is None or given.size == 0 else given.astype(np.float32).ravel()
+    rank = len(x.shape)
+    axes = [a % rank for a in node.attrs.get("axes", range(rank))]
+    full_sizes, full_scales = list(x.shape), [1.0] * rank
+    if scales is not None:
+        if len(scales) != len(axes) or not np.all(scales > 0) or not np.all(np.isfinite(scales)):
+            raise node.fail(f"scales {scales.tolist()}", f"{len(axes)} positive numbers")
+        for axis, scale in zip(axes, scales, strict=True):
+            full_sizes[axis] = int(np.float32(x.shape[axis]) * scale)
+            full_scales[axis] = float(scale)
+        return full_sizes, full_scales
+    sizes = context.ints(node, 3)
+    if sizes is None or len(sizes) != len(axes) or min(sizes) < 1:
+        raise node.fail(f"sizes {sizes}", f"{len(axes)} positive numbers, or scales")
+    if context.baked_batch and axes[0] == 0 and sizes[0] == context.baked_batch:
+        sizes[0] = context.batch
+    policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
+    ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    if policy != "stretch":
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        ratios = [ratio] * len(axes)
+        sizes = [int(ratio * x.shape[axis] + 0.5) for axis in axes]
+    for axis, size, ratio in zip(axes, sizes, ratios, strict=True):
+        full_sizes[axis], full_scales[axis] = size, ratio
+    return full_sizes, full_scales
+
+
+@onnx_rule("Resize")
+def resize(context, node) -> None:
+    x = context.value(node, 0)
+    sizes, scales = _wanted(context, node, x)
+    if context.opset < 11:
+        node = _old(node, min(scales) < 1.0)
+    _resize(context, node, x, sizes, scales)
+
+
+@onnx_rule("Upsample")
+def upsample(context, node) -> None:
+    x = context.value(node, 0)
+    scales = node.attrs.get("scales")
+    if scales is None:
+        given = context.const(node, 1)
+        scales = [] if given is None else given.ravel().tolist()
+    if len(scales) != len(x.shape) or not all(0 < s < 2**20 for s in scales):
+        raise node.fail(f"scales {list(scales)}", f"{len(x.shape)} positive constants")
+    sizes = [int(np.float32(d) * np.float32(s)) for d, s in zip(x.shape, scales, strict=True)]
+    _resize(context, _old(node, min(scales) < 1.0), x, sizes, [float(s) for s in scales])
+
+
+def _old(node, shrinks: bool):
+    """What the attributes of opset 11 say of a node from before."""
+    mode = node.attrs.get("mode", "nearest")
+    attrs = {
+        "mode": "linear" if mode == "bilinear" else mode,
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "ceil" if shrinks else "floor",
+    }
+    return type(node)(node.name, node.op_type, node.inputs, node.outputs, attrs)
