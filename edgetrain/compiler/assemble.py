@@ -96,14 +96,16 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
-    return array.astype({"f16": np.float16, "i32": np.int32}.get(graph.values[name].dtype, np.float32))
+    return array.astype(
+        {"f16": np.float16, "i32": np.int32}.get(graph.values[name].dtype, np.float32)
+    )
 
 
 def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     """Upper bounds of integer inputs: classes for the target, rows for token ids."""
     limits = {}
     if options.loss.kind == "cross_entropy":
-        limits["target"] = output.shape[options.loss.axis(output.shape)]
+        limits["loss.target"] = output.shape[options.loss.axis(output.shape)]
     for node in graph.nodes:
         if node.op == "gather":
             root = graph.root(node.inputs[1])
@@ -141,7 +143,9 @@ class TapeCode:
             buffer = self._placed.scratch_of.get(position)
             scratch = 0 if buffer is None else self._base + self._offsets[buffer]
             for instruction in self._tape.instructions[step]:
-                words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)
+                words += encode(
+                    instruction, kernels(instruction), names, scratch, instruction.scratch
+                )
         self._last = current
         return np.array(words, np.int64)
 

@@ -49,12 +49,10 @@ def add_loss(builder: Builder, loss: Loss, output: str) -> str:
     """Append target value and loss node; returns the target's name."""
     value = builder.values[output]
     target = builder.value(
-        "target", loss.target_shape(value.shape), loss.target_dtype, "target"
+        "loss.target", loss.target_shape(value.shape), loss.target_dtype, "target"
     )
     partials = builder.value("loss.partials", (192,), "f64", "statistic")
-    builder.node(
-        "loss", [output, target], [partials], loss.attrs(value), name="loss", phase="loss"
-    )
+    builder.node("loss", [output, target], [partials], loss.attrs(value), name="loss", phase="loss")
     return target
 
 
@@ -89,7 +87,7 @@ class Gradients:
                 needs.update(
                     name for name in node.writes
                     if forward.values[name].dtype == "f32"
-                    and forward.values[name].role in ("activation", "parameter")
+                    and forward.values[name].role in ("activation", "statistic", "parameter")
                 )  # fmt: skip
         return needs
 
@@ -117,7 +115,9 @@ class Gradients:
         """A small fp32 value between two backward nodes."""
         return self.builder.value(name, shape, "f32", "statistic")
 
-    def emit(self, name: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping) -> None:
+    def emit(
+        self, name: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping
+    ) -> None:
         """A backward node without a contribution of its own."""
         first = next(o for o in outputs if o)
         self.builder.node(name, inputs, outputs, attrs, name=f"{first}.{name}", phase="backward")
@@ -143,14 +143,15 @@ class Gradients:
             self._append(op_name, inputs, out, {**attrs, "acc": 1})
             return
         before = self._current.get(name)
+        role = "statistic" if value.role == "statistic" else "gradient"
         if before is None:
-            out = self.builder.value(f"{name}.grad", shape, "f32", "gradient")
+            out = self.builder.value(f"{name}.grad", shape, "f32", role)
             self._append(op_name, inputs, out, {**attrs, "acc": 0})
         elif self._waiting[self._root(before)] == {name}:
             out = self._view(before, shape)
             self._append(op_name, [*inputs, before], out, {**attrs, "acc": 1})
         else:
-            part = self.builder.value(f"{name}.grad", shape, "f32", "gradient")
+            part = self.builder.value(f"{name}.grad", shape, "f32", role)
             self._append(op_name, inputs, part, {**attrs, "acc": 0})
             out = self._sum(part, before)
         self._set(name, out)
@@ -192,9 +193,7 @@ class Gradients:
         return out
 
     def _append(self, op_name, inputs, out, attrs) -> None:
-        self.builder.node(
-            op_name, inputs, [out], attrs, name=f"{out}.{op_name}", phase="backward"
-        )
+        self.builder.node(op_name, inputs, [out], attrs, name=f"{out}.{op_name}", phase="backward")
 
     def _view(self, name: str, shape: Sequence[int]) -> str:
         value = self.value(name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import Graph, Node, Value
+from ..ops.strides import contiguous
 
 # ir op -> activation code of kernels/act.py, and which of its attributes are lo and hi.
 ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
@@ -14,6 +15,41 @@ ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
     "silu": (5, lambda node: {}),
     "leaky_relu": (6, lambda node: {"lo": node.attrs["a"]}),
 }
+
+
+def absorb_transposes(graph: Graph) -> Graph:
+    """A matrix product reads a transposed operand where it lies: no transposed copy is stored."""
+    sources = {
+        node.outputs[0]: node.inputs[0] for node in graph.nodes if _swaps_last_two(node, graph)
+    }
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "matmul" and any(name in sources for name in node.inputs[:2]):
+            attrs, inputs = dict(node.attrs), list(node.inputs)
+            for k, flag in enumerate(("ta", "tb")):
+                if inputs[k] in sources:
+                    inputs[k], attrs[flag] = sources[inputs[k]], not attrs.get(flag, False)
+            node = replace(node, inputs=tuple(inputs), attrs=attrs)
+        nodes.append(node)
+    read = {graph.root(name) for node in nodes for name in node.reads} | set(graph.outputs)
+    return graph.with_nodes(
+        [n for n in nodes if not (n.op == "copy" and n.outputs[0] in sources)
+         or n.outputs[0] in read]
+    )  # fmt: skip
+
+
+def _swaps_last_two(node: Node, graph: Graph) -> bool:
+    if node.op != "copy" or len(node.attrs["moves"]) != 1 or node.attrs.get("fill") is not None:
+        return False
+    shape = list(graph.values[node.inputs[0]].shape)
+    if len(shape) < 2 or min(shape[-2:]) == 1:
+        return False
+    swapped = [*shape[:-2], shape[-1], shape[-2]]
+    strides = contiguous(shape)
+    walk = [*strides[:-2], strides[-1], strides[-2]]
+    (_, xo, yo, dims, xs, ys) = node.attrs["moves"][0]
+    found = [list(part) for part in (dims, xs, ys)]
+    return xo == yo == 0 and found == [swapped, walk, contiguous(swapped)]
 
 
 def absorb_activations(graph: Graph) -> Graph:

@@ -9,6 +9,7 @@ from ..errors import ModelError
 from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
+from ..kernels.spec import NBYTES
 from ..ops.registry import op
 
 
@@ -48,8 +49,13 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
         arg = call.args.get(operand.name) if operand.optional else call.args[operand.name]
         if operand.is_reference:
             values[operand.name] = -1 if arg is None else 0
+            dtype = graph.values[str(arg)].dtype if arg is not None else ""
+            if arg is not None and operand.storage in NBYTES and dtype != operand.storage:
+                raise ModelError(
+                    f"kernel {call.kernel}: operand {operand.name} ({arg}) is stored as {dtype}; "
+                    f"the kernel reads {operand.storage}."
+                )
             if arg is not None and operand.storage.isupper():
-                dtype = graph.values[str(arg)].dtype
                 if storages.setdefault(operand.storage, dtype) != dtype:
                     raise ModelError(
                         f"kernel {call.kernel}: operand {operand.name} is stored as {dtype}, others "

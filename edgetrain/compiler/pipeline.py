@@ -13,7 +13,7 @@ from ..ops.model import Model
 from . import fusion
 from .autodiff import add_loss, check_output, training_graph
 from .options import Options
-from .precision import assign_storage
+from .precision import assign_storage, mark_derived
 from .verify import verify
 
 
@@ -36,7 +36,9 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     bound = bind(model, microbatch, options.dims)
     output = _peeled(bound.graph, check_output(bound.graph, bound.outputs, options.output), options)
     forward = _only_output(bound.graph, output)
+    forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
+    forward = mark_derived(forward)
 
     train = training_graph(forward, options.loss, output, _trainable(model, options))
     for a_pass in (

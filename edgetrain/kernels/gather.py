@@ -26,15 +26,15 @@ _CHECK = "min(outer, axis, inner, count) > 0"
 
 @kernel(
     "gather",
-    "x:r:S[outer*axis*inner] idx:r:i32[count] y:w:S[outer*count*inner] outer axis inner count",
+    "x:r:W[outer*axis*inner] idx:r:i32[count] y:w:S[outer*count*inner] outer axis inner count",
     check=_CHECK,
 )
-def gather(S):
-    """y[o, i] = x[o, idx[i]], any storage, bits unchanged; threads split the rows of y."""
+def gather(W, S):
+    """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""
     from .mathf import ZERO
     from .prim import div
 
-    ld, st, wrapped = S.ld, S.st, _wrapped()
+    ld, st, wrapped = W.ld, S.st, _wrapped()
     nothing = ZERO if S.name in ("f32", "f16") else 0
 
     def run(thread, nthreads, x, idx, y, outer, axis, inner, count):

@@ -12,6 +12,7 @@ from ..kernels import control
 from .arena import Arena, views
 from .executor import Executor
 
+TARGET = "loss.target"  # what `limits` and staging call the targets
 SAVED_ROLES = ("parameter", "buffer", "state")
 
 
@@ -45,7 +46,7 @@ class Session:
         self.executor = Executor(program, self.arena, threads)
         self._staging = {
             tape: {s.name: self.arena.view(s) for s in program.inputs[tape]}
-            | {"target": self.arena.view(program.targets[tape])}
+            | {TARGET: self.arena.view(program.targets[tape])}
             for tape in ("micro", "eval")
         }
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
@@ -60,7 +61,7 @@ class Session:
           DataError: the source has not the fields that the model needs.
         """
         buffers = self._staging[tape]
-        names = [name for name in buffers if name != "target"]
+        names = [name for name in buffers if name != TARGET]
         fields = [name for name in source.fields if name != "y"]
         if len(names) == len(fields) == 1:
             chosen = {fields[0]: buffers[names[0]]}
@@ -73,7 +74,7 @@ class Session:
             )
         if "y" not in source.fields:
             raise DataError(f"{source.name}: it has no target field 'y'.")
-        return chosen | {"y": buffers["target"]}
+        return chosen | {"y": buffers[TARGET]}
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
@@ -81,7 +82,7 @@ class Session:
         fields = [name for name in source.fields if name != "y"]
         out = {}
         for name, limit in limits.items():
-            if name == "target":
+            if name == TARGET:
                 out["y"] = limit
             else:
                 out[name if name in source.fields else fields[0]] = limit
@@ -153,7 +154,7 @@ class Session:
                 buffer = self._staging["eval"][name]
                 buffer[:valid] = array[start : start + valid]
                 buffer[valid:] = 0
-            self._staging["eval"]["target"][...] = 0
+            self._staging["eval"][TARGET][...] = 0
             self.executor.run("eval")
             parts.append(self._outputs[0][:valid].astype(np.float32))
         return np.concatenate(parts)
