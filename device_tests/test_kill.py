@@ -1,0 +1,89 @@
+"""SIGKILL and Ctrl-C at any moment; what goes on from there ends with the same bits."""
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_tests.limits import ROOT, command, one_core, run, said_in_one_line, succeeded
+from edgetrain.runtime.checkpoint import latest, step_files
+from tests.digits_runs import digits_program
+from tests.runtime.conftest import assert_same_bits
+
+STEPS = 150
+
+
+@pytest.fixture(scope="module")
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits_program().save(tmp_path_factory.mktemp("edge") / "digits.edge")
+
+
+def train(edge: Path, out: Path) -> list[str]:
+    return command(
+        "train", edge, "--data", "digits", "--no-eval", "--steps", STEPS, "--save-steps", 3,
+        "--lr-schedule", "cosine", "--out", out, "--resume", out, "--json",
+    )  # fmt: skip
+
+
+def final_state(out: Path) -> dict[str, np.ndarray]:
+    loaded = latest(out)
+    assert loaded is not None and loaded.meta["step"] == STEPS
+    return loaded.tensors
+
+
+@pytest.fixture(scope="module")
+def whole(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, float]:
+    """The state of a run that nobody stopped, and the seconds it took."""
+    out = tmp_path_factory.mktemp("whole")
+    succeeded(run(train(edge, out / "warm")))
+    start = time.monotonic()
+    succeeded(run(train(edge, out / "run")))
+    return final_state(out / "run"), time.monotonic() - start
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_run_resumes_to_the_same_bits(
+    edge: Path, whole: tuple[dict, float], tmp_path: Path, seed: int
+) -> None:
+    expected, seconds = whole
+    draw = random.Random(seed)
+    for _ in range(2):
+        process = subprocess.Popen(
+            train(edge, tmp_path / "run"), cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+        time.sleep(seconds * draw.uniform(0.1, 0.9))
+        process.kill()
+        process.wait()
+    succeeded(run(train(edge, tmp_path / "run")))
+    assert_same_bits(final_state(tmp_path / "run"), expected)
+    names = {path.suffix for path in (tmp_path / "run").iterdir()}
+    assert names == {".edge", ".ckpt"}
+
+
+def test_ctrl_c_ends_with_130_and_the_run_goes_on(
+    edge: Path, whole: tuple[dict, float], tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        train(edge, tmp_path / "run"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"step": 20,' in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, stderr = process.communicate(timeout=60)
+    ended = subprocess.CompletedProcess([], process.returncode, "", stderr)
+    assert ended.returncode == 130 and "interrupted after step" in said_in_one_line(ended)
+    assert step_files(tmp_path / "run")
+    succeeded(run(train(edge, tmp_path / "run")))
+    assert_same_bits(final_state(tmp_path / "run"), whole[0])
+
+
+def test_two_threads_share_one_core(edge: Path, whole: tuple[dict, float], tmp_path: Path) -> None:
+    succeeded(run(train(edge, tmp_path / "run"), one_core))
+    assert_same_bits(final_state(tmp_path / "run"), whole[0])
