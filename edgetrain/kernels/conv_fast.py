@@ -56,6 +56,7 @@ def _forward(rows_of_block: int, vectors: int):
             ceil_div,
             chunk_channels,
             fill_pairs,
+            next_tile,
             region_floats,
             tile_at,
             tile_grid,
@@ -94,7 +95,7 @@ def _forward(rows_of_block: int, vectors: int):
                 image0, images, row0, rows, col0, tw = tile_at(div(tile, g), grid, n, oh, ow)
                 pitch = images * tw
                 count = ceil_div(rows * pitch, 16)
-                ahead = rows * sh * wd if rows < oh else images * c * h * wd
+                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
                 for o in range(b0 * ROWS, b1 * ROWS):
                     level = group * kg + min(o, kg - 1)
                     set_row(
@@ -113,7 +114,7 @@ def _forward(rows_of_block: int, vectors: int):
                     fill(
                         panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                         images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                        stat, gamma, beta, act, lo, hi, ahead,
+                        stat, gamma, beta, act, lo, hi, ahead, span,
                     )  # fmt: skip
                     for b in range(b0, b1):
                         source, stride = w + 4 * ((group * kg + b * ROWS) * cg + c0) * size, cg
@@ -154,6 +155,7 @@ def _input_gradient(rows_of_block: int, vectors: int):
             ceil_div,
             chunk_channels,
             fill_pairs,
+            next_tile,
             region_floats,
             tap_class,
             tile_at,
@@ -193,7 +195,7 @@ def _input_gradient(rows_of_block: int, vectors: int):
                 )
                 pitch = images * tw
                 count = ceil_div(rows * pitch, 16)
-                ahead = rows * ow if rows < grid[1] * grid[4] else images * k * oh * ow
+                ahead, span = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
                 map_bytes = (b1 - b0) * ROWS * count * 64
                 r0, rstep, taps_h, ylow, ydist = tap_class(a + ph, kh, sh, dh)
                 extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
@@ -215,7 +217,7 @@ def _input_gradient(rows_of_block: int, vectors: int):
                         fill(
                             panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
                             oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
-                            1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead,
+                            1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
                         )  # fmt: skip
                         for q in range(b0, b1):
                             copy(

@@ -1,7 +1,7 @@
 """Fast weight gradient: outer products of transposed output gradients with input panels.
 
 A thread owns a block of at most 64 output channels x a chunk of input channels. Tile after tile
-of 64 pixels, dy is transposed to [pixel][output channel], so that a vector holds 16 output
+of 64 to 256 pixels, dy is transposed to [pixel][output channel], so that a vector holds 16 output
 channels, and each (channel, tap) row of the input's panel (conv_fast_tile.py) multiplies it. The
 sum of a tile starts from zero and is added to the block's, so the order of accumulation depends
 on the shape alone: pixels of a tile, then tiles, in float32; then one addition to `dwt`, rounded
@@ -14,16 +14,17 @@ from .conv import CHECK, dw_operands
 from .conv_fast import PANEL, SINGLE, SLACK
 from .registry import kernel
 
-PIXELS = 64  # of a tile
 OUTPUTS = 64  # most output channels of a block
+PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixels at least
 TAPS = 160  # most rows of a block (or one channel's)
 
 _BLOCK = f"min({OUTPUTS}, (k // g + 15) // 16 * 16)"
+_PIXELS = "(64 + 64 * (k // g <= 32) + 128 * (k // g <= 16))"
 _ROWS = f"(min(max({TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
 _BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
 _SCRATCH = (
-    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + max({PANEL}, kw * ({4 * PIXELS} * {_BANKS} + 128)) + "
-    f"max({4 * PIXELS} * {_BLOCK}, 64 * {_ROWS}) + {64 * (PIXELS + 16)} + {6 * SLACK}"
+    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + max({PANEL}, kw * (4 * {_PIXELS} * {_BANKS} + 128)) + "
+    f"max({4 * PIXELS}, 64 * {_ROWS}) + 64 * ({_PIXELS} + 16) + {6 * SLACK}"
 )
 
 
@@ -44,6 +45,7 @@ def conv_dw(S, G):
         ceil_div,
         chunk_channels,
         fill_table,
+        next_tile,
         region_floats,
         tile_at,
         tile_grid,
@@ -65,7 +67,8 @@ def conv_dw(S, G):
         cg, kg, size = div(c, g), div(k, g), kh * kw
         block = min(OUTPUTS, ceil_div(kg, 16) * 16)
         blocks = ceil_div(kg, block)
-        grid = tile_grid(n, oh, ow, PIXELS)
+        limit = max(div(PIXELS, block), 64) if block <= 32 else 64
+        grid = tile_grid(n, oh, ow, limit)
         banks, extra = banks_of(kh, dh, sh)
         channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
         chunk = chunk_channels(cg, channel, size, TAPS)
@@ -78,7 +81,7 @@ def conv_dw(S, G):
         sums = ws + rows_of_block * 4 + SLACK
         panel = sums + rows_of_block * block * 4
         lines = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-        turned = lines + 64 * (PIXELS + 16) + SLACK
+        turned = lines + 64 * (limit + 16) + SLACK
         units = g * blocks * chunks
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             c0, part = mod(u, chunks) * chunk, div(u, chunks)
@@ -89,6 +92,8 @@ def conv_dw(S, G):
             for t in range(grid[0] * grid[1] * grid[2]):
                 image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
                 pitch = images * tw
+                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                later, extent = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
                 pixels, line_bytes = rows * pitch, 4 * region_floats(rows, pitch)
                 if known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
@@ -99,15 +104,13 @@ def conv_dw(S, G):
                 fill(
                     panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
                     images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi,
-                    rows * sh * wd if rows < oh else images * c * h * wd,
+                    stat, gamma, beta, act, lo, hi, ahead, span,
                 )  # fmt: skip
                 for o in range(0, outputs, 16):
                     fill(
                         lines, nothing, dy, n * k * oh * ow, image0, first + o,
                         min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
-                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO,
-                        rows * ow if rows < oh else images * k * oh * ow,
+                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
                     )  # fmt: skip
                     for p in range(0, pixels, 16):
                         transpose16(
@@ -155,6 +158,7 @@ def conv_dw_depthwise(S, G):
         banks_of,
         ceil_div,
         fill_table,
+        next_tile,
         tile_at,
         tile_grid,
     )
@@ -182,20 +186,20 @@ def conv_dw_depthwise(S, G):
             for t in range(grid[0] * grid[1] * grid[2]):
                 image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
                 pitch = images * tw
+                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                later, extent = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
                 if known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
                     fill_table(ws, 1, kh, kw, dh, sh, rows + extra, banks, pitch, taps - size)
                 fill(
                     panel, nothing, x, n * c * h * wd, image0, ch, 1, c, h, wd,
                     images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi,
-                    rows * sh * wd if rows < oh else images * c * h * wd,
+                    stat, gamma, beta, act, lo, hi, ahead, span,
                 )  # fmt: skip
                 fill(
                     line, nothing, dy, n * k * oh * ow, image0, ch, 1, k, oh, ow,
                     images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
-                    0, 0, 0, 0, ZERO, ZERO,
-                    rows * ow if rows < oh else images * k * oh * ow,
+                    0, 0, 0, 0, ZERO, ZERO, later, extent,
                 )  # fmt: skip
                 dots(sums, line, panel, ws, size, rows * pitch)
             for q in range(size):

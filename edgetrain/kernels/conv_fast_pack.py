@@ -153,14 +153,14 @@ def panel_fill(S: Storage):
     def fill(
         panel, nothing, x, size, first_image, first_channel, channels, c, h, wd,
         images, row0, rows, col0, tw, sy, ylow, ydist, banks, sx, xlow, xdist, taps_w,
-        stat, gamma, beta, act, lo, hi, ahead,
+        stat, gamma, beta, act, lo, hi, ahead, span,
     ):  # fmt: skip
         """Panel of x [., c, h, wd] (`size` elements) for a tile at (row0, col0).
 
         Output (row, column) at tap (bank, p) reads input row (row0 + row) * sy + ylow +
         bank * ydist and column (col0 + column) * sx + xlow + p * xdist. `nothing` is 0, which
-        the compiler must not know: it would call memset for rows of a few zeros. The same reads
-        `ahead` elements further are prefetched.
+        the compiler must not know: it would call memset for rows of a few zeros. In each plane
+        `span` elements are prefetched, `ahead` elements after the tile's first.
         """
         norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
         region, image_step = 4 * region_floats(banks * rows, images * tw), c * h * wd
@@ -173,8 +173,8 @@ def panel_fill(S: Storage):
             fast = 1 if act <= CLIP and sx <= 2 and end + 2 * WIDTH <= size else 0
             whole = fast != 0 and sx == 1 and sy == 1 and images == 1 and tw == wd
             for image in range(images):
-                at = plane + image * image_step + max(row0 * sy + ylow, 0) * wd + ahead
-                for j in range(0, rows * sy * wd * nbytes, 64):
+                at = plane + image * image_step + row0 * sy * wd + col0 * sx + ahead
+                for j in range(0, span * nbytes, 64):
                     prefetch(x + at * nbytes + j)
             for p in range(taps_w):
                 offset = col0 * sx + xlow + p * xdist

@@ -59,6 +59,16 @@ def tile_at(t, grid, n, height, width):
 
 
 @inline
+def next_tile(grid, rows, images, tw, row_step, column_step, map_size, image_step, width):
+    """(elements from a tile's first input to the next tile's, elements of a plane it adds)."""
+    if grid[0] > 1:
+        return tw * column_step, tw * column_step
+    if grid[1] > 1:
+        return rows * row_step * width, rows * row_step * width
+    return images * image_step, map_size
+
+
+@inline
 def banks_of(taps, distance, stride):
     """(banks, rows of a bank beyond the tile's) for tap rows `distance` apart."""
     if distance == 1:
