@@ -96,9 +96,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
-    return array.astype(
-        {"f16": np.float16, "i32": np.int32}.get(graph.values[name].dtype, np.float32)
-    )
+    kinds = {"f16": np.float16, "i32": np.int32, "u8": np.uint8}
+    return array.astype(kinds.get(graph.values[name].dtype, np.float32))
 
 
 def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:

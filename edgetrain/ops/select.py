@@ -1,0 +1,169 @@
+"""Masks: comparisons and logic, Where, Trilu, casts. Saved for Where: the mask, a byte an element.
+
+A mask has no gradient; a constant one lies in the arena as bytes.
+"""
+
+import numpy as np
+
+from ..ir import Graph, Node, Value
+from .registry import Call, Op, onnx_rule, register
+from .strides import broadcast, contiguous, merged, numbered
+
+
+class Compare(Op):
+    """y (u8) = relation of a and b, broadcast."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        a, b, y = (graph.values[n] for n in (*node.inputs, node.outputs[0]))
+        strides = broadcast(a.shape, y.shape), broadcast(b.shape, y.shape)
+        dims, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
+        args = {"a": a.name, "b": b.name, "y": y.name, "na": a.size, "nb": b.size}
+        walk = numbered("d", dims) | numbered("as", sa) | numbered("bs", sb)
+        return [Call(f"cmp_{self.name}", args | walk)]
+
+    def vjp(self, grads, node: Node) -> None:
+        """A comparison is flat."""
+
+
+class Truth(Op):
+    """y (u8) = whether x is zero or not, as attrs['want'] says."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], node.outputs[0]
+        return [Call("truth", {"x": x.name, "y": y, "n": x.size, "want": node.attrs["want"]})]
+
+    def vjp(self, grads, node: Node) -> None:
+        """Flat."""
+
+
+class Where(Op):
+    """y = a where mask, else b, all three broadcast."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        mask, a, b, y = (graph.values[n] for n in (*node.inputs, node.outputs[0]))
+        strides = [broadcast(v.shape, y.shape) for v in (mask, a, b)]
+        dims, sm, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
+        args = {"mask": mask.name, "a": a.name, "b": b.name, "y": y.name}
+        args |= {"nm": mask.size, "na": a.size, "nb": b.size}
+        walk = numbered("d", dims) | numbered("ms", sm) | numbered("as", sa) | numbered("bs", sb)
+        return [Call("where", args | walk)]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, mask = grads.of(node.outputs[0]), node.inputs[0]
+        if not dy:
+            return
+        shape = grads.value(dy).shape
+        for name, want in zip(node.inputs[1:], (1, 0), strict=True):
+            if not grads.needs(name):
+                continue
+            if grads.value(name).shape == shape:
+                grads.contribute(name, "mask_keep", [mask, dy], {"want": want})
+            else:
+                part = grads.builder.value(f"{name}.kept", shape, "f32", "gradient")
+                grads.emit("mask_keep", [mask, dy], [part], {"want": want, "acc": 0})
+                grads.contribute(name, "bgrad", [part, "", ""], {"rule": "id"})
+
+
+class MaskKeep(Op):
+    """dx (+)= dy where the mask is attrs['want']; may overwrite dy."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        mask, dy, dx = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
+        dims, sm, _ = merged(dy.shape, broadcast(mask.shape, dy.shape), contiguous(dy.shape))
+        args = {"mask": mask.name, "dy": dy.name, "dx": dx.name, "nm": mask.size}
+        args |= {"want": node.attrs["want"], "acc": node.attrs["acc"]}
+        return [Call("mask_keep", args | numbered("d", dims) | numbered("ms", sm))]
+
+    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 1),)
+
+
+COMPARISONS = {
+    "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
+    "GreaterOrEqual": "greater_equal", "Equal": "equal", "And": "and", "Or": "or", "Xor": "xor",
+}  # fmt: skip
+for _name in COMPARISONS.values():
+    register(Compare(_name))
+register(Truth("truth"))
+register(Where("where"))
+register(MaskKeep("mask_keep"))
+
+
+@onnx_rule(*COMPARISONS)
+def compare(context, node) -> None:
+    a, b = context.value(node, 0), context.value(node, 1)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    context.emit(node, COMPARISONS[node.op_type], [a, b], [shape], dtype="u8")
+
+
+@onnx_rule("Not")
+def logical_not(context, node) -> None:
+    x = context.value(node, 0)
+    context.emit(node, "truth", [x], [x.shape], {"want": 0}, dtype="u8")
+
+
+@onnx_rule("Where", weights=(1, 2))
+def where(context, node) -> None:
+    known = context.const(node, 0)
+    if known is not None and known.size and known.all() == known.any():
+        _one_side(context, node, 1 if known.all() else 2, known.shape)
+        return
+    mask, a, b = (context.value(node, k) for k in range(3))
+    shape = np.broadcast_shapes(mask.shape, a.shape, b.shape)
+    dtype = "f32" if "f32" in (a.dtype, b.dtype) else a.dtype
+    context.emit(node, "where", [mask, a, b], [shape], dtype=dtype)
+
+
+def _one_side(context, node, index: int, mask_shape) -> None:
+    """A mask of one value leaves a broadcast of one operand."""
+    a, b = context.value(node, 1), context.value(node, 2)
+    chosen = (a, b)[index - 1]
+    shape = np.broadcast_shapes(mask_shape, a.shape, b.shape)
+    if chosen.shape == shape:
+        context.bind(node, 0, chosen.name)
+    else:
+        context.emit(node, "expand", [chosen], [shape], dtype=chosen.dtype)
+
+
+@onnx_rule("Trilu")
+def trilu(context, node) -> None:
+    """x above or below a diagonal, else zero."""
+    x = context.value(node, 0)
+    if len(x.shape) < 2:
+        raise node.fail(f"input of shape {list(x.shape)}", "two or more dimensions")
+    k = (context.ints(node, 1) or [0])[0]
+    part = np.triu if node.attrs.get("upper", 1) else np.tril
+    kept = part(np.ones(x.shape[-2:], np.bool_), max(-(2**31), min(k, 2**31)))
+    mask = context.constant(node, "mask", kept)
+    kind = np.float32 if x.dtype == "f32" else np.int32
+    zero = context.constant(node, "zero", np.zeros((), kind))
+    context.emit(node, "where", [mask, x, zero], [x.shape], dtype=x.dtype)
+
+
+_FLOATS, _BOOL = (1, 10, 11, 16), 9
+
+
+@onnx_rule("Cast", "CastLike")
+def cast(context, node) -> None:
+    """Floats are one kind here, integers another, truth values the third."""
+    x = context.value(node, 0)
+    wanted = _wanted(context, node)
+    if wanted == x.dtype:
+        context.bind(node, 0, x.name)
+    elif wanted == "u8":
+        context.emit(node, "truth", [x], [x.shape], {"want": 1}, dtype="u8")
+    else:
+        strides = contiguous(x.shape)
+        moves = ((0, 0, 0, x.shape, strides, strides),)
+        context.emit(node, "copy", [x], [x.shape], {"moves": moves}, dtype=wanted)
+
+
+def _wanted(context, node) -> str:
+    if node.op_type == "Cast":
+        code = int(node.attrs["to"])
+        return "f32" if code in _FLOATS else "u8" if code == _BOOL else "i32"
+    known = context.const(node, 1)
+    if known is None:
+        like: Value = context.value(node, 1)
+        return like.dtype
+    return {"f": "f32", "b": "u8"}.get(known.dtype.kind, "i32")
