@@ -17,8 +17,10 @@ from . import (
     norm,
     pad,
     pool,
+    recurrent,
     reduce,
     resize,
+    select,
     softmax,
 )
 
@@ -35,7 +37,9 @@ __all__ = [
     "norm",
     "pad",
     "pool",
+    "recurrent",
     "reduce",
     "resize",
+    "select",
     "softmax",
 ]
