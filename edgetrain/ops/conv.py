@@ -20,7 +20,8 @@ def conv_sizes(node: Node, x, w, y) -> dict[str, int]:
     return sizes | {key: node.attrs[key] for key in GEOMETRY}
 
 
-def _prologue(node: Node, first: int) -> dict:
+def prologue(node: Node, first: int) -> dict:
+    """Operands of the prologue from the inputs at `first` on and the attributes."""
     names = [n or None for n in node.inputs[first : first + 3]] or [None, None, None]
     act = {key: node.attrs.get(key, 0.0) for key in ("lo", "hi")}
     return dict(zip(("stat", "gamma", "beta"), names, strict=True)) | act | {
@@ -34,7 +35,7 @@ class Conv(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
         args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": y.name}
-        return [Call("conv", args | _prologue(node, 3) | conv_sizes(node, x, w, y))]
+        return [Call("conv", args | prologue(node, 3) | conv_sizes(node, x, w, y))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -81,7 +82,7 @@ class ConvWeightGrad(Op):
         args = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
         args |= {"key": key_of(node.name)}
         clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
-        grad = Call("conv_dw", args | _prologue(node, 2) | conv_sizes(node, x, w, dy))
+        grad = Call("conv_dw", args | prologue(node, 2) | conv_sizes(node, x, w, dy))
         return [*([] if node.attrs["acc"] else [clear]), grad]
 
     def flops(self, node: Node, graph: Graph) -> int:
