@@ -1,0 +1,129 @@
+"""Arena against depth: residual networks trained for one step under each kind of plan.
+
+    python -m benchmarks.depth [--depths 50 100 ...] [--out docs/depth]
+
+Source of the plans: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost: segments of
+sqrt(n) layers for one extra forward, recursion for O(log n).
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgetrain.api import make_options
+from edgetrain.compiler import Options, arena, remat
+from edgetrain.compiler.assemble import assemble
+from edgetrain.compiler.frontier import Candidate, Plan, make_candidate
+from edgetrain.compiler.steps import buffers_of
+from edgetrain.kernels import jit
+from edgetrain.optim import SGD
+from edgetrain.runtime.session import Session
+
+from .nets import residual_model
+
+DEPTHS = (50, 100, 200, 500, 1000, 2000)
+SOLVERS = ("store_all", "sqrt", "log")
+
+
+def plan_with(candidate: Candidate, solver: str) -> Plan:
+    """The smallest plan of one solver."""
+    problem = candidate.train.problem
+    measured = [(s, remat.simulate(problem, s)) for s in remat.SOLVERS[solver](problem, 1)]
+    schedule, simulation = min(measured, key=lambda item: item[1].peak_nbytes)
+    placed = buffers_of(problem, schedule, simulation)
+    offsets, height = arena.place(placed.buffers)
+    nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
+    cost = sum(step.cost for step in problem.steps) + simulation.extra_cost
+    return Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost)
+
+
+def step(model, options: Options, plan: Plan) -> tuple[float, float]:
+    """(loss, seconds) of one training step."""
+    program = assemble(model, options, plan, {})
+    session = Session(program)
+    random = np.random.default_rng(0)
+
+    def fills():
+        for slot in program.inputs["micro"]:
+            session.arena.view(slot)[...] = random.standard_normal(slot.shape)
+        session.arena.view(program.targets["micro"])[...] = 1
+        yield True
+
+    start = time.perf_counter()
+    result = session.train_step(0, 0.01, 1.0, fills())
+    seconds = time.perf_counter() - start
+    session.close()
+    assert result is not None and np.isfinite(result.loss)
+    return result.loss, seconds
+
+
+def measure(depth: int) -> list[dict[str, Any]]:
+    """Rows of one depth."""
+    model = residual_model(depth)
+    options = make_options(minibatch=8, microbatch=8, optimizer=SGD(0.01))
+    candidate = make_candidate(model, options, 8, jit.host())
+    rows = []
+    for solver in SOLVERS:
+        plan = plan_with(candidate, solver)
+        loss, seconds = step(model, options, plan)
+        rows.append({
+            "depth": depth, "solver": solver, "arena_nbytes": plan.arena_nbytes,
+            "activation_nbytes": plan.arena_nbytes - candidate.persistent_nbytes,
+            "extra_forward": plan.extra_forward, "loss": loss, "seconds": seconds,
+        })  # fmt: skip
+    return rows
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Activation bytes against depth, both axes logarithmic."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    for solver in SOLVERS:
+        mine = [row for row in rows if row["solver"] == solver]
+        depths = [row["depth"] for row in mine]
+        axes.loglog(depths, [row["activation_nbytes"] / 2**20 for row in mine], "o-", label=solver)
+    axes.set_xlabel("convolutions")
+    axes.set_ylabel("activations, gradients, workspace (MiB)")
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Print the table; write it and the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--depths", type=int, nargs="+", default=list(DEPTHS))
+    parser.add_argument("--out", default="docs/depth")
+    args = parser.parse_args()
+    lines = [
+        "| convolutions | plan | activation bytes | extra forward | seconds a step | loss |",
+        "|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    rows = []
+    for depth in args.depths:
+        for row in measure(depth):
+            rows.append(row)
+            lines.append(
+                f"| {row['depth']} | {row['solver']} | {row['activation_nbytes']:,} | "
+                f"{row['extra_forward']:.2f} | {row['seconds']:.2f} | {row['loss']:.6f} |"
+            )
+            print(lines[-1], flush=True)
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    out.with_suffix(".json").write_text(json.dumps(rows))
+    draw(rows, out.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()
