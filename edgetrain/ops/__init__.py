@@ -22,6 +22,7 @@ from . import (
     resize,
     select,
     softmax,
+    sparse,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "resize",
     "select",
     "softmax",
+    "sparse",
 ]

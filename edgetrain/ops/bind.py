@@ -18,6 +18,10 @@ from .registry import OnnxNode
 
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
+MAX_FOLDED_NBYTES = 2**30
+
+# What autodiff and the update tape add to every graph.
+RESERVED = {"ctl", "loss.target", "loss.partials", "update.partials"}
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,18 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
       UsageError: a symbolic dimension is not bound.
     """
     nodes = _needed(model)
-    unknown = [n for n in nodes if registry.rule(n.op_type) is None and n.op_type not in FOLDS]
-    if unknown:
-        raise UnsupportedOpError(_unsupported(unknown, model.opset))
     context = _Context(model, batch, dims or {})
-    for node in nodes:
-        context.run(node)
+    try:
+        for at, node in enumerate(nodes):
+            context.run(node)
+    except ModelError:
+        known = {*registry.onnx_names(), *FOLDS, "Shape"}
+        rest = nodes[at:]
+        context.unsupported += [n for n in rest if n.op_type not in known]
+        if not context.unsupported:
+            raise
+    if context.unsupported:
+        raise UnsupportedOpError(_unsupported(context.unsupported, model.opset))
     return context.finish()
 
 
@@ -72,6 +82,19 @@ def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
     return f"{listed}{more}: no edgetrain op. See 'edgetrain ops'."
 
 
+_MALFORMED = (
+    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, OverflowError,
+)  # fmt: skip
+
+
+# Numpy kind of a constant -> how it is kept: truth values take a byte.
+_KINDS = {"f": np.float32, "b": np.uint8}
+
+
+def _dtype(array: np.ndarray) -> str:
+    return {"f": "f32", "b": "u8", "u": "u8"}.get(array.dtype.kind, "i32")
+
+
 class _Context:
     """The ImportContext of registry.py."""
 
@@ -82,6 +105,14 @@ class _Context:
         self._names: dict[str, str] = {}
         self._consts: dict[str, np.ndarray] = {}
         self._arrays: dict[str, np.ndarray] = {}
+        self.unsupported: list[OnnxNode] = []
+        self._lost: set[str] = set()  # what unsupported nodes would have made
+        self._temporaries: set[str] = set()
+        self._folded_nbytes = 0
+        self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
+        self._taken.update(name for node in model.nodes for name in node.outputs)
+        for name in RESERVED.intersection([*model.initializers, *(s.name for s in model.inputs)]):
+            raise ModelError(f"{name!r}: a name that edgetrain keeps for itself. Rename it.")
         trainable = {*model.parameters, *model.buffers}
         for name, array in model.initializers.items():
             if name not in trainable:
@@ -155,11 +186,11 @@ class _Context:
         elif name in self._consts:
             array, role = self._consts[name], "constant"
             label = name or f"{node.name}.constant"
-            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+            array = array.astype(_KINDS.get(array.dtype.kind, np.int32))
         else:
             raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
-        dtype = "f32" if array.dtype == np.float32 else "i32"
-        value = self._builder.value(label, array.shape, dtype, role)
+        self._check(node, array.shape)
+        value = self._builder.value(label, array.shape, _dtype(array), role)
         self._arrays[value] = array
         return value
 
@@ -167,8 +198,7 @@ class _Context:
 
     def constant(self, node: OnnxNode, tag: str, array: np.ndarray) -> str:
         """A new constant in the arena."""
-        dtype = "f32" if array.dtype == np.float32 else "i32"
-        name = self._builder.value(f"{node.outputs[0]}.{tag}", array.shape, dtype, "constant")
+        name = self._own(node, tag, array.shape, _dtype(array), "constant")
         self._arrays[name] = array
         return name
 
@@ -178,7 +208,25 @@ class _Context:
 
     def temporary(self, node, tag, shape, dtype="f32", role="activation") -> str:
         """A value without an ONNX name, such as batch statistics."""
-        return self._builder.value(f"{node.outputs[0]}.{tag}", shape, dtype, role)
+        return self._own(node, tag, shape, dtype, role)
+
+    def _own(
+        self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation", view_of=""
+    ) -> str:
+        """A value whose name no name of the file is taken for."""
+        self._check(node, shape)
+        name = f"{node.outputs[0]}.{tag}"
+        while name in self._taken:
+            name += "'"
+        name = self._builder.value(name, shape, dtype, role, view_of)
+        self._temporaries.add(name)
+        return name
+
+    def _named(self, name: str, shape, dtype: str, role: str, view_of: str = "") -> str:
+        """The value of an ONNX name; one that edgetrain needs itself is changed."""
+        label = f"{name}'" if name in RESERVED else name
+        self._names[name] = self._builder.value(label, shape, dtype, role, view_of)
+        return self._names[name]
 
     def emit(self, node, op, inputs, shapes, attrs=None, *, outputs=None, dtype="f32", role=None):
         """Append an ir node; `shapes` one per output.
@@ -190,13 +238,11 @@ class _Context:
         outputs = list(node.outputs[: len(shapes)] if outputs is None else outputs)
         names = []
         for name, shape in zip(outputs, shapes, strict=True):
-            if name in self._builder.values and name not in self._names:
+            if name in self._temporaries:
                 names.append(name)
                 continue
             self._check(node, shape)
-            ir_name = self._builder.value(name, shape, dtype, role or "activation")
-            self._names[name] = ir_name
-            names.append(ir_name)
+            names.append(self._named(name, shape, dtype, role or "activation"))
         inputs = [v.name if isinstance(v, Value) else v for v in inputs]
         self._builder.node(op, inputs, names, attrs, name=node.name, origin=node.name)
         return names
@@ -213,15 +259,14 @@ class _Context:
                 f"input of shape {list(source.shape)} and new shape {list(shape)}",
                 f"{source.size} elements",
             )
-        out = self._builder.value(node.outputs[0], shape, source.dtype, source.role, name)
+        self._check(node, shape)
+        out = self._named(node.outputs[0], shape, source.dtype, source.role, name)
         self._builder.node("view", [name], [out], name=node.name, origin=node.name)
-        self._names[node.outputs[0]] = out
         return out
 
     def reshaped(self, node: OnnxNode, source: Value, shape: Sequence[int]) -> str:
         """A view without an ONNX name."""
-        tag = f"{node.outputs[0]}.view"
-        out = self._builder.value(tag, shape, source.dtype, source.role, source.name)
+        out = self._own(node, "view", shape, source.dtype, source.role, source.name)
         self._builder.node("view", [source.name], [out], origin=node.name)
         return out
 
@@ -240,25 +285,44 @@ class _Context:
             )
 
     def run(self, node: OnnxNode) -> None:
-        """Fold the node or apply its rule."""
+        """Fold the node or apply its rule; one that has none is noted, and what depends on it."""
+        if self._lost.intersection(node.inputs):
+            self._lost.update(node.outputs)
+            return
+        try:
+            if self._folded(node):
+                return
+            rule = registry.rule(node.op_type)
+            if rule is not None:
+                rule(self, node)
+                return
+        except _MALFORMED as error:
+            raise node.fail(
+                f"attributes or shapes that do not fit ({error!r})", "a valid node"
+            ) from error
+        self.unsupported.append(node)
+        self._lost.update(node.outputs)
+
+    def _folded(self, node: OnnxNode) -> bool:
+        """Whether all outputs are constants by now."""
         if node.op_type == "Shape":
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
             part = shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
-            return self.fold(node, 0, np.array(part, np.int64))
+            self.fold(node, 0, np.array(part, np.int64))
+            return True
         known = [self._consts.get(name) if name else None for name in node.inputs]
         complete = all(c is not None or not n for c, n in zip(known, node.inputs, strict=True))
-        if complete and node.op_type in FOLDS:
-            for k, array in enumerate(fold(node, known)):
-                self.fold(node, k, array)
-            return None
-        rule = registry.rule(node.op_type)
-        if rule is None:
-            raise UnsupportedOpError(_unsupported([node], self.opset))
-        try:
-            return rule(self, node)
-        except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
-            raise node.fail(f"attributes or shapes that do not fit ({error!r})", "a valid node") from error
+        if not complete or node.op_type not in FOLDS:
+            return False
+        for k, array in enumerate(fold(node, known)):
+            self._folded_nbytes += array.nbytes if array.base is None else 0
+            self.fold(node, k, array)
+        if self._folded_nbytes > MAX_FOLDED_NBYTES:
+            raise node.fail(
+                f"constants of {self._folded_nbytes} bytes so far", f"at most {MAX_FOLDED_NBYTES}"
+            )
+        return True
 
     def finish(self) -> Bound:
         """The graph; outputs that turned out constant are an error."""

@@ -53,5 +53,5 @@ def dropout(context, node) -> None:
     if ratio == 0.0:
         context.bind(node, 0, x.name)
         return
-    attrs = {"p": ratio, "key": key_of(node.name)}
+    attrs = {"p": ratio, "key": key_of(node.outputs[0])}
     context.emit(node, "dropout", [x], [x.shape], attrs)

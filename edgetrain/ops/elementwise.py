@@ -15,9 +15,12 @@ from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, key_of, merged, numbered
 
 
+FLAT = "flat"  # a slope of zero almost everywhere: no gradient
+
+
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`saved`: what backward reads, x or y, or nothing; a, b: ONNX attributes and defaults."""
+    """`saved`: what backward reads, x, y, nothing (""), or FLAT; a, b: ONNX attributes, defaults."""
 
     kernel: str
     saved: str
@@ -40,15 +43,19 @@ UNARY: dict[str, Unary] = {
     "Reciprocal": Unary("reciprocal", "x"),
     "Erf": Unary("erf", "x"),
     "Elu": Unary("elu", "x", ("alpha", 1.0)),
-    "Selu": Unary("selu", "x"),
     "Softplus": Unary("softplus", "x"),
     "Softsign": Unary("softsign", "x"),
     "Mish": Unary("mish", "x"),
-    "Swish": Unary("silu", "x"),
     "Sin": Unary("sin", "x"),
     "Cos": Unary("cos", "x"),
+    "Floor": Unary("floor", FLAT),
+    "Ceil": Unary("ceil", FLAT),
+    "Round": Unary("round", FLAT),
+    "Sign": Unary("sign", FLAT),
 }
 _EXTRA = {
+    "selu": Unary("selu", "x"),
+    "silu": Unary("silu", "x"),
     "clip": Unary("clip", "y"),
     "gelu": Unary("gelu", "x"),
     "gelu_tanh": Unary("gelu_tanh", "x"),
@@ -66,9 +73,9 @@ class UnaryOp(Op):
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if not dy or not grads.needs(x):
-            return
         row = _BY_KERNEL[self.name]
+        if not dy or not grads.needs(x) or row.saved == FLAT:
+            return
         saved = {"x": x, "y": node.outputs[0], "": ""}[row.saved]
         attrs = {"f": self.name, "a": node.attrs.get("a", 0.0), "b": node.attrs.get("b", 0.0)}
         grads.contribute(x, "unary_bwd", [saved, dy], attrs)
@@ -133,6 +140,42 @@ def unary(context, node) -> None:
     context.emit(node, row.kernel, [x], [x.shape], attrs)
 
 
+# What the kernel of Selu multiplies with.
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+
+
+def scalar(context, node, tag: str, value: float) -> str:
+    """A constant of one element."""
+    return context.constant(node, tag, np.array(value, np.float32))
+
+
+@onnx_rule("Selu")
+def selu(context, node) -> None:
+    x = context.value(node, 0)
+    alpha, gamma = (
+        float(node.attrs.get(k, v)) for k, v in zip(("alpha", "gamma"), _SELU, strict=True)
+    )
+    if np.allclose((alpha, gamma), _SELU, rtol=1e-6):
+        context.emit(node, "selu", [x], [x.shape])
+        return
+    part = context.temporary(node, "elu", x.shape)
+    context.emit(node, "elu", [x], [x.shape], {"a": alpha}, outputs=[part])
+    context.emit(node, "mul", [part, scalar(context, node, "gamma", gamma)], [x.shape])
+
+
+@onnx_rule("Swish")
+def swish(context, node) -> None:
+    x, alpha = context.value(node, 0), float(node.attrs.get("alpha", 1.0))
+    if alpha == 1.0:
+        context.emit(node, "silu", [x], [x.shape])
+        return
+    scaled, gate = (context.temporary(node, tag, x.shape) for tag in ("scaled", "gate"))
+    factor = scalar(context, node, "alpha", alpha)
+    context.emit(node, "mul", [x, factor], [x.shape], outputs=[scaled])
+    context.emit(node, "sigmoid", [scaled], [x.shape], outputs=[gate])
+    context.emit(node, "mul", [x, gate], [x.shape])
+
+
 @onnx_rule("Gelu")
 def gelu(context, node) -> None:
     x = context.value(node, 0)
@@ -156,9 +199,9 @@ def clip(context, node) -> None:
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
 
-    def __init__(self, name: str, rules: tuple[str, str], reads: str) -> None:
+    def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(name)
-        self.rules, self.reads = rules, reads  # gradient rules of a and b; operands they read
+        self.rules = rules  # gradient rules of a and b
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         a, b, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
@@ -179,10 +222,8 @@ class BinaryOp(Op):
             if rule == "id" and grads.value(name).shape == grads.value(dy).shape:
                 grads.alias(name, dy)
             else:
-                a, b = (n if r in self.reads else "" for n, r in zip(node.inputs, "ab", strict=True))
-                a, b = (a, b) if self.reads != "x" else ("", "")
-                if rule.startswith("mul"):
-                    a, b = ("", b) if index == 0 else (a, "")
+                pairs = zip(node.inputs, "ab", strict=True)
+                a, b = (n if r in READS[rule] else "" for n, r in pairs)
                 grads.contribute(name, "bgrad", [dy, a, b], {"rule": rule})
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
@@ -224,42 +265,83 @@ class BroadcastGrad(Op):
         return graph.values[node.inputs[0]].size
 
 
-BINARY: dict[str, tuple[str, tuple[str, str], str]] = {
-    "Add": ("add", ("id", "id"), "x"),
-    "Sub": ("sub", ("id", "neg"), "x"),
-    "Mul": ("mul", ("mul_a", "mul_b"), "ab"),
-    "Div": ("div", ("div_a", "div_b"), "ab"),
-    "Pow": ("pow", ("pow_a", "pow_b"), "ab"),
-    "Min": ("min", ("min_a", "min_b"), "ab"),
-    "Max": ("max", ("max_a", "max_b"), "ab"),
+# Rules of bgrad -> operands that they read.
+READS = {
+    "id": "", "neg": "", "mul_a": "b", "mul_b": "a", "div_a": "b", "div_b": "ab", "pow_a": "ab",
+    "pow_b": "ab", "min_a": "ab", "min_b": "ab", "max_a": "ab", "max_b": "ab", "prelu_a": "ab",
+    "prelu_b": "a", "fmod_b": "ab", "mod_b": "ab",
+}  # fmt: skip
+BINARY: dict[str, tuple[str, tuple[str, str]]] = {
+    "Add": ("add", ("id", "id")),
+    "Sub": ("sub", ("id", "neg")),
+    "Mul": ("mul", ("mul_a", "mul_b")),
+    "Div": ("div", ("div_a", "div_b")),
+    "Pow": ("pow", ("pow_a", "pow_b")),
+    "Min": ("min", ("min_a", "min_b")),
+    "Max": ("max", ("max_a", "max_b")),
+    "PRelu": ("prelu", ("prelu_a", "prelu_b")),
+    "Mod": ("mod", ("id", "mod_b")),
 }
-for _kernel, _rules, _reads in BINARY.values():
-    register(BinaryOp(_kernel, _rules, _reads))
+_FMOD = ("fmod", ("id", "fmod_b"))
+for _kernel, _rules in (*BINARY.values(), _FMOD):
+    register(BinaryOp(_kernel, _rules))
 register(BroadcastGrad("bgrad"))
 
 
-def _emitter(op_type: str) -> Callable:
-    kernel = BINARY[op_type][0]
-
-    def emit(context, node) -> None:
-        names = [context.value(node, k) for k in range(len(node.inputs))]
-        if len(names) == 1:
-            context.bind(node, 0, names[0].name)
-            return
-        left = names[0]
-        for k, right in enumerate(names[1:], 1):
-            shape = np.broadcast_shapes(left.shape, right.shape)
-            last = k == len(names) - 1
-            outputs = None if last else [context.temporary(node, f"part{k}", shape)]
-            dtype = "i32" if left.dtype == right.dtype == "i32" else "f32"
-            (out,) = context.emit(
-                node, kernel, [left, right], [shape], outputs=outputs, dtype=dtype
-            )
-            left = context.named(out)
-
-    return emit
+def _variadic(context, node, kernel: str) -> None:
+    """Operands folded from the left."""
+    names = [context.value(node, k) for k in range(len(node.inputs))]
+    if len(names) == 1:
+        context.bind(node, 0, names[0].name)
+        return
+    left = names[0]
+    for k, right in enumerate(names[1:], 1):
+        shape = np.broadcast_shapes(left.shape, right.shape)
+        last = k == len(names) - 1
+        outputs = None if last else [context.temporary(node, f"part{k}", shape)]
+        dtype = "f32" if "f32" in (left.dtype, right.dtype) else left.dtype
+        (out,) = context.emit(node, kernel, [left, right], [shape], outputs=outputs, dtype=dtype)
+        left = context.named(out)
 
 
-for _op_type in BINARY:
-    onnx_rule(_op_type, weights=(0, 1))(_emitter(_op_type))
-onnx_rule("Sum")(lambda context, node: _emitter("Add")(context, node))
+@onnx_rule("Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", weights=(0, 1))
+def binary(context, node) -> None:
+    _variadic(context, node, BINARY[node.op_type][0])
+
+
+onnx_rule("Sum", weights=(0, 1))(lambda context, node: _variadic(context, node, "add"))
+
+
+@onnx_rule("Mean")
+def mean(context, node) -> None:
+    names = [context.value(node, k) for k in range(len(node.inputs))]
+    total, shape = names[0], names[0].shape
+    for k, value in enumerate(names[1:], 1):
+        shape = np.broadcast_shapes(shape, value.shape)
+        part = context.temporary(node, f"part{k}", shape)
+        context.emit(node, "add", [total, value], [shape], outputs=[part])
+        total = context.named(part)
+    count = scalar(context, node, "count", 1.0 / len(names))
+    context.emit(node, "mul", [total, count], [shape])
+
+
+@onnx_rule("Mod")
+def mod(context, node) -> None:
+    _variadic(context, node, "fmod" if node.attrs.get("fmod", 0) else "mod")
+
+
+@onnx_rule("Pow", weights=(0, 1))
+def power(context, node) -> None:
+    """Squares, roots and reciprocals are exact; other exponents are good to one unit."""
+    x, known = context.value(node, 0), context.const(node, 1)
+    exponent = None if known is None or known.size != 1 else float(known.ravel()[0])
+    if exponent is None or len(known.shape) > len(x.shape) or x.dtype != "f32":
+        _variadic(context, node, "pow")
+    elif exponent == 1.0:
+        context.bind(node, 0, x.name)
+    elif exponent == 2.0:
+        context.emit(node, "mul", [x, x], [x.shape])
+    elif exponent in (0.5, -1.0):
+        context.emit(node, "sqrt" if exponent > 0 else "reciprocal", [x], [x.shape])
+    else:
+        _variadic(context, node, "pow")

@@ -10,7 +10,7 @@ import numpy as np
 
 from .registry import OnnxNode
 
-MAX_ELEMENTS = 2**26
+MAX_ELEMENTS = 2**24
 
 _DTYPES = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
@@ -26,7 +26,7 @@ def numpy_dtype(code: int, node: OnnxNode) -> type:
 
 
 def _limit(node: OnnxNode, shape) -> tuple[int, ...]:
-    shape = tuple(int(d) for d in np.asarray(shape).ravel())
+    shape = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
     count = 1
     for dim in shape:
         count *= dim
@@ -112,7 +112,8 @@ def _expand(node, inputs):
 
 
 def _tile(node, inputs):
-    _limit(node, np.array(inputs[0].shape) * inputs[1].astype(np.int64))
+    counts = [int(r) for r in inputs[1].ravel()]
+    _limit(node, [d * r for d, r in zip(inputs[0].shape, counts, strict=True)])
     return np.tile(inputs[0], inputs[1].astype(np.int64))
 
 
@@ -122,6 +123,7 @@ def _gather(node, inputs):
     size = data.shape[axis]
     if index.size and (index.min() < -size or index.max() >= size):
         raise node.fail(f"an index of {index.min()}..{index.max()}", f"[{-size}, {size})")
+    _limit(node, (index.size, data.size // max(1, size)))
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
@@ -157,6 +159,11 @@ def _cast(node, inputs):
     return inputs[0].astype(numpy_dtype(int(node.attrs["to"]), node))
 
 
+def _concat(node, inputs):
+    _limit(node, (sum(part.size for part in inputs),))
+    return np.concatenate(inputs, axis=node.attrs["axis"])
+
+
 def _plain(function) -> Callable:
     return lambda node, inputs: np.asarray(function(*inputs))
 
@@ -171,7 +178,7 @@ FOLDS: dict[str, Callable] = {
     "Reshape": _reshape,
     "Flatten": lambda n, x: x[0].reshape(int(np.prod(x[0].shape[: n.attrs.get("axis", 1)])), -1),
     "Transpose": lambda node, inputs: np.transpose(inputs[0], node.attrs.get("perm")),
-    "Concat": lambda node, inputs: np.concatenate(inputs, axis=node.attrs["axis"]),
+    "Concat": _concat,
     "Gather": _gather,
     "Split": _split,
     "Expand": _expand,
@@ -212,6 +219,12 @@ FOLDS: dict[str, Callable] = {
 }  # fmt: skip
 
 
+_BROADCAST = {
+    "Where", "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less",
+    "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or",
+}  # fmt: skip
+
+
 def fold(node: OnnxNode, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
     """Outputs of a node all of whose inputs are known.
 
@@ -219,6 +232,8 @@ def fold(node: OnnxNode, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
       ModelError: the inputs make no sense for the op.
     """
     try:
+        if node.op_type in _BROADCAST:
+            _limit(node, np.broadcast_shapes(*(x.shape for x in inputs if x is not None)))
         with np.errstate(all="ignore"):
             out = FOLDS[node.op_type](node, inputs)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:

@@ -56,7 +56,7 @@ register(GatherBackward("gather_bwd"))
 @onnx_rule("Gather", weights=(0,))
 def gather(context, node) -> None:
     x = context.value(node, 0)
-    axis = node.attrs.get("axis", 0) % len(x.shape)
+    axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
     index = context.const(node, 1)
     if index is None:
         indices = context.value(node, 1)
@@ -73,6 +73,6 @@ def gather(context, node) -> None:
         offset = int(index.ravel()[0]) % size * strides[axis]
         copy_of(context, node, [x], shape, [(0, offset, 0, dims, strides, contiguous(dims))])
         return
-    indices = context.constant(node, "indices", index.astype(np.int32))
+    indices = context.constant(node, "indices", (index % size).astype(np.int32))
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     context.emit(node, "gather", [x, indices], [shape], {"axis": axis}, dtype=x.dtype)

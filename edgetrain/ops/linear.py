@@ -140,19 +140,30 @@ register(MatMulGrad("matmul_grad"))
 @onnx_rule("MatMul", weights=(0, 1))
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
+    if not a.shape or not b.shape or a.shape[-1] != b.shape[max(-2, -len(b.shape))]:
+        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "inner sizes that agree")
     if min(len(a.shape), len(b.shape)) < 2:
         _vector(context, node, a, b)
         return
-    if a.shape[-1] != b.shape[-2]:
-        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "inner sizes that agree")
+    context.emit(node, "matmul", [a, b, ""], [_product_shape(a, b)], dict(_ATTRS))
+
+
+def _product_shape(a: Value, b: Value) -> tuple[int, ...]:
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*batch, a.shape[-2], b.shape[-1])
-    context.emit(node, "matmul", [a, b, ""], [shape], dict(_ATTRS))
+    return (*batch, a.shape[-2], b.shape[-1])
 
 
 def _vector(context, node, a, b) -> None:
     """A 1-D operand is a matrix with one row or column, dropped from the result."""
-    raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "two or more dimensions each")
+    rows, columns = (1, *a.shape), (*b.shape, 1)
+    left = context.reshaped(node, a, rows) if len(a.shape) == 1 else a.name
+    right = context.reshaped(node, b, columns) if len(b.shape) == 1 else b.name
+    product = _product_shape(context.named(left), context.named(right))
+    out = context.temporary(node, "product", product)
+    context.emit(node, "matmul", [left, right, ""], [product], dict(_ATTRS), outputs=[out])
+    columns_kept = product[-1:] if len(b.shape) > 1 else ()
+    rows_kept = product[-2:-1] if len(a.shape) > 1 else ()
+    context.view(node, out, (*product[:-2], *rows_kept, *columns_kept))
 
 
 @onnx_rule("Gemm", weights=(1, 2))

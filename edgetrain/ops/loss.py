@@ -34,7 +34,9 @@ class Loss:
         if self.kind not in KINDS:
             raise UsageError(f"loss {self.kind!r}: expected one of {', '.join(KINDS)}.")
         if not 0.0 <= self.label_smoothing < 1.0:
-            raise UsageError(f"label smoothing {self.label_smoothing}: expected 0 or more, below 1.")
+            raise UsageError(
+                f"label smoothing {self.label_smoothing}: expected 0 or more, below 1."
+            )
 
     def axis(self, shape: tuple[int, ...]) -> int:
         """The class axis of an output of this shape."""
@@ -81,7 +83,7 @@ def _sizes(node: Node, graph: Graph) -> dict:
 
 
 class LossForward(Op):
-    """partials[192] = 64 chunks of (loss sum, targets, correct); then added to the control block."""
+    """partials[192] = 64 chunks of (loss sum, targets, correct); then added to the control."""
 
     recompute = False
 

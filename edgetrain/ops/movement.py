@@ -1,10 +1,8 @@
-"""Views and copies: Reshape, Transpose, Slice, Concat, Split, Expand, Pad and their kin.
+"""Views and copies: Reshape, Transpose, Slice, Concat, Split, Expand and their kin.
 
 A change of shape is a view and costs nothing. Everything else is the one strided `copy` kernel,
 whose gradient is the same walk with source and destination exchanged.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -98,17 +96,9 @@ def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> Non
     context.emit(node, "copy", inputs, [shape], attrs, outputs=outputs, dtype=dtype)
 
 
-@onnx_rule("Identity", "Cast", "CastLike")
+@onnx_rule("Identity")
 def identity(context, node) -> None:
-    x = context.value(node, 0)
-    if node.op_type != "Identity" and (int(node.attrs.get("to", 1)) in (1, 10, 11, 16)) != (
-        x.dtype == "f32"
-    ):
-        moves = [(0, 0, 0, x.shape, contiguous(x.shape), contiguous(x.shape))]
-        dtype = "i32" if x.dtype == "f32" else "f32"
-        context.emit(node, "copy", [x], [x.shape], {"moves": tuple(moves)}, dtype=dtype)
-        return
-    context.bind(node, 0, x.name)
+    context.bind(node, 0, context.value(node, 0).name)
 
 
 def _rebatched(context, x, shape: list[int]) -> list[int]:
@@ -130,8 +120,8 @@ def reshape(context, node) -> None:
     if not node.attrs.get("allowzero", 0):
         shape = [x.shape[k] if d == 0 and k < len(x.shape) else d for k, d in enumerate(shape)]
     shape = _rebatched(context, x, shape)
-    if shape.count(-1) > 1:
-        raise node.fail(f"shape {shape}", "at most one -1")
+    if shape.count(-1) > 1 or min(shape, default=0) < -1:
+        raise node.fail(f"shape {shape}", "sizes of 0 or more and at most one -1")
     if -1 in shape:
         rest = prod([d for d in shape if d != -1])
         if rest <= 0 or x.size % rest:
@@ -145,8 +135,8 @@ def reshape(context, node) -> None:
 @onnx_rule("Flatten")
 def flatten(context, node) -> None:
     x = context.value(node, 0)
-    axis = node.attrs.get("axis", 1)
-    axis = axis + len(x.shape) if axis < 0 else axis
+    rank, axis = len(x.shape), node.attrs.get("axis", 1)
+    axis = rank if axis == rank else node.axis(axis, rank)
     context.view(node, x.name, [prod(x.shape[:axis]), prod(x.shape[axis:])])
 
 
@@ -156,7 +146,7 @@ def squeeze(context, node) -> None:
     axes = context.ints(node, 1, "axes")
     rank = len(x.shape)
     chosen = [k for k, d in enumerate(x.shape) if d == 1] if axes is None else axes
-    chosen = [a % rank for a in chosen]
+    chosen = [node.axis(a, rank) for a in chosen]
     if any(x.shape[a] != 1 for a in chosen):
         raise node.fail(f"axes {chosen} of shape {list(x.shape)}", "dimensions of one")
     context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
@@ -167,7 +157,9 @@ def unsqueeze(context, node) -> None:
     x = context.value(node, 0)
     axes = context.ints(node, 1, "axes") or []
     rank = len(x.shape) + len(axes)
-    chosen, rest = {a % rank for a in axes}, iter(x.shape)
+    chosen, rest = {node.axis(a, rank) for a in axes}, iter(x.shape)
+    if len(chosen) < len(axes):
+        raise node.fail(f"axes {axes}", "different axes")
     context.view(node, x.name, [1 if k in chosen else next(rest) for k in range(rank)])
 
 
@@ -175,7 +167,7 @@ def unsqueeze(context, node) -> None:
 def transpose(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape)
-    perm = [p % rank for p in node.attrs.get("perm", range(rank)[::-1])]
+    perm = [node.axis(p, rank) for p in node.attrs.get("perm", range(rank)[::-1])]
     if sorted(perm) != list(range(rank)):
         raise node.fail(f"perm {perm}", f"a permutation of {rank} axes")
     shape = [x.shape[p] for p in perm]
@@ -195,7 +187,8 @@ def slice_(context, node) -> None:
     axes = context.ints(node, 3, "axes")
     steps = context.ints(node, 4) or [1] * len(starts)
     rank = len(x.shape)
-    axes = list(range(len(starts))) if axes is None else [a % rank for a in axes]
+    axes = range(len(starts)) if axes is None else axes
+    axes = [node.axis(a, rank) for a in axes]
     shape, offset, strides = list(x.shape), 0, contiguous(x.shape)
     steps_of = list(strides)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -216,7 +209,7 @@ def slice_(context, node) -> None:
 @onnx_rule("Split")
 def split(context, node) -> None:
     x = context.value(node, 0)
-    axis = node.attrs.get("axis", 0) % len(x.shape)
+    axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
     sizes = context.ints(node, 1, "split")
     if sizes is None:
         step = -(-x.shape[axis] // len(node.outputs))
@@ -235,7 +228,7 @@ def split(context, node) -> None:
 @onnx_rule("Concat")
 def concat(context, node) -> None:
     parts = [context.value(node, k) for k in range(len(node.inputs))]
-    axis = node.attrs["axis"] % len(parts[0].shape)
+    axis = node.axis(node.attrs["axis"], len(parts[0].shape))
     for part in parts[1:]:
         if len(part.shape) != len(parts[0].shape) or any(
             a != b for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True))
@@ -251,9 +244,7 @@ def concat(context, node) -> None:
     shape[axis] = sum(part.shape[axis] for part in parts)
     strides, start, moves = contiguous(shape), 0, []
     for index, part in enumerate(parts):
-        moves.append(
-            (index, 0, start * strides[axis], part.shape, contiguous(part.shape), strides)
-        )
+        moves.append((index, 0, start * strides[axis], part.shape, contiguous(part.shape), strides))
         start += part.shape[axis]
     copy_of(context, node, parts, shape, moves)
 
@@ -271,40 +262,3 @@ def expand(context, node) -> None:
         context.view(node, x.name, shape)
     else:
         context.emit(node, "expand", [x], [shape], dtype=x.dtype)
-
-
-@onnx_rule("Pad")
-def pad(context, node) -> None:
-    x = context.value(node, 0)
-    rank = len(x.shape)
-    pads = context.ints(node, 1, "pads")
-    axes = [a % rank for a in (context.ints(node, 3) or range(rank))]
-    mode = node.attrs.get("mode", "constant")
-    before, after = [0] * rank, [0] * rank
-    for k, axis in enumerate(axes):
-        before[axis], after[axis] = pads[k], pads[k + len(axes)]
-    shape = [b + d + a for b, d, a in zip(before, x.shape, after, strict=True)]
-    if not any(before) and not any(after):
-        context.bind(node, 0, x.name)
-    elif mode == "constant":
-        value = node.attrs.get("value", 0.0)
-        if context.has(node, 2):
-            value = float(context.const(node, 2).ravel()[0])
-        _pad_constant(context, node, x, shape, before, value)
-    else:
-        attrs = {"mode": mode, "before": tuple(before), "after": tuple(after)}
-        context.emit(node, "pad_mode", [x], [shape], attrs)
-
-
-def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) -> None:
-    """Negative pads crop: the walk covers the overlap."""
-    start = [max(0, -b) for b in before]
-    dims = [
-        min(d - s, n - max(0, b))
-        for d, s, n, b in zip(x.shape, start, shape, before, strict=True)
-    ]
-    xs, ys = contiguous(x.shape), contiguous(shape)
-    xo = sum(s * k for s, k in zip(start, xs, strict=True))
-    yo = sum(max(0, b) * k for b, k in zip(before, ys, strict=True))
-    fill = value if prod(dims) < prod(shape) else None
-    copy_of(context, node, [x], shape, [(0, xo, yo, dims, xs, ys)], fill)

@@ -213,7 +213,7 @@ def batch_normalization(context, node) -> None:
 def layer_normalization(context, node) -> None:
     x, gamma = context.value(node, 0), context.value(node, 1)
     beta = context.value(node, 2) if context.has(node, 2) else ""
-    axis = node.attrs.get("axis", -1) % len(x.shape)
+    axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
     if gamma.size != n or (beta and beta.size != n):
         raise node.fail(f"scale of shape {list(gamma.shape)}", f"{list(x.shape[axis:])}")

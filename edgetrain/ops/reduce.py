@@ -31,7 +31,8 @@ class Reduce(Op):
         if not dy or not grads.needs(x):
             return
         if self.name in ("reduce_sum", "reduce_mean"):
-            grads.contribute(x, "reduce_spread", [dy], {"axes": node.attrs["axes"], "mean": self.name == "reduce_mean"})
+            attrs = {"axes": node.attrs["axes"], "mean": self.name == "reduce_mean"}
+            grads.contribute(x, "reduce_spread", [dy], attrs)
         else:
             attrs = {"axes": node.attrs["axes"]}
             grads.contribute(x, f"{self.name}_bwd", [x, node.outputs[0], dy], attrs)
@@ -88,7 +89,7 @@ def reduce(context, node) -> None:
         context.bind(node, 0, x.name)
         return
     rank = len(x.shape)
-    axes = sorted({a % rank for a in axes}) if axes else list(range(rank))
+    axes = sorted({node.axis(a, rank) for a in axes}) if axes else list(range(rank))
     kept = [1 if k in axes else d for k, d in enumerate(x.shape)]
     shape = kept if node.attrs.get("keepdims", 1) else [
         d for k, d in enumerate(x.shape) if k not in axes

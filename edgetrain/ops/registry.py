@@ -29,6 +29,16 @@ class OnnxNode:
         """A ModelError that names this node."""
         return ModelError(f"node {self.name!r} ({self.op_type}): {found}; expected {expected}.")
 
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` of a tensor of `rank` dimensions, counted from the front.
+
+        Raises:
+          ModelError: there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise self.fail(f"axis {axis} of {rank} dimensions", f"{-rank} to {rank - 1}")
+        return int(axis) % rank
+
 
 class ImportContext(Protocol):
     """What an ONNX rule may ask for and do; implemented by bind.py."""

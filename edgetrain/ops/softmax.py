@@ -55,11 +55,11 @@ def softmax(context, node) -> None:
     name = "softmax" if node.op_type == "Softmax" else "log_softmax"
     rank = len(x.shape)
     if context.opset >= 13:
-        axis = node.attrs.get("axis", -1) % rank
+        axis = node.axis(node.attrs.get("axis", -1), rank)
         context.emit(node, name, [x], [x.shape], {"axis": axis})
         return
     # Before opset 13 the input is flattened to two dimensions at the axis.
-    axis = node.attrs.get("axis", 1) % rank
+    axis = node.axis(node.attrs.get("axis", 1), rank)
     if prod(x.shape[axis + 1 :]) == 1:
         context.emit(node, name, [x], [x.shape], {"axis": axis})
         return

@@ -1,0 +1,104 @@
+"""Padding: by a constant (fill and copy), by reflection, by the edge, or around. Saves nothing."""
+
+from collections.abc import Sequence
+
+from ..ir import Graph, Node
+from .movement import copy_of
+from .registry import Call, Op, onnx_rule, register
+from .strides import MAX_DIMS, contiguous, numbered, prod
+
+PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
+
+
+def _pad_walk(x, y, attrs) -> dict[str, int]:
+    """Six sizes of y (d) and x (e), and how many elements lie before x (p); the batch first."""
+
+    def six(numbers, neutral: int) -> list[int]:
+        missing = [neutral] * (MAX_DIMS - len(numbers))
+        return [*numbers[:1], *missing, *numbers[1:]]
+
+    sizes = numbered("d", six(y.shape, 1)) | numbered("e", six(x.shape, 1))
+    return sizes | numbered("p", six(attrs["before"], 0)) | {"mode": attrs["mode"]}
+
+
+class PadMode(Op):
+    """y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES)."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        return [Call("pad_mode", {"x": x.name, "y": y.name} | _pad_walk(x, y, node.attrs))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if dy and grads.needs(node.inputs[0]):
+            grads.contribute(node.inputs[0], "pad_mode_bwd", [dy], dict(node.attrs))
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return 0
+
+
+class PadModeBackward(Op):
+    """dx (+)= dy added where it came from."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"dy": dy.name, "dx": dx.name, "acc": node.attrs["acc"]}
+        return [Call("pad_mode_bwd", args | _pad_walk(dx, dy, node.attrs))]
+
+
+register(PadMode("pad_mode"))
+register(PadModeBackward("pad_mode_bwd"))
+
+
+@onnx_rule("Pad")
+def pad(context, node) -> None:
+    x = context.value(node, 0)
+    rank = len(x.shape)
+    pads = context.ints(node, 1, "pads")
+    axes = [node.axis(a, rank) for a in (context.ints(node, 3) or range(rank))]
+    mode = node.attrs.get("mode", "constant")
+    before, after = [0] * rank, [0] * rank
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    shape = [b + d + a for b, d, a in zip(before, x.shape, after, strict=True)]
+    if not any(before) and not any(after):
+        context.bind(node, 0, x.name)
+    elif mode == "constant":
+        value = node.attrs.get("value", 0.0)
+        if context.has(node, 2):
+            known = context.const(node, 2)
+            if known is None:
+                raise node.fail("a value that depends on values", "a constant")
+            value = float(known.ravel()[0])
+        _pad_constant(context, node, x, shape, before, value)
+    else:
+        _pad_mode(context, node, x, shape, before, mode)
+
+
+def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None:
+    if mode not in PAD_MODES or len(shape) > MAX_DIMS:
+        raise node.fail(
+            f"mode {mode!r} over {len(shape)} dimensions",
+            f"constant, {', '.join(PAD_MODES)}, at most {MAX_DIMS} dimensions",
+        )
+    if mode == "reflect" and any(
+        max(b, n - d - b) >= d for b, d, n in zip(before, x.shape, shape, strict=True)
+    ):
+        raise node.fail(f"reflection of {list(x.shape)} to {shape}", "pads smaller than the input")
+    attrs = {"mode": PAD_MODES[mode], "before": tuple(before)}
+    context.emit(node, "pad_mode", [x], [shape], attrs)
+
+
+def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) -> None:
+    """Negative pads crop: the walk covers the overlap."""
+    start = [max(0, -b) for b in before]
+    dims = [
+        min(d - s, n - max(0, b)) for d, s, n, b in zip(x.shape, start, shape, before, strict=True)
+    ]
+    if min(dims) < 1:
+        raise node.fail(f"pads that leave {shape} of {list(x.shape)}", "part of the input")
+    xs, ys = contiguous(x.shape), contiguous(shape)
+    xo = sum(s * k for s, k in zip(start, xs, strict=True))
+    yo = sum(max(0, b) * k for b, k in zip(before, ys, strict=True))
+    fill = value if prod(dims) < prod(shape) else None
+    copy_of(context, node, [x], shape, [(0, xo, yo, dims, xs, ys)], fill)
