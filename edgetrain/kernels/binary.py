@@ -17,8 +17,12 @@ GRADIENTS = {
     "min_b": "ab",
     "max_a": "ab",
     "max_b": "ab",
+    "prelu_a": "ab",
+    "prelu_b": "a",
+    "fmod_b": "ab",
+    "mod_b": "ab",
 }
-BINARY = ("add", "sub", "mul", "div", "pow", "min", "max")
+BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "prelu", "fmod", "mod")
 
 
 def _binary(name):

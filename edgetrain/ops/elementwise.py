@@ -5,7 +5,6 @@ else the input. A ReLU whose output nobody else keeps saves a bit an element ins
 (compiler/fusion.py).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +13,12 @@ from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, key_of, merged, numbered
 
-
 FLAT = "flat"  # a slope of zero almost everywhere: no gradient
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`saved`: what backward reads, x, y, nothing (""), or FLAT; a, b: ONNX attributes, defaults."""
+    """`saved`: what backward reads, x, y, "" or FLAT; a, b: ONNX attributes and defaults."""
 
     kernel: str
     saved: str

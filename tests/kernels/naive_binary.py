@@ -10,6 +10,9 @@ VALUE = {
     "pow": np.power,
     "min": np.minimum,
     "max": np.maximum,
+    "prelu": lambda a, b: np.where(a > 0, a, a * b),
+    "fmod": np.fmod,
+    "mod": np.mod,
 }
 
 
@@ -30,6 +33,10 @@ GRADIENT = {
     "min_b": lambda a, b, dy: _share(b < a, a == b, dy),
     "max_a": lambda a, b, dy: _share(a > b, a == b, dy),
     "max_b": lambda a, b, dy: _share(b > a, a == b, dy),
+    "prelu_a": lambda a, b, dy: dy * np.where(a > 0, 1, b),
+    "prelu_b": lambda a, b, dy: dy * np.where(a > 0, 0, a),
+    "fmod_b": lambda a, b, dy: -dy * np.trunc(a / b),
+    "mod_b": lambda a, b, dy: -dy * np.floor(a / b),
 }
 
 
