@@ -52,7 +52,8 @@ def conv_dw(S, G):
     )
     from .prim import div, mod, u32
     from .rng import stream
-    from .vector import transpose16, vsplat
+    from .vector import vsplat
+    from .vector_gemm import transpose16
 
     fill, set_row = pack.panel_fill(S), pack.set_row
     outer, add = outer_products(), accumulate_row(G)
@@ -164,7 +165,8 @@ def conv_dw_depthwise(S, G):
     )
     from .prim import div, u32
     from .rng import stream
-    from .vector import lane_sum, vsplat
+    from .vector import vsplat
+    from .vector_gemm import lane_sum
 
     fill, set_row = pack.panel_fill(S), pack.set_row
     dots, add = dot_products(), accumulate_row(G)

@@ -3,25 +3,24 @@
 Panels are written in rising order, so a vector store may spill past the end of a row.
 """
 
-from .act import CLIP, ONE, RELU, ZERO, act_value, norm_scale, norm_shift
+from .act import ONE, ZERO, act_value, norm_scale, norm_shift
 from .conv_fast_tile import ceil_div, region_floats
 from .jit import inline
 from .prim import FP32, Storage, div, fma, mod, to_float
 from .vector import (
     WIDTH,
-    gemm_columns,
     loads,
     outline,
     prefetch,
     stores,
     vadd,
-    vclip,
     vfma,
     vinterleave,
     vkeep,
-    vrelu,
     vsplat,
 )
+from .vector_act import vact_value
+from .vector_gemm import gemm_columns
 
 _vld, _vst, _ld, _st = loads(FP32), stores(FP32), FP32.ld, FP32.st
 
@@ -44,11 +43,7 @@ def _line(S: Storage):
     def prologue(v, scale, shift, norm, act, lo, hi):
         if norm:
             v = vfma(v, vsplat(scale), vsplat(shift))
-        if act == RELU:
-            v = vrelu(v)
-        elif act == CLIP:
-            v = vclip(v, vsplat(lo), vsplat(hi))
-        return v
+        return vact_value(act, v, lo, hi)
 
     @inline
     def short(target, x, at, first, last, stride, scale, shift, norm, act, lo, hi):
@@ -62,7 +57,7 @@ def _line(S: Storage):
     ):
         """target[j] = prologue(x[source + j * stride]) for first <= j < last, else 0; j < count.
 
-        fast: stride is 1 or 2, the activation simple, and x may be read 32 elements further.
+        fast: stride is 1 or 2, and x may be read 32 elements further.
         """
         j = 0
         while j < first:
@@ -170,7 +165,7 @@ def panel_fill(S: Storage):
                 shift = norm_shift(stat, gamma, beta, first_channel + i, c)
             plane = (first_image * c + first_channel + i) * h * wd
             end = plane + (images - 1) * image_step + h * wd
-            fast = 1 if act <= CLIP and sx <= 2 and end + 2 * WIDTH <= size else 0
+            fast = 1 if sx <= 2 and end + 2 * WIDTH <= size else 0
             whole = fast != 0 and sx == 1 and sy == 1 and images == 1 and tw == wd
             for image in range(images):
                 at = plane + image * image_step + row0 * sy * wd + col0 * sx + ahead

@@ -2,7 +2,7 @@
 
 from .jit import inline
 from .prim import FP32, Storage
-from .vector import gemm_dots, gemm_outer
+from .vector_gemm import gemm_dots, gemm_outer
 
 _ld = FP32.ld
 
