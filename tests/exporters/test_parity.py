@@ -1,0 +1,128 @@
+"""The parity report: judges what it should, names what departs first, is JSON."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import edgetrain as et
+from edgetrain.errors import UsageError
+from edgetrain.ir import Builder
+from exporters import export_torch
+from exporters.parity import ParityReport, parity
+from exporters.parity_step import Row, gradient_order
+from exporters.sample import sample_batch
+
+
+class _Net(nn.Module):
+    """Token ids and a feature vector; batch-norm after a bias whose gradient is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 6)
+        self.body, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+        self.dropout = nn.Dropout(0.5)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens, x):
+        mixed = self.table(tokens).mean(1) + x
+        return self.head(self.dropout(torch.relu(self.norm(self.body(mixed)))))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    torch.manual_seed(0)
+    out = tmp_path_factory.mktemp("net") / "net.onnx"
+    example = torch.zeros(2, 4, dtype=torch.int64), torch.randn(2, 6)
+    return export_torch(_Net(), example, out, input_names=["tokens", "x"])
+
+
+@pytest.mark.parametrize(
+    "optimizer", [None, et.SGD(lr=0.1, momentum=0.9, nesterov=True), et.Adam(), et.AdamW()]
+)
+def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer):
+    report = parity(path, steps=3, optimizer=optimizer)
+    assert report.first is None and report.ok
+    assert {row.kind for row in report.rows} == {
+        "loss", "statistic", "gradient", "parameter", "state",
+    }  # fmt: skip
+    assert {row.name for row in report.rows if row.kind == "gradient"} == {
+        name for name, _ in _Net().named_parameters()
+    }
+    assert {row.step for row in report.rows} == {1, 2, 3}
+
+
+def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
+    draw = np.random.default_rng(0)
+    inputs = {
+        "tokens": draw.integers(0, 7, (8, 4)).astype(np.int32),
+        "x": draw.standard_normal((8, 6), np.float32),
+    }
+    target = draw.standard_normal((8, 3), np.float32)
+    options = {"inputs": inputs, "target": target, "steps": 1, "loss": "mse"}
+    free = parity(path, **options)
+    report = parity(path, budget=free.facts["arena_nbytes"], **options)
+    assert report.ok and report.facts["loss"] == "mse"
+    assert report.facts["arena_nbytes"] <= free.facts["arena_nbytes"]
+
+
+def test_parity_of_fp16_storage_judges_the_loss(path):
+    report = parity(path, steps=2, precision="fp16")
+    assert report.ok
+    assert {row.kind for row in report.rows if row.tolerance is not None} == {"loss"}
+
+
+def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):
+    from exporters import reference_ops
+
+    right = reference_ops.RULES["bn_apply"]
+
+    def wrong(node, inputs, outs):
+        return 1.01 * right(node, inputs, outs)
+
+    monkeypatch.setitem(reference_ops.RULES, "bn_apply", wrong)
+    report = parity(path, steps=1)
+    assert not report.ok and report.first.kind == "loss"
+    assert "first loss 'loss' at step 1" in report.summary()
+    gradients = [row.name for row in report.rows if row.kind == "gradient"]
+    assert gradients[:2] == ["head.weight", "head.bias"]  # as backward makes them
+    text = json.dumps(report.to_json(), allow_nan=False)
+    assert json.loads(text)["first_departure"]["name"] == "loss"
+
+
+def test_report_with_nan_departs_and_stays_json():
+    rows = (Row(1, "loss", "loss", float("nan"), 1e-5), Row(1, "gradient", "w", 1.0, None))
+    report = ParityReport({"model": "m"}, rows)
+    assert not report.ok and report.first == rows[0]
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["tensors"][0]["error"] is None
+
+
+def test_report_prints_worst_and_departing_tensors(path, capsys):
+    report = parity(path, steps=1)
+    report.print(Console(width=120))
+    text = capsys.readouterr().out
+    assert "beside torch" in text and "all within tolerance" in text and "statistic" in text
+
+
+def test_parity_refuses_what_it_cannot_do(path):
+    with pytest.raises(UsageError, match="precision 'int4'"):
+        parity(path, precision="int4")
+    with pytest.raises(UsageError, match="expected 1 or more steps"):
+        parity(path, steps=0)
+    with pytest.raises(UsageError, match="both or neither"):
+        parity(path, inputs={"x": np.zeros((8, 6))})
+
+
+def test_samples_lie_within_the_rows_that_they_look_up():
+    builder = Builder()
+    builder.value("ids", (64,), "i32", "input")
+    builder.value("table", (3, 2), "f32", "parameter")
+    builder.value("y", (64, 2))
+    builder.node("gather", ["table", "ids"], ["y"], {"axis": 0})
+    graph = builder.graph(["ids"], ["y"])
+    inputs, target = sample_batch(graph, "y", et.Loss(), np.random.default_rng(0))
+    assert set(inputs["ids"]) == {0, 1, 2} and set(target) == {0, 1}
+    assert gradient_order(graph) == ["table"]
