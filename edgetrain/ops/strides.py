@@ -59,4 +59,5 @@ def key_of(name: str) -> int:
 
 
 def prod(numbers: Sequence[int]) -> int:
+    """Their product; 1 where there are none."""
     return math.prod(numbers)

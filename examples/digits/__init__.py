@@ -1,1 +1,1 @@
-"""The demo: a small convolutional net learns the embedded digits within 128 KiB."""
+"""The demo: a small convolutional net learns the embedded digits within 256 KiB."""
