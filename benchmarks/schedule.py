@@ -7,11 +7,17 @@ GRAPH.json lists nodes (`fwd_flops`, `out_bytes`, `saved`, `bwd_in`, `bwd_out`) 
 schedule is a JSON list of ["F", id] and ["B", id].
 """
 
+import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgetrain.compiler.remat.problem import Problem, Schedule, Step
+from edgetrain.compiler.remat import Problem, Schedule, Step, simulate, solve
+from edgetrain.errors import EdgetrainError
+
+# Millions of simulated steps in a second of a slow core, times two searches at once.
+EFFORT_PER_SECOND = 24
 
 
 def load_graph(path: str | Path) -> dict:
@@ -66,3 +72,39 @@ def to_problem(graph: dict) -> tuple[Problem, list[tuple[str, int]]]:
 def to_json(schedule: Schedule, names: Sequence[tuple[str, int]]) -> list[list]:
     """The schedule as the list that goes into a file."""
     return [list(names[k]) for k in schedule]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plan one graph, write the schedule, print what it needs as one JSON object."""
+    parser = argparse.ArgumentParser(prog="benchmarks.schedule", description=__doc__)
+    parser.add_argument("graph", type=Path)
+    demand = parser.add_mutually_exclusive_group(required=True)
+    demand.add_argument("--budget", type=int, metavar="BYTES")
+    demand.add_argument("--max-extra", type=float, metavar="FRACTION")
+    demand.add_argument("--min-peak", action="store_true")
+    parser.add_argument("--seconds", type=float, default=10.0, help="effort, not a clock")
+    parser.add_argument("--solver", default="auto")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    problem, names = to_problem(load_graph(options.graph))
+    try:
+        schedule = solve(
+            problem,
+            budget=options.budget,
+            max_extra=options.max_extra,
+            min_peak=options.min_peak,
+            solver=options.solver,
+            effort=max(1, int(options.seconds * EFFORT_PER_SECOND)),
+        )
+    except EdgetrainError as error:
+        print(f"{options.graph.name}: {error}", file=sys.stderr)
+        return error.exit_status
+    options.out.write_text(json.dumps(to_json(schedule, names)))
+    found = simulate(problem, schedule)
+    extra = found.extra_flops / max(1, problem.forward_flops())
+    print(json.dumps({"peak_bytes": found.peak_nbytes, "extra_fwd_fraction": extra}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from edgetrain.errors import BudgetError, UsageError
 
+from .chain import Ladder, chain
 from .general import general
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
+from .stages import Chain, chain_of
 from .store_all import store_all
 
 Solver = Callable[[Problem, int], list[Schedule]]
@@ -18,12 +20,22 @@ DEFAULT_EFFORT = 32
 
 
 def auto(problem: Problem, effort: int) -> list[Schedule]:
-    """What every problem gets unless a solver is named."""
-    return general(problem, effort)
+    """The chain solver alone where each stage is one step, else as a start for the general one."""
+    stages = chain_of(problem)
+    if stages is None:
+        return general(problem, effort)
+    if _plain(stages):
+        return [*store_all(problem), *chain(problem)]
+    return general(problem, effort, Ladder(problem, stages).some(24))
+
+
+def _plain(stages: Chain) -> bool:
+    return all(len(row) <= 1 for row in (*stages.forward, *stages.backward))
 
 
 SOLVERS: dict[str, Solver] = {
     "store_all": store_all,
+    "chain": chain,
     "general": general,
     "auto": auto,
 }
@@ -51,6 +63,15 @@ def solve(
       BudgetError: every schedule found needs more than `budget` bytes.
       UsageError: no such solver, or no schedule within `max_extra`.
     """
+    whole = store_all(problem)[0]
+    if budget is not None and solver != "store_all":
+        if simulate(problem, whole).peak_nbytes <= budget:
+            return whole
+        stages = chain_of(problem) if solver in ("auto", "chain") else None
+        if stages is not None and _plain(stages):
+            found = Ladder(problem, stages).within(budget)
+            if found is not None:
+                return found
     points = frontier(problem, effort, solver=solver, points=None)
     if min_peak:
         return points[0][0]

@@ -293,14 +293,14 @@ def anneal(p, idle, t, spare, archive, start, budget, work, warm, cool, steep, s
             peak > budget, plan, state,
         )  # fmt: skip
         if plan[0, 0] == 0:
-            done += 1
+            done += 40
             continue
         if plan[0, 0] > 0 and _random(state) < 0.9:
-            done += 0.05 * length
+            done += 30 + 0.1 * length
             guess = _guess(t, scratch, length, plan, budget)
             if _energy(guess[0], extra + guess[2], guess[1], length, budget, weight) > limit:
                 continue
-        done += length
+        done += 60 + length
         got = evaluate(p, next_order, next_drops, n, budget, spare)
         if got[2] >= INFEASIBLE:
             continue

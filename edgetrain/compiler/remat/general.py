@@ -5,6 +5,7 @@ step by step; seeds from the chain solver give them at once where the graph is a
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +22,27 @@ _SEED = 88172645463325252
 def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> list[Schedule]:
     """Non-dominated schedules of a problem, by increasing peak.
 
+    Two searches with random numbers of their own run side by side and exchange what they found
+    once, so that the result does not depend on the processors there are.
+
     Args:
       problem: any.
       effort: millions of simulated steps; the result depends on it and never on time.
       seeds: schedules to start from besides the one that recomputes nothing.
     """
-    search = Search(problem)
-    search.offer(tuple(range(len(problem.steps))))
+    first = Search(problem)
+    first.offer(tuple(range(len(problem.steps))))
+    first.seed()
     for seed in seeds:
-        search.offer(seed)
-    search.run(effort)
-    return search.schedules()
+        first.offer(seed)
+    searches = [first, Search(problem, first)]
+    searches[1].take(first)
+    for _ in range(2):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda search: search.run(effort / 4), searches))
+        searches[0].take(searches[1])
+        searches[1].take(searches[0])
+    return first.schedules()
 
 
 class Moves(NamedTuple):
@@ -55,17 +66,17 @@ def moves(idle: Idle, values: int) -> Moves:
 class Search:
     """The archive of one problem and the compiled loops that fill it."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, like: "Search | None" = None) -> None:
         self.problem = problem
-        self.packed: Packed = pack(problem)
+        self.packed: Packed = like.packed if like else pack(problem)
         steps = len(problem.steps)
         longest = 12 * steps + 64
         self.traces = [engine.new_trace(self.packed, longest) for _ in range(2)]
         points = 256 if steps <= 2500 else 96
         self.archive = archive.new_archive(points, 6 * steps + 64, steps)
-        self.idle = idle_values(problem, self.packed)
+        self.idle = like.idle if like else idle_values(problem, self.packed)
         self.moves = moves(self.idle, len(problem.nbytes))
-        self.state = np.array([_SEED], np.uint64)
+        self.state = np.array([_SEED + (7919 if like else 0)], np.uint64)
 
     def offer(self, schedule: Schedule) -> None:
         """Translate a schedule into decisions and keep it where nothing dominates it."""
@@ -98,15 +109,22 @@ class Search:
             used = keys[: len(drops)][self.traces[0].used[: len(drops)]]
             archive.offer(self.archive, got[2], got[4], order, used, len(used))
 
-    def run(self, effort: int) -> None:
+    def take(self, other: "Search") -> None:
+        """Keep what another search of the same problem found and this one lacks."""
+        a = other.archive
+        for k in range(int(a.filled[0])):
+            row, count = a.row[k], a.dropped[a.row[k]]
+            archive.offer(self.archive, a.peak[k], a.extra[k], a.order[row], a.drops[row], count)
+
+    def run(self, effort: float) -> None:
         """Spend `effort` million simulated steps."""
         work, low = effort * MILLION, self._floor()
         args = (self.packed, self.moves, *self.traces, self.archive)
-        spent = 0
+        spent = 0.0
         for steep in (2.0, 10.0, 50.0):
             spent += anneal.descend(*args, low, 0.07 * work, 1.0, 0.01, steep, self.state)
-        rest = max(0.1 * work, work - spent)
-        anneal.polish(*args, low, 16 + effort // 2, rest, 1.0, 0.01, 50.0, self.state)
+        rest, rounds = max(0.1 * work, work - spent), 16 + int(effort) // 2
+        anneal.polish(*args, low, rounds, rest, 1.0, 0.01, 50.0, self.state)
 
     def _floor(self) -> int:
         """Bytes that no schedule goes below: the largest needs of one step."""

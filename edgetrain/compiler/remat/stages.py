@@ -1,0 +1,159 @@
+"""A problem as a chain of stages: the forward cut wherever a single value crosses."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .problem import Problem
+from .profile import Idle, crossing_nbytes, idle_values
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Stages 1 .. n as a chain solver sees them; index 0 stands for the input.
+
+    Attributes:
+      forward, backward: step ids of each stage, in order; stage 0 has those before and after all.
+      out: bytes of the value that a stage hands on.
+      saved: bytes of all else that its backward needs from its forward.
+      grad: bytes of the gradient of `out`.
+      cost: of its forward.
+      run, back: bytes that forward and backward need beyond the above.
+    """
+
+    forward: tuple[tuple[int, ...], ...]
+    backward: tuple[tuple[int, ...], ...]
+    out: np.ndarray
+    saved: np.ndarray
+    grad: np.ndarray
+    cost: np.ndarray
+    run: np.ndarray
+    back: np.ndarray
+
+    def __len__(self) -> int:
+        """Stages, the input not among them."""
+        return len(self.out) - 1
+
+
+def chain_of(problem: Problem) -> Chain | None:
+    """The stages of a problem whose forward comes first; None where it has fewer than two cuts."""
+    idle = idle_values(problem)
+    total = len(problem.steps)
+    forwards = [step.id for step in problem.steps if step.recomputable]
+    if len(forwards) < 2:
+        return None
+    first_back = _turn(problem, forwards[-1])
+    counts = np.zeros(total + 2, np.int64)
+    for born, last in zip(idle.born, idle.last, strict=True):
+        if last > born:
+            counts[born + 1] += 1
+            counts[last + 1] -= 1
+    crossing = np.cumsum(counts)
+    last = forwards[-1]
+    cuts = [c for c in range(forwards[0] + 1, last + 1) if crossing[c] == 1]
+    if len(cuts) < 2:
+        return None
+    return _measure(problem, idle, [forwards[0], *cuts, last + 1], first_back)
+
+
+def _turn(problem: Problem, last_forward: int) -> int:
+    """The first step that accumulates into or makes a value after the last forward step."""
+    return min(last_forward + 1, len(problem.steps))
+
+
+def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chain:
+    count = len(bounds) - 1
+    stage_of = np.searchsorted(bounds, np.arange(turn), side="right")
+    born_stage = {int(v): int(stage_of[b]) for v, b in zip(idle.value, idle.born, strict=True)}
+    forward = [[] for _ in range(count + 1)]  # type: list[list[int]]
+    for step in problem.steps[bounds[0] : bounds[-1]]:
+        if step.recomputable:
+            forward[int(stage_of[step.id])].append(step.id)
+    backward = [[] for _ in range(count + 1)]  # type: list[list[int]]
+    at = count
+    for step in problem.steps[turn:]:
+        # A backward step belongs to the latest stage whose values it or its successors need.
+        stages = [born_stage[v] for v in step.reads if v in born_stage]
+        at = min(at, max(stages, default=at))
+        backward[at].append(step.id)
+    crossing = crossing_nbytes(idle, len(problem.steps))
+    out = np.array([0, *(crossing[b] for b in bounds[1:])], np.float64)
+    handed = {
+        k: int(v)
+        for k, b in enumerate(bounds[1:], 1)
+        for v, born, last in zip(idle.value, idle.born, idle.last, strict=True)
+        if born < b <= last
+    }
+    saved, cost = np.zeros(count + 1), np.zeros(count + 1)
+    for v, wanted, size in zip(idle.value, idle.wanted, idle.nbytes, strict=True):
+        stage = born_stage[int(v)]
+        if wanted < len(problem.steps) and handed.get(stage) != v:
+            saved[stage] += size
+    for k in range(1, count + 1):
+        cost[k] = sum(problem.steps[s].cost for s in forward[k])
+    if not out[count]:
+        # Nothing reads the last value forwards; its bytes are needed by its own backward.
+        last = problem.steps[forward[count][-1]]
+        out[count] = sum(problem.nbytes[v] for v in last.writes if v not in problem.optional)
+        saved[count] = max(0.0, saved[count] - out[count])
+    grad = out.copy()
+    grad[0] = 0
+    run, back = np.zeros(count + 1), np.zeros(count + 1)
+    live = _transients(problem, turn)
+    for k in range(1, count + 1):
+        run[k] = _forward_need(problem, forward[k]) - out[k] - out[k - 1]
+        need = max((live[s] for s in backward[k]), default=0)
+        back[k] = max(0.0, need - grad[k] - grad[k - 1])
+    return Chain(
+        tuple(map(tuple, forward)), tuple(map(tuple, backward)), out, saved, grad, cost,
+        np.maximum(run, 0), back,
+    )  # fmt: skip
+
+
+def _forward_need(problem: Problem, steps: list[int]) -> float:
+    """The most bytes live while these steps run with nothing kept for a backward."""
+    last = {v: s for s in steps for v in problem.steps[s].reads}
+    born: dict[int, int] = {}
+    for s in steps:
+        for v in problem.steps[s].writes:
+            if v in last or v not in problem.optional:
+                born.setdefault(v, s)
+    change: dict[int, int] = {}
+    for v, end in last.items():
+        if v not in problem.always_live:
+            start = born.get(v, steps[0])
+            change[start] = change.get(start, 0) + problem.nbytes[v]
+            change[end + 1] = change.get(end + 1, 0) - problem.nbytes[v]
+    for v, start in born.items():
+        if v not in last:
+            change[start] = change.get(start, 0) + problem.nbytes[v]
+    live = peak = 0
+    for s in sorted(change):
+        live += change[s]
+        peak = max(peak, live)
+    return peak
+
+
+def _transients(problem: Problem, turn: int) -> dict[int, int]:
+    """Bytes live at each step from `turn` on of values that are made there, with workspace."""
+    born: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for step in problem.steps[turn:]:
+        for v in (*step.writes, *step.updates):
+            born.setdefault(v, step.id)
+            last[v] = step.id
+        for v in step.reads:
+            if v in born:
+                last[v] = step.id
+    change = [0] * (len(problem.steps) + 1)
+    for v, start in born.items():
+        if v not in problem.always_live:
+            change[start] += problem.nbytes[v]
+            end = len(problem.steps) if v in problem.kept else last[v] + 1
+            change[end] -= problem.nbytes[v]
+    live, found = 0, {}
+    for step in problem.steps:
+        live += change[step.id]
+        if step.id >= turn:
+            found[step.id] = live + step.workspace
+    return found
