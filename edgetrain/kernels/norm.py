@@ -8,11 +8,18 @@ channels; sums run over images, then pixels, in float64.
 from .registry import kernel
 
 _X = "[n*c*s]"
-_AFFINE = "gamma?:r:f32[c] beta?:r:f32[c]"
-_CHECK = "min(n, c, s) >= 0"
+_NORM = f"x:r:S{_X} stat:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
+_SIZES = "n c s act lo:f hi:f"
+CHECK = "min(n, c, s) >= 0"
+
+stats_operands = f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f"
+apply_operands = f"{_NORM} y:w:S{_X} {_SIZES}"
+reduce_operands = f"{_NORM} dy:r:S{_X} sums:w:f32[2*c] dgamma?:m:f32[c] dbeta?:m:f32[c] {_SIZES}"
+dx_operands = f"{_NORM} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
+dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
 
 
-def _helpers():
+def scalars():
     """Inline functions that several factories share: float64 of a count, square root."""
     import numpy as np
 
@@ -33,13 +40,13 @@ def _helpers():
     return real, inverse_root
 
 
-@kernel("bn_stats", f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f", check=_CHECK + ";n * s > 0")
+@kernel("bn_stats", stats_operands, check=CHECK + ";n * s > 0")
 def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     from .prim import FP32, div
 
     ld, st = S.ld, FP32.st
-    real, inverse_root = _helpers()
+    real, inverse_root = scalars()
 
     def run(thread, nthreads, x, stat, n, c, s, eps):
         for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
@@ -66,7 +73,7 @@ def bn_eval_stats():
     from .prim import FP32, div
 
     ld, st = FP32.ld, FP32.st
-    _, inverse_root = _helpers()
+    _, inverse_root = scalars()
 
     def run(thread, nthreads, rm, rv, stat, c, eps):
         for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
@@ -84,7 +91,7 @@ def bn_running():
     from .prim import FP32, div
 
     ld, st = FP32.ld, FP32.st
-    real, _ = _helpers()
+    real, _ = scalars()
 
     def run(thread, nthreads, stat, rm, rv, c, count, momentum):
         unbias = real(count) / real(max(count - 1, 1))
@@ -96,9 +103,7 @@ def bn_running():
     return run
 
 
-@kernel(
-    "bn_apply", f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} y:w:S{_X} n c s act lo:f hi:f", check=_CHECK
-)
+@kernel("bn_apply", apply_operands, check=CHECK)
 def bn_apply(S):
     """y = act(z); y may be x."""
     from .act import act_value, norm_scale, norm_shift
@@ -116,12 +121,7 @@ def bn_apply(S):
     return run
 
 
-@kernel(
-    "bn_reduce",
-    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} dy:r:S{_X} sums:w:f32[2*c] "
-    "dgamma?:m:f32[c] dbeta?:m:f32[c] n c s act lo:f hi:f",
-    check=_CHECK,
-)
+@kernel("bn_reduce", reduce_operands, check=CHECK)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to.
 
@@ -156,12 +156,7 @@ def bn_reduce(S):
     return run
 
 
-@kernel(
-    "bn_dx",
-    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} "
-    "n c s act lo:f hi:f acc",
-    check=_CHECK,
-)
+@kernel("bn_dx", dx_operands, check=CHECK)
 def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
@@ -170,7 +165,7 @@ def bn_dx(S):
     from .prim import FP32, div, fma
 
     ld, st, ldf = S.ld, S.st, FP32.ld
-    real, _ = _helpers()
+    real, _ = scalars()
     single = np.float32
 
     def run(thread, nthreads, x, stat, gamma, beta, sums, dy, dx, n, c, s, act, lo, hi, acc):
@@ -190,11 +185,7 @@ def bn_dx(S):
     return run
 
 
-@kernel(
-    "bn_dx_eval",
-    f"x:r:S{_X} stat:r:f32[3*c] {_AFFINE} dy:r:S{_X} dx:m:S{_X} n c s act lo:f hi:f acc",
-    check=_CHECK,
-)
+@kernel("bn_dx_eval", dx_eval_operands, check=CHECK)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
     from .act import act_slope, norm_scale, norm_shift

@@ -11,25 +11,31 @@ LIMITS = {"clip": (-1.5, 2.0), "leaky": (0.1, 0.0)}
 IDENTITY = np.array([[0], [1], [1]], np.float32)
 
 
-def _run(name, code, **arrays):
+def _run(name, code, variant, **arrays):
     lo, hi = LIMITS.get(code, (0.0, 0.0))
     sizes = {"n": 1, "c": 1, "s": arrays["x"].size, "act": CODES[code], "lo": lo, "hi": hi}
-    return call(name, {"S": "f32"}, stat=IDENTITY, **arrays, **sizes)
+    return call(name, {"S": "f32"}, variant=variant, stat=IDENTITY, **arrays, **sizes)
 
 
+@pytest.mark.parametrize("variant", ["plain", "fast"])
 @pytest.mark.parametrize("code", CODES)
-def test_act_value_and_slope_equal_naive(code):
+def test_act_value_and_slope_equal_naive(code, variant):
     x = np.concatenate([np.linspace(-6, 6, 1001), [0, -1.5, 2, 3, -3, 80, -80]]).astype(np.float32)
     lo, hi = LIMITS.get(code, (0.0, 0.0))
-    y = _run("bn_apply", code, x=x, y=x.shape)["y"]
+    y = _run("bn_apply", code, variant, x=x, y=x.shape)["y"]
     np.testing.assert_allclose(y, naive_norm.act(CODES[code], x, lo, hi), rtol=2e-6, atol=1e-6)
-    dx = _run("bn_dx_eval", code, x=x, dy=np.ones_like(x), dx=x.copy(), acc=0)["dx"]
+    dx = _run("bn_dx_eval", code, variant, x=x, dy=np.ones_like(x), dx=x.copy(), acc=0)["dx"]
     np.testing.assert_allclose(dx, naive_norm.slope(CODES[code], x, lo, hi), rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", ["plain", "fast"])
 @pytest.mark.parametrize("code", CODES)
-def test_act_propagates_nan(code):
+def test_act_propagates_nan(code, variant):
     x = np.array([1, np.nan, -1], np.float32)
-    assert np.isnan(_run("bn_apply", code, x=x, y=x.shape)["y"]).tolist() == [False, True, False]
-    dx = _run("bn_dx_eval", code, x=x, dy=x.copy(), dx=x.copy(), acc=0)["dx"]
+    assert np.isnan(_run("bn_apply", code, variant, x=x, y=x.shape)["y"]).tolist() == [
+        False,
+        True,
+        False,
+    ]
+    dx = _run("bn_dx_eval", code, variant, x=x, dy=x.copy(), dx=x.copy(), acc=0)["dx"]
     assert np.isnan(dx).tolist() == [False, True, False]

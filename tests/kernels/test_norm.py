@@ -8,6 +8,7 @@ from . import naive_norm
 from .harness import DTYPES, call, same_for_threads
 
 SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030)]
+VARIANTS = ["plain", "fast"]
 # float32 arithmetic on numbers near 1; storing as fp16 costs 2^-11 of numbers up to 5.
 TOLERANCE = {"f32": 5e-6, "f16": 4e-3}
 
@@ -28,71 +29,106 @@ def _close(found, expected, storage, scale=1.0):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=TOLERANCE[storage] * scale)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bn_stats_equal_naive(shape, storage):
+def test_bn_stats_equal_naive(shape, storage, variant):
     x = _arrays(shape, storage)[0] + DTYPES[storage](30)
     out = same_for_threads(
-        "bn_stats", {"S": storage}, x=x, stat=(3, shape[1]), eps=1e-3, **_sizes(shape)
+        "bn_stats",
+        {"S": storage},
+        variant=variant,
+        x=x,
+        stat=(3, shape[1]),
+        eps=1e-3,
+        **_sizes(shape),
     )
     np.testing.assert_allclose(out["stat"], naive_norm.stats(x, np.float32(1e-3)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bn_apply_equals_naive(shape, storage, affine):
+def test_bn_apply_equals_naive(shape, storage, affine, variant):
     x, _, _, gamma, beta, _, _, stat = _arrays(shape, storage)
     weights = {"gamma": gamma, "beta": beta} if affine else {"gamma": None, "beta": None}
     fused = {"act": 2, "lo": -1.0, "hi": 1.5}
     out = same_for_threads(
-        "bn_apply", {"S": storage}, x=x, stat=stat, y=x.shape, **weights, **fused, **_sizes(shape)
+        "bn_apply",
+        {"S": storage},
+        variant=variant,
+        x=x,
+        stat=stat,
+        y=x.shape,
+        **weights,
+        **fused,
+        **_sizes(shape),
     )
     expected = naive_norm.act(2, naive_norm.normalised(x, stat, **weights), -1.0, 1.5)
     _close(out["y"], expected, storage)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("code", [0, 1, 5])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bn_backward_equals_naive(shape, storage, code):
+def test_bn_backward_equals_naive(shape, storage, code, variant):
     x, dy, dx, gamma, beta, dgamma, dbeta, stat = _arrays(shape, storage)
     common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, "dy": dy}
     common |= {"act": code, "lo": 0.0, "hi": 0.0, **_sizes(shape)}
     sums, expected, frozen = naive_norm.backward(x, stat, gamma, beta, dy, code)
     size = np.sqrt(x.size)
     out = same_for_threads(
-        "bn_reduce", {"S": storage}, sums=(2, shape[1]), dgamma=dgamma, dbeta=dbeta, **common
+        "bn_reduce",
+        {"S": storage},
+        variant=variant,
+        sums=(2, shape[1]),
+        dgamma=dgamma,
+        dbeta=dbeta,
+        **common,
     )
     np.testing.assert_allclose(out["sums"], sums, rtol=1e-5, atol=1e-6 * size)
     np.testing.assert_allclose(out["dbeta"], dbeta + sums[0], rtol=1e-5, atol=1e-6 * size)
     np.testing.assert_allclose(out["dgamma"], dgamma + sums[1], rtol=1e-5, atol=1e-6 * size)
     scale = max(np.abs(expected).max(), np.abs(frozen).max(), 1)
     back = same_for_threads(
-        "bn_dx", {"S": storage}, sums=sums.astype(np.float32), dx=dx, acc=1, **common
+        "bn_dx",
+        {"S": storage},
+        variant=variant,
+        sums=sums.astype(np.float32),
+        dx=dx,
+        acc=1,
+        **common,
     )
     _close(back["dx"], expected + dx, storage, scale)
-    back = same_for_threads("bn_dx_eval", {"S": storage}, dx=dx, acc=1, **common)
+    back = same_for_threads("bn_dx_eval", {"S": storage}, variant=variant, dx=dx, acc=1, **common)
     _close(back["dx"], frozen + dx, storage, scale)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ["bn_dx", "bn_dx_eval"])
-def test_bn_dx_overwrites_dy(name):
+def test_bn_dx_overwrites_dy(name, variant):
     x, dy, dx, gamma, beta, _, _, stat = _arrays((3, 4, 37), "f16")
     common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, "dy": dy, "acc": 0}
     common |= {"act": 1, "lo": 0.0, "hi": 0.0, **_sizes(x.shape)}
     if name == "bn_dx":
         common["sums"] = np.ones((2, 4), np.float32)
-    apart = call(name, {"S": "f16"}, dx=dx, **common)["dx"]
-    np.testing.assert_array_equal(call(name, {"S": "f16"}, dx="dy", **common)["dx"], apart)
+    apart = call(name, {"S": "f16"}, variant=variant, dx=dx, **common)["dx"]
+    np.testing.assert_array_equal(
+        call(name, {"S": "f16"}, variant=variant, dx="dy", **common)["dx"], apart
+    )
 
 
-def test_bn_apply_overwrites_x():
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bn_apply_overwrites_x(variant):
     x, _, _, gamma, beta, _, _, stat = _arrays((3, 4, 37), "f16")
     common = {"x": x, "stat": stat, "gamma": gamma, "beta": beta, **_sizes(x.shape)}
     common |= {"act": 1, "lo": 0.0, "hi": 0.0}
-    apart = call("bn_apply", {"S": "f16"}, y=x.shape, **common)["y"]
-    np.testing.assert_array_equal(call("bn_apply", {"S": "f16"}, y="x", **common)["y"], apart)
+    apart = call("bn_apply", {"S": "f16"}, variant=variant, y=x.shape, **common)["y"]
+    np.testing.assert_array_equal(
+        call("bn_apply", {"S": "f16"}, variant=variant, y="x", **common)["y"], apart
+    )
 
 
 def test_bn_running_equals_torch():
