@@ -74,6 +74,8 @@ def cuts(problem: Problem, idle: Idle, parts: int) -> list[int]:
         return []
     crossing = crossing_nbytes(idle, len(problem.steps))
     first, last = int(idle.born[0]) + 1, int(idle.born[-1])
+    if first >= last:  # nothing lies between the first value and the last
+        return []
     weight = np.zeros(len(problem.steps) + 1)
     np.add.at(weight, idle.born, idle.nbytes.astype(np.float64))
     total = np.cumsum(weight)
