@@ -49,17 +49,22 @@ def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
         raise ModelError(f"tensor {tensor.name!r}: it holds strings; expected numbers.")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _external(tensor, directory, nbytes)
+            return _widened(_external(tensor, directory, nbytes))
         if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
             raise ModelError(
                 f"tensor {tensor.name!r}: {len(tensor.raw_data)} bytes of data; shape "
                 f"{list(tensor.dims)} needs {nbytes}."
             )
-        return numpy_helper.to_array(tensor)
+        return _widened(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OSError) as error:
         raise ModelError(
             f"tensor {tensor.name!r}: its data cannot be read ({error}). Export the model again."
         ) from error
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    """bfloat16 and 8-bit floats, which numpy has not, as float32."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _external(tensor: TensorProto, directory: Path, nbytes: int) -> np.ndarray:

@@ -5,6 +5,7 @@ our exporter), or the graph signature that torch's exporter leaves.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,20 +18,30 @@ _PASS_THROUGH = {
     "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
     "Flatten", "Split", "Expand",
 }  # fmt: skip
+# Plain arithmetic: scalars and Constant nodes in it are numbers of the formula, not weights.
+_ARITHMETIC = {"Add", "Mul", "Sum"}
+_FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
+
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_SIGNATURE_LINE = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']*)'", re.MULTILINE)
 
 
 def classify(
     proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str], tuple[str, ...]]:
-    """(parameters, buffers, aliases of tied parameters, warnings)."""
-    by_weight, by_buffer = _by_slots(nodes, arrays)
+    """(parameters, buffers, aliases of tied parameters, warnings).
+
+    Buffers are running statistics; every other buffer of the module is a constant of the graph.
+    """
+    initializers = {tensor.name for tensor in proto.graph.initializer}
+    by_weight, by_buffer = _by_slots(nodes, arrays, initializers)
     meta = {entry.key: entry.value for entry in proto.metadata_props}
     graph_meta = {entry.key: entry.value for entry in proto.graph.metadata_props}
     named = _from_metadata({**graph_meta, **meta})
     if named is None:
         parameters = [n for n in arrays if n in by_weight and n not in by_buffer]
         return tuple(parameters), tuple(n for n in arrays if n in by_buffer), {}, ()
-    parameters, buffers, aliases = named
+    parameters, aliases = named
     warnings = []
     missing = [n for n in parameters if n not in arrays and n not in aliases]
     if missing:
@@ -39,45 +50,47 @@ def classify(
             f"unused): {', '.join(missing[:5])}. They will not be trained; export with "
             "edgetrain's exporter to keep them."
         )
-    kept = tuple(n for n in dict.fromkeys(parameters) if n in arrays)
+    kept = tuple(
+        n for n in dict.fromkeys(parameters) if n in arrays and arrays[n].dtype.kind == "f"
+    )
     statistics = tuple(n for n in arrays if n in by_buffer and n not in kept)
-    others = tuple(n for n in buffers if n in arrays and n not in statistics and n not in kept)
-    del others  # buffers that are not running statistics are constants of the graph
     return kept, statistics, aliases, tuple(warnings)
 
 
-def _from_metadata(meta: Mapping[str, str]):
-    def listed(key: str) -> list[str] | None:
-        try:
-            value = json.loads(meta[key])
-        except (KeyError, ValueError):
-            return None
-        return [str(v) for v in value] if isinstance(value, list) else None
-
-    parameters = listed("edgetrain.parameters")
-    if parameters is None:
-        return None
+def _from_metadata(meta: Mapping[str, str]) -> tuple[list[str], dict[str, str]] | None:
+    """(parameters, aliases), None where nothing tells."""
     try:
-        aliases = {str(k): str(v) for k, v in json.loads(meta.get("edgetrain.tied", "{}")).items()}
-    except (ValueError, AttributeError):
-        aliases = {}
-    return parameters, listed("edgetrain.buffers") or [], aliases
+        listed = json.loads(meta.get("edgetrain.parameters", "null"))
+        aliases = json.loads(meta.get("edgetrain.tied", "{}"))
+    except (ValueError, RecursionError):
+        listed = None
+    if isinstance(listed, list) and isinstance(aliases, dict):
+        return [str(v) for v in listed], {str(k): str(v) for k, v in aliases.items()}
+    signed = _SIGNATURE_LINE.findall(meta.get(_SIGNATURE, ""))
+    parameters = [name for kind, name in signed if kind == "PARAMETER"]
+    return (parameters, {}) if parameters else None
 
 
 def _by_slots(
-    nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
+    nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray], initializers: set[str]
 ) -> tuple[set[str], set[str]]:
     """Float initializers that reach a weight slot, and those in a statistics slot."""
-    weights: set[str] = set()
     buffers: set[str] = set()
     wanted: set[str] = set()
+    summands: set[str] = set()
     for node in reversed(nodes):
         weight_slots, buffer_slots = slots(node.op_type)
-        wanted.update(node.inputs[k] for k in weight_slots if k < len(node.inputs))
+        fed = [node.inputs[k] for k in weight_slots if k < len(node.inputs)]
+        if node.op_type in _ARITHMETIC:
+            summands.update(fed)
+        elif node.op_type not in _FORMULA:
+            wanted.update(fed)
         buffers.update(node.inputs[k] for k in buffer_slots if k < len(node.inputs))
-        if node.op_type in _PASS_THROUGH and wanted.intersection(node.outputs):
-            wanted.update(node.inputs[:1] if node.op_type != "Concat" else node.inputs)
-    for name in wanted:
-        if name in arrays and arrays[name].dtype.kind == "f":
-            weights.add(name)
+        if node.op_type in _PASS_THROUGH:
+            sources = node.inputs[:1] if node.op_type != "Concat" else node.inputs
+            for names in (wanted, summands):
+                if names.intersection(node.outputs):
+                    names.update(sources)
+    large = {n for n in summands & initializers if n in arrays and arrays[n].size > 1}
+    weights = {n for n in wanted | large if n in arrays and arrays[n].dtype.kind == "f"}
     return weights, buffers & set(arrays)
