@@ -57,7 +57,9 @@ class Spread(Op):
 
 
 class ExtremeBackward(Op):
-    """dx (+)= dy shared evenly among the elements equal to the extreme, as torch's amax."""
+    """dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax;
+    a product's is dy times the product of the others.
+    """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y, dy = (graph.values[n] for n in node.inputs[:3])
@@ -73,25 +75,36 @@ class ExtremeBackward(Op):
 
 KINDS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceProd": "prod",
 }  # fmt: skip
 for _kind in KINDS.values():
     register(Reduce(f"reduce_{_kind}", _kind))
 register(Spread("reduce_spread"))
 register(ExtremeBackward("reduce_max_bwd"))
 register(ExtremeBackward("reduce_min_bwd"))
+register(ExtremeBackward("reduce_prod_bwd"))
+
+
+def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[int]] | None:
+    """(axes, shape of the output, the same with dimensions of one kept); None: nothing is reduced.
+
+    Axes are an attribute of older opsets and an input of newer ones.
+    """
+    axes = context.ints(node, 1, "axes")
+    if not axes and node.attrs.get("noop_with_empty_axes", 0):
+        return None
+    rank = len(x.shape)
+    axes = sorted({node.axis(a, rank) for a in axes}) if axes else list(range(rank))
+    kept = [1 if k in axes else d for k, d in enumerate(x.shape)]
+    dropped = [d for k, d in enumerate(x.shape) if k not in axes]
+    return tuple(axes), kept if node.attrs.get("keepdims", 1) else dropped, kept
 
 
 @onnx_rule(*KINDS)
 def reduce(context, node) -> None:
     x = context.value(node, 0)
-    axes = context.ints(node, 1, "axes")
-    if not axes and node.attrs.get("noop_with_empty_axes", 0):
+    found = reduced_shape(context, node, x)
+    if found is None:
         context.bind(node, 0, x.name)
         return
-    rank = len(x.shape)
-    axes = sorted({node.axis(a, rank) for a in axes}) if axes else list(range(rank))
-    kept = [1 if k in axes else d for k, d in enumerate(x.shape)]
-    shape = kept if node.attrs.get("keepdims", 1) else [
-        d for k, d in enumerate(x.shape) if k not in axes
-    ]  # fmt: skip
-    context.emit(node, f"reduce_{KINDS[node.op_type]}", [x], [shape], {"axes": tuple(axes)})
+    context.emit(node, f"reduce_{KINDS[node.op_type]}", [x], [found[1]], {"axes": found[0]})

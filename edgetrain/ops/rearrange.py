@@ -1,0 +1,89 @@
+"""Tile, DepthToSpace, SpaceToDepth, CumSum: views, copies and running sums."""
+
+from ..ir import Graph, Node
+from .movement import copy_of
+from .registry import Call, Op, onnx_rule, register
+from .softmax import split_at
+from .strides import contiguous
+
+
+@onnx_rule("Tile")
+def tile(context, node) -> None:
+    """An expansion between two views; its gradient sums over the repeats."""
+    x, repeats = context.value(node, 0), context.ints(node, 1)
+    if repeats is None or len(repeats) != len(x.shape) or min(repeats, default=1) < 1:
+        raise node.fail(f"repeats {repeats}", f"{len(x.shape)} numbers of 1 or more")
+    narrow: list[int] = []
+    wide: list[int] = []
+    for size, times in zip(x.shape, repeats, strict=True):
+        if times > 1 and size > 1:
+            narrow += [1]
+            wide += [times]
+        narrow += [size]
+        wide += [size if size > 1 else times]
+    shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
+    if list(x.shape) == shape:
+        context.bind(node, 0, x.name)
+        return
+    out = context.temporary(node, "repeated", wide, x.dtype)
+    rows = context.reshaped(node, x, narrow)
+    context.emit(node, "expand", [rows], [wide], outputs=[out], dtype=x.dtype)
+    context.view(node, out, shape)
+
+
+@onnx_rule("DepthToSpace", "SpaceToDepth")
+def depth_space(context, node) -> None:
+    """One permuted copy: channels to blocks of pixels, or back."""
+    x, size = context.value(node, 0), int(node.attrs["blocksize"])
+    if len(x.shape) != 4 or size < 1:
+        raise node.fail(f"blocksize {size}, input of shape {list(x.shape)}", "[n, c, h, w]")
+    n, c, h, w = x.shape
+    if node.op_type == "DepthToSpace":
+        if c % (size * size):
+            raise node.fail(f"{c} channels", f"a multiple of {size * size}")
+        small = c // (size * size)
+        if node.attrs.get("mode", "DCR") == "DCR":
+            parts, perm = (n, size, size, small, h, w), (0, 3, 4, 1, 5, 2)
+        else:
+            parts, perm = (n, small, size, size, h, w), (0, 1, 4, 2, 5, 3)
+        shape = (n, small, h * size, w * size)
+    else:
+        if h % size or w % size:
+            raise node.fail(f"a plane of {h} x {w}", f"multiples of {size}")
+        parts, perm = (n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4)
+        shape = (n, c * size * size, h // size, w // size)
+    steps, dims = contiguous(parts), [parts[p] for p in perm]
+    move = (0, 0, 0, dims, [steps[p] for p in perm], contiguous(dims))
+    copy_of(context, node, [x], shape, [move])
+
+
+class CumSum(Op):
+    """y = running sum of x along attrs['axis']; attrs exclusive, reverse."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        args: dict = {"x": node.inputs[0], "y": node.outputs[0], "acc": node.attrs.get("acc", 0)}
+        args |= {key: node.attrs[key] for key in ("exclusive", "reverse")}
+        sizes = split_at(graph.values[node.outputs[0]].shape, node.attrs["axis"])
+        return [Call("cumsum", args | sizes)]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, x = grads.of(node.outputs[0]), node.inputs[0]
+        if dy and grads.needs(x):
+            attrs = {**node.attrs, "reverse": 1 - node.attrs["reverse"]}
+            grads.contribute(x, "cumsum", [dy], attrs)
+
+    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+
+register(CumSum("cumsum"))
+
+
+@onnx_rule("CumSum")
+def cumsum(context, node) -> None:
+    x, axis = context.value(node, 0), context.ints(node, 1)
+    if not axis or x.dtype != "f32":
+        raise node.fail(f"axis {axis} of {x.dtype}", "a constant axis of floats")
+    attrs = {key: int(bool(node.attrs.get(key, 0))) for key in ("exclusive", "reverse")}
+    attrs["axis"] = node.axis(axis[0], len(x.shape))
+    context.emit(node, "cumsum", [x], [x.shape], attrs)
