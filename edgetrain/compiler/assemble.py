@@ -15,12 +15,16 @@ from .steps import ALIGN, Placed, TapeProblem
 from .update import PARTIALS
 
 _KINDS = {
-    "parameter": "params", "buffer": "params", "constant": "params", "accumulator": "grads",
-    "state": "optimizer", "control": "io",
+    "parameter": "params", "buffer": "params", "constant": "params", "index": "indices",
+    "accumulator": "grads", "state": "optimizer", "control": "io",
 }  # fmt: skip
 KINDS = (
     "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
 )  # fmt: skip
+
+_NUMPY = {
+    "f16": np.float16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
+}  # fmt: skip
 
 
 class KernelTable:
@@ -55,7 +59,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     tapes = {
         "micro": micro.encode(offsets, kernels),
         "update": _update(plan, offsets, at, kernels, options.threads),
-        "rewire": np.zeros(0, np.int64),
+        "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
     by_kind = account(plan)
@@ -85,7 +89,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
-        recipe=options.recipe(),
+        recipe=options.recipe()
+        | {"sparse_layers": [layer.to_json() for layer in candidate.graphs.layers]},
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
         onnx=model.weightless,
@@ -96,8 +101,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
-    kinds = {"f16": np.float16, "i32": np.int32, "u8": np.uint8}
-    return array.astype(kinds.get(graph.values[name].dtype, np.float32))
+    return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32))
 
 
 def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
@@ -179,6 +183,13 @@ def _update(plan: Plan, persistent, base: int, kernels: KernelTable, threads: in
     words: list[int] = []
     for instruction in plan.candidate.update.instructions:
         words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)
+    return np.array(words, np.int64)
+
+
+def _rewire(plan: Plan, persistent, kernels: KernelTable) -> np.ndarray:
+    words: list[int] = []
+    for instruction in plan.candidate.update.rewire:
+        words += encode(instruction, kernels(instruction), persistent, 0, 0)
     return np.array(words, np.int64)
 
 

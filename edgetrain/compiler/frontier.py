@@ -125,18 +125,18 @@ def microbatches(model: Model, options: Options) -> list[int]:
     return [m for m in divisors if m >= least] or [options.minibatch]
 
 
-def make_candidate(model: Model, options: Options, microbatch: int, target: jit.Target) -> Candidate:
+def make_candidate(
+    model: Model, options: Options, microbatch: int, target: jit.Target
+) -> Candidate:
     """Graphs, problems and the parts that do not depend on the schedule."""
     graphs = build_graphs(model, options, microbatch)
     train = tape_problem(graphs.train, options.threads, target)
-    evaluate = tape_problem(
-        graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs
-    )
+    evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
     order = remat.store_all(evaluate.problem, 0)[0]
     simulation = remat.simulate(evaluate.problem, order)
     placed = buffers_of(evaluate.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target)
+    update = update_tape(graphs.train, options, target, graphs.layers)
     return Candidate(
         microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
         update.persistent_nbytes, max(height, update.transient_nbytes),
@@ -153,9 +153,7 @@ def _plans(candidate: Candidate, options: Options) -> list[Plan]:
         offsets, height = arena.place(placed.buffers)
         nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
         cost = repeats * (base + simulation.extra_cost)
-        plans.append(
-            Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost)
-        )
+        plans.append(Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost))
     return plans
 
 

@@ -52,6 +52,10 @@ def _swaps_last_two(node: Node, graph: Graph) -> bool:
     return xo == yo == 0 and found == [swapped, walk, contiguous(swapped)]
 
 
+# ir op that applies a batch norm to its input 0 -> index of its inputs stat, gamma, beta.
+_PROLOGUE = {"conv": 3, "conv_dw": 2, "conv_csr": 3, "conv_csr_dw": 2}
+
+
 def absorb_activations(graph: Graph) -> Graph:
     """Batch norm followed by one activation becomes one node: nothing between them is stored."""
     readers = graph.readers()
@@ -92,19 +96,19 @@ def apply_in_readers(graph: Graph) -> Graph:
 
 
 def _takes_prologue(node: Node, name: str) -> bool:
-    first = {"conv": 3, "conv_dw": 2}.get(node.op)
+    first = _PROLOGUE.get(node.op)
     if first is None or node.inputs[first]:
         return False
     return node.inputs[0] == name and name not in node.inputs[1:]
 
 
 def _with_prologue(node: Node, prologues: dict[str, Node]) -> Node:
-    apply = prologues.get(node.inputs[0]) if node.op in ("conv", "conv_dw") else None
+    apply = prologues.get(node.inputs[0]) if node.op in _PROLOGUE else None
     if apply is None:
         return node
-    first = 3 if node.op == "conv" else 2
+    first = _PROLOGUE[node.op]
     x, *affine = apply.inputs
-    inputs = (x, *node.inputs[1:first], *affine)
+    inputs = (x, *node.inputs[1:first], *affine, *node.inputs[first + 3 :])
     attrs = {key: apply.attrs[key] for key in ("act", "lo", "hi") if key in apply.attrs}
     return replace(node, inputs=inputs, attrs={**node.attrs, **attrs})
 

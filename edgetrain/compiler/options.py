@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import UsageError
 from ..ops.loss import Loss
 from ..optim import SGD, Optimizer
+from ..sparse import Rewiring, make_rewiring
+from ..sparse.density import DISTRIBUTIONS
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,9 @@ class Options:
       minibatch, microbatch: samples of an update, samples of one pass.
       precision: storage of values, fp32 or fp16; `model_memory` of weights and their state.
       density: fraction of nonzero weights; 1 is dense.
+      density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
+      distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
+      rewiring: dsr, set, none, or a method of edgetrain/sparse with its hyperparameters.
       max_extra_forward: at most this fraction of a forward is recomputed.
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
@@ -33,6 +38,9 @@ class Options:
     precision: str = "fp32"
     model_memory: str | None = None
     density: float = 1.0
+    density_overrides: Mapping[str, float] = field(default_factory=dict)
+    distribution: str = "uniform"
+    rewiring: str | Rewiring | None = "dsr"
     max_extra_forward: float | None = None
     threads: int = 2
     seed: int = 0
@@ -54,10 +62,15 @@ class Options:
             )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
-        if self.density != 1.0:
+        for value in (self.density, *self.density_overrides.values()):
+            if not 0 < value <= 1:
+                raise UsageError(f"density {value}: expected above 0 and at most 1 (dense).")
+        if self.distribution not in DISTRIBUTIONS:
             raise UsageError(
-                f"density {self.density}: sparse weights are not in this version; leave it at 1."
+                f"distribution {self.distribution!r}: expected one of {', '.join(DISTRIBUTIONS)}."
             )
+        if isinstance(self.rewiring, str):
+            object.__setattr__(self, "rewiring", make_rewiring(self.rewiring, self.density))
         if self.max_grad_norm < 0:
             raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
 
@@ -68,6 +81,8 @@ class Options:
             "loss": dataclasses.asdict(self.loss),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
+            "density_overrides": dict(self.density_overrides),
+            "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
             "freeze": list(self.freeze),
         }

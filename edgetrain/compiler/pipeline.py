@@ -10,21 +10,28 @@ from ..errors import UsageError
 from ..ir import Builder, Graph, Value
 from ..ops.bind import bind
 from ..ops.model import Model
+from ..storage.csr import POOL, Layer
 from . import fusion
 from .autodiff import add_loss, check_output, training_graph
 from .options import Options
 from .precision import assign_storage, mark_derived
+from .sparsify import sparsify
 from .verify import verify
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """Training and evaluation graph of one microbatch, and what fills their persistent values."""
+    """Training and evaluation graph of one microbatch, and what fills their persistent values.
+
+    Attributes:
+      layers: sparse weights, in pool order.
+    """
 
     train: Graph
     evaluate: Graph
     output: str
     arrays: Mapping[str, np.ndarray]
+    layers: tuple[Layer, ...] = ()
 
 
 def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
@@ -39,8 +46,13 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     forward = mark_derived(forward)
+    trainable = _trainable(model, options)
+    sparse = sparsify(forward, bound.arrays, options, trainable, model.aliases)
+    forward = verify(sparse.graph)
 
-    train = training_graph(forward, options.loss, output, _trainable(model, options))
+    train = training_graph(
+        forward, options.loss, output, lambda name: name == POOL or trainable(name)
+    )
     for a_pass in (
         fusion.apply_in_readers,
         fusion.mask_relus,
@@ -56,7 +68,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))
-    return Graphs(train, evaluate, output, bound.arrays)
+    return Graphs(train, evaluate, output, sparse.arrays, sparse.layers)
 
 
 def with_loss(forward: Graph, options: Options) -> Graph:

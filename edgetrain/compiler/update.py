@@ -1,10 +1,16 @@
-"""The update tape: gradient norm, skip decision, one optimizer call for each parameter."""
+"""The update tape: gradient norm, skip decision, one optimizer call for each parameter.
 
+Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import Call, Graph, Value
 from ..kernels import jit
 from ..ops.strides import key_of
+from ..sparse import Rewiring
+from ..storage.csr import POOL, Layer
 from .arena.problem import aligned
 from .autodiff import accumulator_name
 from .lowering import Instruction, bind_call
@@ -16,15 +22,22 @@ PARTIALS = "update.partials"
 
 @dataclass(frozen=True)
 class UpdateTape:
-    """Instructions of an update and every persistent value of the run, optimizer state included."""
+    """Instructions of an update and every persistent value of the run, optimizer state included.
+
+    Attributes:
+      rewire: instructions of a rewiring; they need no scratch.
+    """
 
     instructions: tuple[Instruction, ...]
+    rewire: tuple[Instruction, ...]
     persistent: tuple[Value, ...]
     persistent_nbytes: int
     transient_nbytes: int
 
 
-def update_tape(graph: Graph, options: Options, target: jit.Target) -> UpdateTape:
+def update_tape(
+    graph: Graph, options: Options, target: jit.Target, layers: Sequence[Layer] = ()
+) -> UpdateTape:
     """Build the update of every parameter that has an accumulator in `graph`."""
     optimizer = options.optimizer
     values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
@@ -51,6 +64,12 @@ def update_tape(graph: Graph, options: Options, target: jit.Target) -> UpdateTap
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
+    method = options.rewiring
+    rewire = method.calls(layers, states[POOL]) if layers and isinstance(method, Rewiring) else []
     return UpdateTape(
-        instructions, tuple(values.values()), nbytes, aligned(partials.nbytes, ALIGN) + scratch
+        instructions,
+        tuple(bind_call(call, scope, options.threads, target) for call in rewire),
+        tuple(values.values()),
+        nbytes,
+        aligned(partials.nbytes, ALIGN) + scratch,
     )

@@ -58,7 +58,7 @@ def _geometry():
 
 
 @kernel("conv_csr", forward_operands(FORWARD_BAND), check=CSR_CHECK)
-def conv_csr(S, W, I):
+def conv_csr(S, W, INDEX):
     """y = conv(prologue(x), w) + bias.
 
     Written: y whole. Scratch: a band of output rows in float32. Threads split (image, output
@@ -67,7 +67,7 @@ def conv_csr(S, W, I):
     from .act import ONE, ZERO, act_value, norm_scale, norm_shift
     from .prim import FP32, div, fma, ld_i32, mod
 
-    ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, I.ld, FP32.ld, FP32.st
+    ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     first_output, end_output = _geometry()
 
     def run(
@@ -115,7 +115,7 @@ def conv_csr(S, W, I):
 
 
 @kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK)
-def conv_csr_dx(S, W, I):
+def conv_csr_dx(S, W, INDEX):
     """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
 
     Written: dx whole, added to where acc. Scratch: a band of input rows in float32. Threads split
@@ -125,7 +125,7 @@ def conv_csr_dx(S, W, I):
     from .act import ZERO
     from .prim import FP32, div, fma, ld_i32, mod
 
-    ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, I.ld, FP32.ld, FP32.st
+    ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     first_output, end_output = _geometry()
 
     @inline
@@ -179,7 +179,7 @@ def conv_csr_dx(S, W, I):
 
 
 @kernel("conv_csr_dw", dw_operands("0"), check=CSR_CHECK)
-def conv_csr_dw(S, I, G):
+def conv_csr_dw(S, INDEX, G):
     """dwt[e] += sum over images and pixels of dy * prologue(x) at every nonzero e, stochastic.
 
     Written: dwt at the layer's nonzeros. Scratch: none. Threads split the output channels. Order
@@ -190,7 +190,7 @@ def conv_csr_dw(S, I, G):
     from .prim import div, fma, ld_i32, mod, u32
     from .rng import stream
 
-    ld, ldc, ldg, sr = S.ld, I.ld, G.ld, G.sr
+    ld, ldc, ldg, sr = S.ld, INDEX.ld, G.ld, G.sr
     first_output, end_output = _geometry()
 
     @inline

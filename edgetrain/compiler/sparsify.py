@@ -1,0 +1,167 @@
+"""Dense convolution weights -> layers of the pool of slots, before autodiff.
+
+Dense stay: weights that are not trained or not read by convolutions alone, and, unless a pattern
+names them, the first convolution, the classifier and depthwise kernels (Mostafa and Wang 2019
+and the report leave out the first two).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from ..errors import UsageError
+from ..ir import Graph, Node, Value
+from ..sparse import Rewiring, density
+from ..storage import csr
+from ..storage.csr import COLUMNS, LINE, POOL, TABLE, Layer, pointers_name
+from .options import Options
+
+_WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is
+_NUMPY = {"u8": np.uint8, "u16": np.uint16}
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A forward graph whose layers read the pool.
+
+    Attributes:
+      arrays: of persistent values; dense weights of `layers` are gone.
+      layers: in pool order; empty where nothing is sparse.
+    """
+
+    graph: Graph
+    arrays: Mapping[str, np.ndarray]
+    layers: tuple[Layer, ...]
+
+
+def sparsify(
+    graph: Graph,
+    arrays: Mapping[str, np.ndarray],
+    options: Options,
+    trainable: Callable[[str], bool],
+    aliases: Mapping[str, str],
+) -> Sparse:
+    """Replace the weights that `options.density` and its overrides choose.
+
+    The nonzeros keep their dense initial values; where they lie depends on the seed alone.
+
+    Args:
+      aliases: further names of tied parameters, which patterns may use.
+    Raises:
+      UsageError: an override that matches no convolution weight.
+    """
+    if options.density == 1.0 and not options.density_overrides:
+        return Sparse(graph, arrays, ())
+    shapes = {n: graph.values[n].shape for n in _convolution_weights(graph) if trainable(n)}
+    overrides = _overrides(shapes, options, aliases)
+    dense = _dense_by_default(graph)
+    chosen = {n: s for n, s in shapes.items() if n in overrides or n not in dense}
+    counts = density.shares(chosen, options.density, options.distribution, overrides)
+    layers = tuple(density.make_layers(shapes, counts))
+    if not layers:
+        return Sparse(graph, arrays, ())
+    return Sparse(_rewritten(graph, layers), _with_pattern(arrays, layers, options), layers)
+
+
+def _convolution_weights(graph: Graph) -> list[str]:
+    """Parameters that convolutions alone read, as their weight, in order of first use."""
+    readers = graph.readers()
+    viewed = {value.view_of for value in graph.values.values()}
+    out = []
+    for node in graph.nodes:
+        name = node.inputs[1] if node.op == "conv" else ""
+        if not name or name in out or name in viewed or graph.values[name].role != "parameter":
+            continue
+        alone = all(u.op == "conv" and u.reads.count(name) == 1 for u in readers[name])
+        kernel = int(np.prod(graph.values[name].shape[2:]))
+        if alone and kernel <= csr.MAX_TAPS and name not in graph.outputs:
+            out.append(name)
+    return out
+
+
+def _overrides(
+    shapes: Mapping[str, tuple[int, ...]], options: Options, aliases: Mapping[str, str]
+) -> dict[str, float]:
+    out = {}
+    for pattern, value in options.density_overrides.items():
+        names = [n for n in shapes if fnmatchcase(n, pattern)]
+        names += [kept for other, kept in aliases.items() if fnmatchcase(other, pattern)]
+        found = [name for name in names if name in shapes]
+        if not found:
+            raise UsageError(
+                f"density override {pattern!r}: it matches none of the convolution weights that "
+                f"are trained, such as {', '.join(list(shapes)[:3]) or 'none'}."
+            )
+        out |= dict.fromkeys(found, value)
+    return out
+
+
+def _dense_by_default(graph: Graph) -> set[str]:
+    """Weights with no weighted layer before them or none after them, and depthwise ones."""
+    after: set[str] = set()  # values that depend on a weighted layer
+    out = set()
+    for node in graph.nodes:
+        weighted = node.op in _WEIGHTED
+        if weighted and node.inputs[0] not in after:
+            out.add(node.inputs[1])
+        if weighted and node.op == "conv" and graph.values[node.inputs[1]].shape[1] == 1:
+            out.add(node.inputs[1])
+        if weighted or any(name in after for name in node.reads):
+            after.update(node.writes)
+    before: set[str] = set()  # values that a weighted layer depends on
+    for node in reversed(graph.nodes):
+        weighted = node.op in _WEIGHTED
+        if weighted and not any(name in before for name in node.writes):
+            out.add(node.inputs[1])
+        if weighted or any(name in before for name in node.writes):
+            before.update(node.reads)
+    return out
+
+
+def _rewritten(graph: Graph, layers: tuple[Layer, ...]) -> Graph:
+    by_name = {layer.name: layer for layer in layers}
+    slots = csr.slots_of(layers)
+    values = {name: value for name, value in graph.values.items() if name not in by_name}
+    added = [
+        # Two dimensions: stored like every other weight matrix (compiler/precision.py).
+        Value(POOL, (slots // LINE, LINE), "f32", "parameter"),
+        Value(COLUMNS, (slots,), csr.column_dtype(layers), "index"),
+        Value(TABLE, (csr.HEADER + csr.LAYER_WORDS * len(layers),), "i64", "index"),
+        *(Value(pointers_name(x.name), (x.groups + 1,), "i32", "index") for x in layers),
+    ]
+    values |= {value.name: value for value in added}
+    return graph.with_nodes([_sparse_node(node, by_name) for node in graph.nodes], values)
+
+
+def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
+    layer = layers.get(node.inputs[1]) if node.op == "conv" else None
+    if layer is None:
+        return node
+    x, _, *rest = node.inputs
+    inputs = (x, POOL, *rest, COLUMNS, pointers_name(layer.name))
+    attrs = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
+    return replace(node, op="conv_csr", inputs=inputs, attrs={**node.attrs, **attrs})
+
+
+def _with_pattern(
+    arrays: Mapping[str, np.ndarray], layers: tuple[Layer, ...], options: Options
+) -> dict[str, np.ndarray]:
+    slots = csr.slots_of(layers)
+    pool = np.zeros(slots, np.float32)
+    columns = np.zeros(slots, _NUMPY[csr.column_dtype(layers)])
+    table = np.zeros(csr.HEADER + csr.LAYER_WORDS * len(layers), np.int64)
+    if isinstance(options.rewiring, Rewiring):
+        table.view(np.float64)[csr.THRESHOLD] = options.rewiring.threshold
+    out, start = dict(arrays), 0
+    for number, layer in enumerate(layers):
+        positions = density.first_positions(layer, options.seed, number)
+        stop = start + layer.share
+        pool[start:stop] = out.pop(layer.name).reshape(-1)[positions]
+        columns[start:stop], out[pointers_name(layer.name)] = csr.encode(layer, positions, start)
+        words = csr.HEADER + csr.LAYER_WORDS * number
+        table[words + csr.CAP] = layer.cap
+        table[words + csr.KEPT] = layer.share
+        start = stop
+    return out | {POOL: pool.reshape(-1, LINE), COLUMNS: columns, TABLE: table}

@@ -1,0 +1,222 @@
+"""Rewiring of the pool in place: drop small nonzeros, share out, grow zeros at empty positions.
+
+Layout of pool, columns and pointers: storage/csr.py and conv_csr.py. The table is 64-bit words:
+a header (write position, dropped, surviving, threshold as float64), then for each layer its cap,
+its survivors and how many it grows. Thread 0 does the work, in a fixed order.
+"""
+
+import numpy as np
+
+from .jit import inline
+from .prim import (
+    div,
+    float_bits,
+    hash32,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    mod,
+    st_f64,
+    st_i32,
+    st_i64,
+    to_float,
+    to_int,
+    u32,
+)
+from .registry import kernel
+
+ZERO, ONE = np.float32(0), np.float32(1)
+
+# As in storage/csr.py, which kernels do not import.
+WRITE, PRUNED, SURVIVED, THRESHOLD, HEADER = 0, 1, 2, 3, 8
+CAP, KEPT, GROWN, WORDS = 0, 1, 2, 4
+
+_POOL = "w:m:W[slots] columns:m:I[slots]"
+_TABLE = f"table:m:i64[{HEADER}+{WORDS}*layers]"
+
+
+def _smallest(W):
+    """smallest(w, first, last, wanted): (bits of the wanted-th smallest magnitude, how many lie
+    strictly below it); bits of positive floats rise with them."""
+    ld = W.ld
+
+    @inline
+    def smallest(w, first, last, wanted):
+        low, high = 0, 0x7FFFFFFF
+        while low < high:
+            middle, count = (low + high) >> 1, 0
+            for e in range(first, last):
+                if (float_bits(ld(w, e)) & 0x7FFFFFFF) <= middle:
+                    count += 1
+            if count >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        below = 0
+        for e in range(first, last):
+            if (float_bits(ld(w, e)) & 0x7FFFFFFF) < low:
+                below += 1
+        return low, below
+
+    return smallest
+
+
+@kernel(
+    "csr_prune",
+    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
+    check="layer >= 0;layer < layers;min(slots, groups) > 0",
+)
+def csr_prune(W, INDEX):
+    """Drop a layer's small nonzeros and close the gaps; layers run in pool order.
+
+    fraction 0: magnitudes below the table's threshold; else that fraction of the layer's
+    nonzeros, the smallest, the first of equal ones. The layer moves left to the end of the one
+    before; its pointers follow. Written: pool, columns, pointers, table.
+    """
+    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+    smallest = _smallest(W)
+
+    def run(thread, nthreads, w, columns, pointers, table, slots, groups, layers, layer, fraction):
+        if thread != 0:
+            return
+        if layer == 0:
+            st_i64(table, WRITE, 0)
+            st_i64(table, PRUNED, 0)
+            st_i64(table, SURVIVED, 0)
+        first, last = ld_i32(pointers, 0), ld_i32(pointers, groups)
+        limit, ties = int(float_bits(np.float32(ld_f64(table, THRESHOLD)))), 0
+        wanted = to_int(to_float(last - first) * fraction)
+        if wanted > 0:
+            limit, ties = smallest(w, first, last, wanted)
+            ties = wanted - ties
+        elif fraction > ZERO:
+            limit = 0
+        read, write = first, ld_i64(table, WRITE)
+        start = write
+        for q in range(groups):
+            stop = ld_i32(pointers, q + 1)
+            st_i32(pointers, q, write)
+            for e in range(read, stop):
+                value = ld(w, e)
+                size = int(float_bits(value) & 0x7FFFFFFF)
+                if size < limit:
+                    continue
+                if size == limit and ties > 0:
+                    ties -= 1
+                    continue
+                st(w, write, value)
+                stc(columns, write, ldc(columns, e))
+                write += 1
+            read = stop
+        st_i32(pointers, groups, write)
+        st_i64(table, WRITE, write)
+        st_i64(table, PRUNED, ld_i64(table, PRUNED) + (last - first) - (write - start))
+        st_i64(table, SURVIVED, write)
+        st_i64(table, HEADER + WORDS * layer + KEPT, write - start)
+        st_i64(table, HEADER + WORDS * layer + GROWN, (last - first) - (write - start))
+
+    return run
+
+
+@kernel("csr_share", f"{_TABLE} layers target tolerance:f factor:f own", check="layers > 0")
+def csr_share():
+    """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
+    all layers in proportion to their survivors, what a cap refuses going to the others in order.
+
+    Then the threshold is multiplied by `factor` where fewer than target * (1 - tolerance) were
+    dropped, divided where more than target * (1 + tolerance). Written: table.
+    """
+
+    def run(thread, nthreads, table, layers, target, tolerance, factor, own):
+        if thread != 0 or own != 0:
+            return
+        dropped, survived = ld_i64(table, PRUNED), ld_i64(table, SURVIVED)
+        before, given, over = 0, 0, 0
+        for layer in range(layers):
+            at = HEADER + WORDS * layer
+            kept = ld_i64(table, at + KEPT)
+            before += kept
+            share = div(dropped * before, max(survived, 1)) - given
+            given += share
+            room = ld_i64(table, at + CAP) - kept
+            grown = min(share, room)
+            over += share - grown
+            st_i64(table, at + GROWN, grown)
+        over += dropped - given
+        for layer in range(layers):
+            at = HEADER + WORDS * layer
+            grown = ld_i64(table, at + GROWN)
+            more = min(over, ld_i64(table, at + CAP) - ld_i64(table, at + KEPT) - grown)
+            st_i64(table, at + GROWN, grown + more)
+            over -= more
+        found, aim = to_float(dropped), to_float(target)
+        threshold = ld_f64(table, THRESHOLD)
+        if found < aim * (ONE - tolerance):
+            st_f64(table, THRESHOLD, threshold * np.float64(factor))
+        elif found > aim * (ONE + tolerance):
+            st_f64(table, THRESHOLD, threshold / np.float64(factor))
+
+    return run
+
+
+@kernel(
+    "csr_grow",
+    f"{_POOL} pointers:m:i32[rows*((channels+chunk-1)//chunk)+1] {_TABLE} ctl:r:i64[64] "
+    "slots rows channels taps chunk layers layer key",
+    check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
+)
+def csr_grow(W, INDEX):
+    """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.
+
+    Layers run from the last to the first, so nothing is overwritten before it is read. Empty
+    positions are walked from the last to the first and taken with probability still wanted /
+    still empty: a uniform draw without replacement. Written: pool, columns, pointers, table.
+    Source: Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
+    """
+    from .rng import stream
+
+    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+
+    def run(
+        thread, nthreads, w, columns, pointers, table, ctl,
+        slots, rows, channels, taps, chunk, layers, layer, key,
+    ):  # fmt: skip
+        if thread != 0:
+            return
+        numbers, chunks = stream(ctl, u32(key)), div(channels + chunk - 1, chunk)
+        at = HEADER + WORDS * layer
+        kept, wanted = ld_i64(table, at + KEPT), ld_i64(table, at + GROWN)
+        empty = rows * channels * taps - kept
+        if layer == layers - 1:
+            write = kept + wanted
+            for other in range(layers - 1):
+                before = HEADER + WORDS * other
+                write += ld_i64(table, before + KEPT) + ld_i64(table, before + GROWN)
+        else:
+            write = ld_i64(table, WRITE)
+        high = ld_i32(pointers, rows * chunks)
+        for q in range(rows * chunks - 1, -1, -1):
+            low = ld_i32(pointers, q)
+            st_i32(pointers, q + 1, write)
+            first = mod(q, chunks) * chunk
+            read = high - 1
+            for column in range(min(chunk, channels - first) * taps - 1, -1, -1):
+                if read >= low and ldc(columns, read) == column:
+                    write -= 1
+                    st(w, write, ld(w, read))
+                    stc(columns, write, column)
+                    read -= 1
+                    continue
+                if wanted > 0:
+                    drawn = hash32(numbers, (div(q, chunks) * channels + first) * taps + column)
+                    if int(drawn) * empty < wanted << 32:
+                        write -= 1
+                        wanted -= 1
+                        st(w, write, ZERO)
+                        stc(columns, write, column)
+                empty -= 1
+            high = low
+        st_i32(pointers, 0, write)
+        st_i64(table, WRITE, write)
+
+    return run

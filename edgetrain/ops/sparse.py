@@ -1,0 +1,89 @@
+"""Convolution by a sparse weight of the pool (storage/csr.py); compiler/sparsify.py emits it.
+
+Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers; the first six are those
+of `conv`. Attributes: the geometry, the weight's `shape`, its `chunk`, its `nonzeros` at the
+start. Saved for backward: x (weight gradient) and the pool (input gradient).
+"""
+
+from ..ir import Graph, Node, Value
+from .conv import GEOMETRY, prologue
+from .registry import Call, Op, register
+from .strides import key_of
+
+
+def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
+    """Pattern, sizes and geometry; columns and pointers are inputs `first` and the next."""
+    xs, ws, ys = (
+        (*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, node.attrs["shape"], y.shape)
+    )
+    columns, pointers = node.inputs[first : first + 2]
+    out: dict = {"columns": columns, "pointers": pointers, "chunk": node.attrs["chunk"]}
+    out |= dict(zip(("n", "c", "h", "wd"), xs, strict=True))
+    out |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
+    out |= {key: node.attrs[key] for key in GEOMETRY}
+    return out | {"slots": graph.values[columns].size}
+
+
+def _flops(node: Node, y: Value) -> int:
+    rows = node.attrs["shape"][0]
+    return 2 * node.attrs["nonzeros"] * (y.size // rows)
+
+
+class ConvCsr(Op):
+    """y = conv(prologue(x), sparse w) + bias."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"x": x.name, "w": node.inputs[1], "bias": node.inputs[2] or None, "y": y.name}
+        return [Call("conv_csr", args | prologue(node, 3) | _weight(node, 6, graph, x, y))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy = grads.of(node.outputs[0])
+        if not dy:
+            return
+        x, pool, bias = node.inputs[:3]
+        pattern = node.inputs[6:8]
+        attrs = {k: node.attrs[k] for k in (*GEOMETRY, "shape", "chunk", "nonzeros")}
+        if grads.needs(pool):
+            grads.contribute(pool, "conv_csr_dw", [x, dy, "", "", "", *pattern], attrs)
+        if bias and grads.needs(bias):
+            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
+            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        if grads.needs(x):
+            grads.contribute(x, "conv_csr_dx", [dy, pool, *pattern], attrs)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return _flops(node, graph.values[node.outputs[0]])
+
+
+class ConvCsrInputGrad(Op):
+    """dx (+)= gradient of the input. Inputs: dy, pool, columns, pointers."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        args = {"dy": dy.name, "w": node.inputs[1], "dx": dx.name, "acc": node.attrs["acc"]}
+        return [Call("conv_csr_dx", args | _weight(node, 2, graph, dx, dy))]
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return _flops(node, graph.values[node.inputs[0]])
+
+
+class ConvCsrWeightGrad(Op):
+    """Gradient at the nonzeros, added to the pool's accumulator; reads x through the prologue.
+
+    Inputs: x, dy, stat, gamma, beta, columns, pointers.
+    """
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        x, dy = (graph.values[n] for n in node.inputs[:2])
+        args = {"x": x.name, "dy": dy.name, "dwt": node.outputs[0], "ctl": "ctl"}
+        args |= {"key": key_of(node.name)}
+        return [Call("conv_csr_dw", args | prologue(node, 2) | _weight(node, 5, graph, x, dy))]
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return _flops(node, graph.values[node.inputs[1]])
+
+
+register(ConvCsr("conv_csr"))
+register(ConvCsrInputGrad("conv_csr_dx"))
+register(ConvCsrWeightGrad("conv_csr_dw"))

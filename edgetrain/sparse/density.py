@@ -1,0 +1,100 @@
+"""How many nonzeros each layer gets, and where they lie at the start."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..storage.csr import Layer
+
+GROWTH = 1.5  # a layer may grow to this multiple of its first share
+DISTRIBUTIONS = ("uniform", "erk")
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+
+def shares(
+    shapes: Mapping[str, tuple[int, ...]],
+    density: float,
+    distribution: str = "uniform",
+    overrides: Mapping[str, float] | None = None,
+) -> dict[str, int]:
+    """Nonzeros of each weight; a weight that would be full is left out: it stays dense.
+
+    uniform: every weight has the density. erk (Erdos-Renyi-kernel): a weight's density is
+    proportional to the sum of its dimensions over their product, and together they have
+    `density`; what a full weight cannot take goes to the others.
+
+    Args:
+      shapes: dense shapes by name.
+      density: nonzeros over elements of all weights without an override.
+      overrides: densities by name, as they are.
+    Source: Mocanu et al. 2018 (Erdos-Renyi); Evci et al. 2020, section 3 (kernels).
+    """
+    given = dict(overrides or {})
+    free = {name: shape for name, shape in shapes.items() if name not in given}
+    if distribution == "erk":
+        given |= _erdos_renyi(free, density)
+    else:
+        given |= dict.fromkeys(free, density)
+    out = {}
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        count = max(1, round(size * given[name]))
+        if count < size:
+            out[name] = count
+    return out
+
+
+def _erdos_renyi(shapes: Mapping[str, tuple[int, ...]], density: float) -> dict[str, float]:
+    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    raw = {name: sum(shape) / sizes[name] for name, shape in shapes.items()}
+    full: set[str] = set()
+    while True:
+        wanted = density * sum(sizes.values()) - sum(sizes[name] for name in full)
+        weight = sum(raw[name] * sizes[name] for name in shapes if name not in full)
+        scale = wanted / weight if weight else 0.0
+        over = {name for name in shapes if name not in full and raw[name] * scale >= 1.0}
+        if not over:
+            return {name: 1.0 if name in full else raw[name] * scale for name in shapes}
+        full |= over
+
+
+def cap(share: int, size: int) -> int:
+    """Nonzeros a layer of `size` elements may grow to."""
+    return min(size, int(share * GROWTH))
+
+
+def make_layers(shapes: Mapping[str, tuple[int, ...]], counts: Mapping[str, int]) -> list[Layer]:
+    """Layers of the pool in the order of `counts`."""
+    return [
+        Layer(name, tuple(shapes[name]), count, cap(count, int(np.prod(shapes[name]))))
+        for name, count in counts.items()
+    ]
+
+
+def first_positions(layer: Layer, seed: int, number: int) -> np.ndarray:
+    """Rising flat positions of a layer's first nonzeros: the smallest of one hash an element.
+
+    Args:
+      number: of the layer; layers of one run draw from different streams.
+    """
+    key = np.uint64(_mix_int(_mix_int(seed & _MASK) + number + 1))
+    counters = np.arange(layer.size, dtype=np.uint64) * np.uint64(_GOLDEN) + key
+    bits = _mix(counters)
+    return np.sort(np.argpartition(bits, layer.share - 1)[: layer.share])
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """64 well-mixed bits for each u64. Source: Steele, Lea, Flood 2014 (SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _mix_int(value: int) -> int:
+    return int(_mix(np.array([value & _MASK], np.uint64))[0])
+
+
+def total(layers: Sequence[Layer]) -> int:
+    """Elements of all sparse weights, zeros included."""
+    return sum(layer.size for layer in layers)

@@ -1,0 +1,61 @@
+"""Dynamic sparse reparameterization: one global threshold, nonzeros move between layers.
+
+Source: Mostafa and Wang 2019; Low-Memory Neural Network Training (report), section 3.1, appendix
+A.3.1 and Tables 5, 8. Known limits: the momentum that is reset is the pool's, dense parameters
+keep theirs; a layer may grow to 1.5 times its first share.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import UsageError
+from ..storage.csr import Layer
+from .rewiring import Rewiring
+
+# Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 8.
+TABLE8 = {
+    0.5: (4.0, 0.5), 0.4: (1.0, 2.0), 0.3: (2.0, 0.5), 0.2: (2.0, 1.0), 0.1: (1.0, 0.5),
+    0.05: (1.0, 0.25),
+}  # fmt: skip
+FRACTION = 0.01377866
+
+
+@dataclass(frozen=True)
+class DSR(Rewiring):
+    """Drop what is below the threshold; the same number grows, shared by surviving nonzeros.
+
+    Attributes:
+      fraction: of the elements of the sparse weights that a rewiring aims to drop.
+      factor: the threshold is multiplied (too few dropped) or divided (too many) by it.
+      tolerance: relative departure from the aim that leaves the threshold alone.
+    """
+
+    name: ClassVar[str] = "dsr"
+
+    threshold: float = 1e-3
+    fraction: float = FRACTION
+    factor: float = 2.0
+    tolerance: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (0 < self.fraction < 1 and self.threshold > 0 and self.factor >= 1):
+            raise UsageError(
+                f"rewiring dsr: fraction {self.fraction}, threshold {self.threshold}, factor "
+                f"{self.factor}; expected 0 to 1, above 0, 1 or more."
+            )
+
+    @classmethod
+    def for_density(cls, density: float) -> "DSR":
+        """The report's choice for the nearest density of its Table 8."""
+        nearest = min(TABLE8, key=lambda d: abs(d - density))
+        fraction, frequency = TABLE8[nearest]
+        return cls(fraction=FRACTION * fraction, frequency=frequency)
+
+    def _fraction(self) -> float:
+        return 0.0
+
+    def _share(self, layers: Sequence[Layer]) -> dict[str, float]:
+        target = max(1, round(self.fraction * sum(layer.size for layer in layers)))
+        return {"target": target, "tolerance": self.tolerance, "factor": self.factor, "own": 0}

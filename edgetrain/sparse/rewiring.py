@@ -1,0 +1,87 @@
+"""What a rewiring method is: when it runs, and the kernel calls that drop and grow nonzeros.
+
+A rewiring drops small weights, compacts the pool, decides how many each layer grows, and lays the
+layers anew from the last to the first, in place. It runs between minibatches; gradients are zero
+then, and the optimizer state of the pool is reset.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from ..ir import Call, Value
+from ..ops.strides import key_of
+from ..storage import csr
+from ..storage.csr import COLUMNS, POOL, TABLE, Layer
+
+# (end as a fraction of the run's steps, updates between rewirings). The report's Table 5 for both
+# of its models: 12,500, 40,000, 70,000 and 95,000 of 100,000 updates, and half of each of 50,000.
+PERIODS = ((0.125, 100), (0.4, 200), (0.7, 400), (0.95, 800))
+
+
+@dataclass(frozen=True)
+class Rewiring:
+    """Base; a subclass is a frozen dataclass of its hyperparameters.
+
+    Attributes:
+      threshold: magnitude below which the first rewiring drops (methods that have one).
+      frequency: rewirings happen this many times as often as `periods` say.
+      periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
+        `interval` updates; afterwards never.
+    """
+
+    name: ClassVar[str] = ""
+
+    threshold: float = 0.0
+    frequency: float = 1.0
+    periods: tuple[tuple[float, int], ...] = PERIODS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "periods", tuple((float(e), int(n)) for e, n in self.periods))
+        if not self.frequency > 0 or any(n < 1 for _, n in self.periods):
+            raise UsageError(
+                f"rewiring {self.name}: frequency {self.frequency}, periods {self.periods}; "
+                "expected a frequency above 0 and intervals of 1 update or more."
+            )
+
+    def due(self, step: int, total_steps: int) -> bool:
+        """Whether to rewire after `step` minibatches of `total_steps`."""
+        for end, interval in self.periods:
+            if step <= end * total_steps:
+                return step % max(1, round(interval / self.frequency)) == 0
+        return False
+
+    def calls(self, layers: Sequence[Layer], states: Sequence[Value]) -> list[Call]:
+        """Kernel calls of one rewiring.
+
+        Args:
+          states: the pool's optimizer state, zeroed at the end.
+        """
+        pool = {"w": POOL, "columns": COLUMNS, "table": TABLE, "slots": csr.slots_of(layers)}
+        pool |= {"layers": len(layers)}
+        prune, grow = [], []
+        for number, layer in enumerate(layers):
+            own = pool | {"pointers": csr.pointers_name(layer.name), "layer": number}
+            prune.append(
+                Call("csr_prune", own | {"groups": layer.groups, "fraction": self._fraction()})
+            )
+            shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
+            key = {"ctl": "ctl", "key": key_of(f"rewire {layer.name}"), "chunk": layer.chunk}
+            grow.append(Call("csr_grow", own | shape | key))
+        share = {"table": TABLE, "layers": len(layers), **self._share(layers)}
+        fills = [Call("fill", {"y": s.name, "value": 0.0, "n": s.size}) for s in states]
+        return [*prune, Call("csr_share", share), *reversed(grow), *fills]
+
+    def _fraction(self) -> float:
+        """Of each layer's nonzeros that is dropped; 0: those below the global threshold."""
+        raise NotImplementedError
+
+    def _share(self, layers: Sequence[Layer]) -> dict[str, float]:
+        """Operands of `csr_share`: target, tolerance, factor, own."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"name": .., hyperparameters}`."""
+        return {"name": self.name, **dataclasses.asdict(self)}

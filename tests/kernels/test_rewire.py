@@ -1,0 +1,189 @@
+"""Rewiring of a pool: what is dropped, how growth is shared, that the pattern stays valid."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgetrain.storage import csr
+from edgetrain.storage.csr import CAP, COLUMNS, GROWN, HEADER, KEPT, LAYER_WORDS, POOL, TABLE
+
+from .harness import DTYPES, call, control
+
+SHAPES = [(4, 3, 3, 3), (6, 70, 3, 3), (5, 300, 1, 1), (3, 2, 7)]
+
+
+def make_pool(shapes, density, storage="f32", growth=1.5, seed=0):
+    """(layers, state) of a pool with random nonzeros; weights are never zero."""
+    rng = np.random.default_rng(seed)
+    layers = []
+    for k, shape in enumerate(shapes):
+        size = int(np.prod(shape))
+        share = max(1, int(size * density))
+        layers.append(csr.Layer(f"w{k}", shape, share, min(size, int(share * growth))))
+    slots = csr.slots_of(layers)
+    state = {
+        POOL: np.zeros(slots, DTYPES[storage]),
+        COLUMNS: np.zeros(slots, np.uint8),
+        TABLE: np.zeros(HEADER + LAYER_WORDS * len(layers), np.int64),
+    }
+    start = 0
+    for k, layer in enumerate(layers):
+        positions = np.sort(rng.choice(layer.size, layer.share, replace=False))
+        stop = start + layer.share
+        state[COLUMNS][start:stop], state[csr.pointers_name(layer.name)] = csr.encode(
+            layer, positions, start
+        )
+        values = rng.uniform(0.01, 1.0, layer.share) * rng.choice([-1, 1], layer.share)
+        state[POOL][start:stop] = values
+        state[TABLE][HEADER + LAYER_WORDS * k + CAP] = layer.cap
+        start = stop
+    return layers, state
+
+
+def rewire(layers, state, *, fraction=0.0, target=1, own=0, step=0, storage="f32", threads=1):
+    """The state after one rewiring."""
+    state = dict(state)
+    pool = {"slots": state[POOL].size, "layers": len(layers)}
+    storages = {"W": storage, "I": "u8"}
+
+    def apply(name, layer, number, **operands):
+        pointers = csr.pointers_name(layer.name)
+        out = call(
+            name,
+            storages,
+            nthreads=threads,
+            w=state[POOL],
+            columns=state[COLUMNS],
+            pointers=state[pointers],
+            table=state[TABLE],
+            layer=number,
+            **pool,
+            **operands,
+        )
+        state.update({POOL: out["w"], COLUMNS: out["columns"], TABLE: out["table"]})
+        state[pointers] = out["pointers"]
+
+    for number, layer in enumerate(layers):
+        apply("csr_prune", layer, number, groups=layer.groups, fraction=fraction)
+    state[TABLE] = call(
+        "csr_share",
+        table=state[TABLE],
+        layers=len(layers),
+        target=target,
+        tolerance=0.1,
+        factor=2.0,
+        own=own,
+    )["table"]
+    for number, layer in reversed(list(enumerate(layers))):
+        shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
+        ctl = control(SEED=7, STEP=step)
+        apply("csr_grow", layer, number, chunk=layer.chunk, ctl=ctl, key=number, **shape)
+    return state
+
+
+def _with_threshold(state, threshold):
+    table = state[TABLE].copy()
+    table.view(np.float64)[csr.THRESHOLD] = threshold
+    return {**state, TABLE: table}
+
+
+def _threshold(state):
+    return float(state[TABLE].view(np.float64)[csr.THRESHOLD])
+
+
+def _counts(layers, state):
+    ends = [state[csr.pointers_name(x.name)] for x in layers]
+    return [int(p[-1] - p[0]) for p in ends]
+
+
+def _word(state, layers, word):
+    return [int(state[TABLE][HEADER + LAYER_WORDS * k + word]) for k in range(len(layers))]
+
+
+@given(
+    st.lists(st.sampled_from(SHAPES), min_size=1, max_size=4),
+    st.sampled_from([0.05, 0.3, 0.6]),
+    st.sampled_from([0.0, 0.1, 0.5, 2.0]),
+    st.integers(0, 5),
+)
+def test_rewiring_keeps_the_pattern_valid_and_the_number_of_nonzeros(
+    shapes, density, threshold, seed
+):
+    layers, before = make_pool(shapes, density, seed=seed)
+    after = rewire(layers, _with_threshold(before, threshold), step=seed)
+    assert csr.fault(layers, after) == ""
+    assert sum(_counts(layers, after)) == sum(_counts(layers, before))
+    for layer, kept in zip(layers, _word(after, layers, KEPT), strict=True):
+        old, new = csr.dense(layer, before), csr.dense(layer, after)
+        survivors = np.where(np.abs(old) < np.float32(threshold), 0, old)
+        np.testing.assert_array_equal(new, survivors)  # what grew is zero
+        assert kept == np.count_nonzero(survivors)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_rewiring_is_the_same_for_threads_and_differs_by_step(storage):
+    layers, state = make_pool(SHAPES, 0.3, storage)
+    state = _with_threshold(state, 0.3)
+    one = rewire(layers, state, storage=storage)
+    three = rewire(layers, state, storage=storage, threads=3)
+    other = rewire(layers, state, storage=storage, step=1)
+    assert all(one[k].tobytes() == three[k].tobytes() for k in one)
+    assert one[COLUMNS].tobytes() != other[COLUMNS].tobytes()
+
+
+def test_growth_is_shared_by_survivors_and_overflow_goes_to_others():
+    layers, state = make_pool([(8, 8, 3, 3), (8, 8, 3, 3), (8, 16, 3, 3)], 0.25)
+    first = csr.pointers_name("w0")
+    end = int(state[first][-1])
+    state[POOL][:end] *= 0.001  # the first layer loses all
+    after = rewire(layers, _with_threshold(state, 0.005))
+    kept, grown = _word(after, layers, KEPT), _word(after, layers, GROWN)
+    assert kept == [0, 144, 288] and sum(grown) == 144
+    # 144 new ones for survivors 0 : 144 : 288, below the caps of 216 and 432.
+    assert grown == [0, 48, 96]
+    capped = [csr.Layer(x.name, x.shape, x.share, x.share) for x in layers]
+    tight = {**state, TABLE: state[TABLE].copy()}
+    for k, layer in enumerate(capped):
+        tight[TABLE][HEADER + LAYER_WORDS * k + CAP] = layer.cap
+    assert _counts(capped, rewire(capped, _with_threshold(tight, 0.005))) == [144, 144, 288]
+
+
+@pytest.mark.parametrize(("target", "factor"), [(5000, 2.0), (1, 0.5)])
+def test_threshold_doubles_when_too_few_and_halves_when_too_many_are_dropped(target, factor):
+    layers, state = make_pool(SHAPES, 0.3)
+    after = rewire(layers, _with_threshold(state, 0.2), target=target)
+    assert _threshold(after) == pytest.approx(0.2 * factor)
+
+
+def test_threshold_stays_when_the_aim_is_met_within_a_tenth():
+    layers, state = make_pool(SHAPES, 0.3)
+    state = _with_threshold(state, 0.2)
+    dropped = int(rewire(layers, state)[TABLE][csr.PRUNED])
+    for target in (dropped, round(dropped / 1.08), round(dropped / 0.92)):
+        assert _threshold(rewire(layers, state, target=target)) == 0.2
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_set_drops_the_smallest_of_each_layer_and_grows_as_many_there(storage):
+    layers, before = make_pool(SHAPES, 0.3, storage)
+    after = rewire(layers, before, fraction=0.25, own=1, storage=storage)
+    assert _counts(layers, after) == _counts(layers, before)
+    for layer in layers:
+        old, new = (np.abs(csr.dense(layer, s).reshape(-1)) for s in (before, after))
+        count = int(np.float32(layer.share) * np.float32(0.25))
+        dropped = np.flatnonzero((old > 0) & (new == 0))
+        assert len(dropped) == count
+        assert old[dropped].max(initial=0) <= old[new > 0].min()
+
+
+def test_new_nonzeros_are_spread_evenly_over_the_empty_positions():
+    layers, state = make_pool([(8, 8, 3, 3)], 0.25)
+    state = _with_threshold(state, 10.0)  # all are dropped, 144 of 576 grow
+    counts = np.zeros(576)
+    for step in range(200):
+        after = rewire(layers, state, step=step)
+        pointers = after[csr.pointers_name("w0")]
+        counts[csr.positions_of(layers[0], after[COLUMNS], pointers)] += 1
+    # Binomial(200, 1/4) in every position: standard deviation 6.1; 576 positions within 4.5.
+    assert np.abs(counts - 50).max() < 4.5 * 6.13
