@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelError

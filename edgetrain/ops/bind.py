@@ -18,7 +18,7 @@ from .registry import OnnxNode
 
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
-MAX_FOLDED_NBYTES = 2**30
+MAX_FOLDED_NBYTES = 2**28
 
 # What autodiff and the update tape add to every graph.
 RESERVED = {"ctl", "loss.target", "loss.partials", "update.partials"}

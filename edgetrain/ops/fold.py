@@ -10,7 +10,7 @@ import numpy as np
 
 from .registry import OnnxNode
 
-MAX_ELEMENTS = 2**24
+MAX_ELEMENTS = 2**22
 
 _DTYPES = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,

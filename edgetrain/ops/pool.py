@@ -1,5 +1,7 @@
 """Max and average pooling, 1-D and 2-D. Saved: a position in the window (one byte) for max."""
 
+import math
+
 from ..ir import Graph, Node
 from .conv import geometry, planar, window
 from .registry import Call, Op, onnx_rule, register
@@ -85,6 +87,12 @@ def pool(context, node) -> None:
     kernel, strides, dilations = geometry(node, rank)
     ceil_mode = node.attrs.get("ceil_mode", 0)
     before, after, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
+    if any(max(b, a) >= d * (k - 1) + 1 for b, a, d, k in zip(
+        before, after, dilations, kernel, strict=True
+    )):  # fmt: skip
+        raise node.fail(f"pads {before} and {after}", f"pads smaller than the window {kernel}")
+    if math.prod(kernel) > 2**16:
+        raise node.fail(f"a window of {kernel}", f"at most {2**16} elements")
     attrs: dict = {}
     for (a, b), numbers, neutral in (
         (("kh", "kw"), kernel, 1), (("sh", "sw"), strides, 1), (("ph", "pw"), before, 0),
