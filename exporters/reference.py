@@ -20,7 +20,7 @@ from edgetrain.ir import Node, Value
 from edgetrain.ops.bind import bind
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
-from exporters.reference_ops import MOVES, RULES
+from exporters.reference_masks import MOVES, RULES
 
 # A trailing activation that the loss contains already.
 _PEELED = {"cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": ()}

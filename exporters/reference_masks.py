@@ -1,0 +1,71 @@
+"""Masks, selections, products and running sums in torch: more rows of RULES."""
+
+import torch
+
+from exporters.reference_ops import MOVES, RULES, rule
+
+__all__ = ["MOVES", "RULES"]
+
+_COMPARE = {
+    "less": torch.lt, "less_equal": torch.le, "greater": torch.gt, "greater_equal": torch.ge,
+    "equal": torch.eq, "and": torch.logical_and, "or": torch.logical_or, "xor": torch.logical_xor,
+}  # fmt: skip
+
+
+@rule(*_COMPARE)
+def _compare(node, inputs, outs):
+    return _COMPARE[node.op](*inputs).long()
+
+
+@rule("truth")
+def _truth(node, inputs, outs):
+    return ((inputs[0] != 0) == bool(node.attrs["want"])).long()
+
+
+@rule("where")
+def _where(node, inputs, outs):
+    mask, a, b = inputs
+    return torch.where(mask != 0, a, b)
+
+
+@rule("detach")
+def _detach(node, inputs, outs):
+    return inputs[0].detach()
+
+
+@rule("prelu")
+def _prelu(node, inputs, outs):
+    x, slope = inputs
+    return torch.where(x > 0, x, x * slope)
+
+
+@rule("mod")
+def _mod(node, inputs, outs):
+    return torch.remainder(*inputs)
+
+
+@rule("fmod")
+def _fmod(node, inputs, outs):
+    return torch.fmod(*inputs)
+
+
+@rule("floor", "ceil", "round", "sign")
+def _flat(node, inputs, outs):
+    return getattr(torch, node.op)(inputs[0])
+
+
+@rule("reduce_prod")
+def _reduce_prod(node, inputs, outs):
+    y = inputs[0]
+    for axis in node.attrs["axes"]:
+        y = y.prod(axis, keepdim=True)
+    return y.reshape(outs[0].shape)
+
+
+@rule("cumsum")
+def _cumsum(node, inputs, outs):
+    """Exclusive: the sum so far without the element itself."""
+    x, axis = inputs[0], node.attrs["axis"]
+    turned = x.flip(axis) if node.attrs["reverse"] else x
+    y = turned.cumsum(axis) - (turned if node.attrs["exclusive"] else 0)
+    return y.flip(axis) if node.attrs["reverse"] else y
