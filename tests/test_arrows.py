@@ -1,0 +1,190 @@
+"""The shape of the house: who may import whom, and how large files and functions may grow."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "edgetrain"
+
+# Room -> rooms it may import.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "units": {"errors"},
+    "ir": {"errors"},
+    "kernels": {"errors"},
+    "storage": {"ir", "errors"},
+    "ops": {"ir", "storage", "errors"},
+    "importer": {"ir", "ops", "errors"},
+    "optim": {"ir", "storage", "errors"},
+    "sparse": {"ir", "storage", "optim", "errors"},
+    "compiler": {"ir", "storage", "ops", "optim", "sparse", "kernels", "errors", "units"},
+    "data": {"errors", "storage"},
+    "runtime": {"kernels", "optim", "sparse", "data", "storage", "compiler.program", "errors"},
+    "api": {"compiler", "ir", "ops", "optim", "runtime", "kernels", "importer", "errors", "units"},
+    "cli": {
+        "api", "compiler", "ir", "ops", "optim", "importer", "runtime", "data", "kernels",
+        "errors", "units",
+    },
+}  # fmt: skip
+# Library -> the rooms that may import it.
+LIBRARIES = {
+    "onnx": {"importer"},
+    "onnx_ir": set(),
+    "onnxruntime": set(),
+    "torch": set(),
+    "numba": {"kernels"},
+    "llvmlite": {"kernels"},
+    "rich": {"cli"},
+    "matplotlib": {"compiler"},
+    "scipy": {"compiler"},
+}
+# `exporters` is imported inside functions only, and by those that hand work over to it.
+EXPORTERS = {"runtime", "cli"}
+
+FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 400, 60, 80
+FILES = sorted(
+    path for folder in ("edgetrain", "exporters") for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def room_of(path: Path) -> str:
+    """The first part of the path below edgetrain/."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, *, everywhere: bool = True) -> Iterator[str]:
+    """Absolute names of what a file imports; without `everywhere`, when it is imported itself."""
+    tree = ast.parse(path.read_text())
+    inside = path.name == "__init__.py"
+    package = module_of(path).split(".") + ([""] if inside else [])
+    for node in ast.walk(tree) if everywhere else _at_import(tree.body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: -node.level]) + "." if node.level else ""
+            module = base + (node.module or "")
+            yield from (f"{module.rstrip('.')}.{alias.name}" for alias in node.names)
+
+
+def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            for part in ("body", "orelse", "finalbody"):
+                yield from _at_import(getattr(node, part, []))
+
+
+def test_every_room_has_its_arrows() -> None:
+    rooms = {room_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
+    assert rooms == set(ARROWS)
+
+
+@pytest.mark.parametrize("room", sorted(ARROWS))
+def test_imports_point_upward(room: str) -> None:
+    allowed = {f"edgetrain.{other}" for other in ARROWS[room] | {room}}
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        if room_of(path) != room:
+            continue
+        for name in imports(path):
+            inner = name.startswith("edgetrain.") and name != "edgetrain.__version__"
+            if inner and not any(name == a or name.startswith(f"{a}.") for a in allowed):
+                wrong.append((module_of(path), name))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("library", sorted(LIBRARIES))
+def test_libraries_stay_in_their_rooms(library: str) -> None:
+    wrong = [
+        module_of(path)
+        for path in PACKAGE.rglob("*.py")
+        if room_of(path) not in LIBRARIES[library]
+        and any(name.split(".")[0] == library for name in imports(path))
+    ]
+    assert wrong == []
+
+
+def test_exporters_are_imported_late_and_by_few() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        early = [n for n in imports(path, everywhere=False) if n.split(".")[0] == "exporters"]
+        late = [n for n in imports(path) if n.split(".")[0] == "exporters"]
+        assert not early and (not late or room_of(path) in EXPORTERS), path
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    modules = {module_of(path): path for path in FILES}
+    edges = {}
+    for module, path in modules.items():
+        found = set()
+        for name in imports(path, everywhere=False):
+            parts = name.split(".")
+            target = next(
+                (c for k in range(len(parts), 0, -1) if (c := ".".join(parts[:k])) in modules), None
+            )
+            if target is not None and target != module:
+                found.add(target)
+        edges[module] = found
+    while leaves := {module for module, found in edges.items() if not found & edges.keys()}:
+        edges = {module: found for module, found in edges.items() if module not in leaves}
+    assert sorted(edges) == []
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """(name, lines of code) of every function; lines of its docstring and inner ones apart."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                lines -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+            for inner in ast.walk(node):
+                if inner is not node and isinstance(inner, ast.FunctionDef):
+                    lines -= set(range(inner.lineno, (inner.end_lineno or inner.lineno) + 1))
+            yield node.name, len(lines)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= FILE_LINES
+    most = KERNEL_LINES if "kernels" in path.parts else FUNCTION_LINES
+    assert [(name, lines) for name, lines in functions(path) if lines > most] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_every_module_and_public_name_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    kinds = ast.FunctionDef | ast.ClassDef
+    bare = [
+        node.name
+        for node in tree.body
+        if isinstance(node, kinds)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is None
+        # what a table of rules or kernels lists by name is described there
+        and not (isinstance(node, ast.FunctionDef) and node.decorator_list)
+    ]
+    assert bare == []
+    assert ast.get_docstring(tree) is not None or not path.read_text().strip()
+
+
+def test_nothing_is_left_undone() -> None:
+    words = ("TODO", "FIXME", "XXX", "HACK")
+    left = []
+    for path in FILES:
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            if token.type == tokenize.COMMENT and any(word in token.string for word in words):
+                left.append((module_of(path), token.start[0]))
+    assert left == []
