@@ -29,7 +29,8 @@ class Search(NamedTuple):
       rows, held: members of the part that each frame has open, and their number.
       picks, picked, next_pick: candidates of each frame, their number, the next one to try.
       parent, beyond: the frame whose placement split the part off; the first section after it.
-      mark: length of the trail when a frame was opened.
+      mark, sign: length of the trail when a frame was opened; hash of what it depends on.
+      failed: hashes of states known to lead nowhere.
       work: touched sections so far, and how many are allowed; length of the trail.
     """
 
@@ -68,13 +69,16 @@ def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.
     np.fill_diagonal(meets, False)
     near_at = np.zeros(count + 1, np.int64)
     near_at[1:] = np.cumsum(meets.sum(axis=1))
+    trail = near_at[-1] + count + 1
+    rooms = [sections + 1, count, count, trail, trail]
+    frames = [np.zeros(count + 2, np.int64) for _ in range(6)]
     return Search(
         first, last, size, near_at, np.nonzero(meets)[1],
-        np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(sections + 1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64),
-        np.zeros(near_at[-1] + count + 1, np.int64), np.zeros(near_at[-1] + count + 1, np.int64),
+        np.zeros(count, np.int64), np.zeros(count, np.bool_),
+        *[np.zeros(room, np.int64) for room in rooms],
         np.zeros((count + 2, count), np.int32), np.zeros((count + 2, count), np.int32),
-        *(np.zeros(count + 2, np.int64) for _ in range(6)),
-        np.zeros(count + 2, np.uint64), np.zeros(1 << 18, np.uint64), np.zeros(3, np.int64),
+        *frames, np.zeros(count + 2, np.uint64), np.zeros(1 << 18, np.uint64),
+        np.zeros(3, np.int64),
     )  # fmt: skip
 
 
@@ -167,10 +171,10 @@ def _split(q, members, left, into):
     while grown:
         grown = False
         for i in members:
-            if not q.placed[i] and q.first[i] >= start:
-                if (q.first[i] < end or q.first[i] == start) and q.last[i] > end:
-                    end = q.last[i]
-                    grown = True
+            near = q.first[i] == start or start < q.first[i] < end
+            if near and not q.placed[i] and q.last[i] > end:
+                end = q.last[i]
+                grown = True
     for i in members:
         if not q.placed[i] and q.first[i] >= start and q.first[i] < end:
             into[found] = i
@@ -283,10 +287,10 @@ def fits(q, capacity):
 @hot
 def _alone(q, i):
     """Nothing unplaced shares time with buffer i, so that its place cannot be at fault."""
+    waiting = 0
     for k in range(q.near_at[i], q.near_at[i + 1]):
-        if not q.placed[q.near[k]]:
-            return False
-    return True
+        waiting += not q.placed[q.near[k]]
+    return waiting == 0
 
 
 def preferences(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:

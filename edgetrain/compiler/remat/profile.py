@@ -69,7 +69,7 @@ def crossing_nbytes(idle: Idle, steps: int) -> np.ndarray:
 
 
 def cuts(problem: Problem, idle: Idle, parts: int) -> list[int]:
-    """Positions that split the forward into about `parts` of equal bytes, each where little crosses."""
+    """Positions that split the forward into `parts` of about equal bytes, where little crosses."""
     if parts < 2 or not len(idle.value):
         return []
     crossing = crossing_nbytes(idle, len(problem.steps))

@@ -1,0 +1,111 @@
+"""Both planner tables beside what others reach: `python -m benchmarks.planner_table [FOLDER]`.
+
+FOLDER holds peers.json, graphs/ and arena/; it defaults to shared/planner beside the checkout.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from edgetrain.compiler.arena import peak_live, place, validate
+from edgetrain.compiler.remat import frontier, simulate, solve
+
+from . import place as placing
+from . import schedule as scheduling
+
+DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "planner"
+
+
+def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
+    """One row for each graph: the least peak, then the lowest peaks at two limits of FLOPs."""
+    effort = max(1, int(seconds * scheduling.EFFORT_PER_SECOND))
+    for path in sorted((folder / "graphs").glob("*.json")):
+        theirs = peers.get(path.stem, {})
+        if "regular_peak_bytes" not in theirs:
+            continue
+        problem, _ = scheduling.to_problem(scheduling.load_graph(path))
+        began = time.perf_counter()
+        front = [s for _, s in frontier(problem, effort, points=None)]
+        took = time.perf_counter() - began
+        whole, flops = front[-1].peak_nbytes, problem.forward_flops()
+        peer = theirs["local_search_peak_bytes"]
+        fit = [s for s in front if s.peak_nbytes <= peer]
+        row = [path.stem, f"{front[0].peak_nbytes / whole:.3f}", f"{peer / whole:.3f}"]
+        row += [f"{fit[-1].extra_flops / flops:.3f}" if fit else "-"]
+        row += [f"{theirs['local_search_extra_fwd']:.3f}"]
+        for limit in ("0.02", "0.2"):
+            best = next(s for s in front if s.extra_flops <= float(limit) * flops)
+            known = theirs.get("annealed_peak_fraction_at_extra", {}).get(limit, "-")
+            row += [f"{best.peak_nbytes / whole:.3f}", str(known)]
+        yield [*row, f"{took:.1f}"]
+
+
+def chain_rows(folder: Path, peers: dict) -> Iterator[list[str]]:
+    """One row for each Pareto row of each chain."""
+    for name, theirs in peers.items():
+        if "pareto" not in theirs:
+            continue
+        path = folder / "graphs" / f"{name}.json"
+        problem, _ = scheduling.to_problem(scheduling.load_graph(path))
+        once = sum(step.cost for step in problem.steps)
+        for peak, slowdown in theirs["pareto"]:
+            began = time.perf_counter()
+            found = simulate(problem, solve(problem, budget=peak))
+            ours = 1 + found.extra_cost / once
+            took = time.perf_counter() - began
+            yield [name, str(peak), f"{ours:.4f}", f"{slowdown:.4f}", f"{took:.1f}"]
+
+
+def arena_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
+    """One row for each placement problem."""
+    effort = max(1, int(seconds * placing.EFFORT_PER_SECOND))
+    for path in sorted((folder / "arena").glob("*.csv")):
+        buffers = placing.load_buffers(path)
+        capacity = placing.capacity_of(path)
+        began = time.perf_counter()
+        offsets, height = place(buffers, capacity=capacity, align=1, effort=effort)
+        took = time.perf_counter() - began
+        validate(buffers, offsets)
+        theirs = peers["arena"].get(path.name.split(".")[0], {})
+        known = [str(theirs.get(key, "-")) for key in ("best_of_12_greedy", "exact_search_cpu_s")]
+        bound = str(peak_live(buffers))
+        yield [path.stem, str(height), str(capacity or "-"), bound, *known, f"{took:.1f}"]
+
+
+def show(head: Sequence[str], rows: Iterator[list[str]]) -> None:
+    """Print rows as they come, as a Markdown table."""
+    print("| " + " | ".join(head) + " |", flush=True)
+    print("|" + "---|" * len(head), flush=True)
+    for row in rows:
+        print("| " + " | ".join(row) + " |", flush=True)
+    print()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="benchmarks.planner_table", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=DEFAULT)
+    parser.add_argument("--seconds", type=float, default=10.0, help="effort, not a clock")
+    options = parser.parse_args(arguments)
+    if not (options.folder / "peers.json").is_file():
+        print(f"{options.folder}: no peers.json here; name the folder of the instances.")
+        return 2
+    peers = json.loads((options.folder / "peers.json").read_text())
+    show(
+        ["graph", "least peak", "theirs", "extra there", "theirs", "peak at +.02", "theirs",
+         "peak at +.2", "theirs", "s"],
+        graph_rows(options.folder, peers, options.seconds),
+    )  # fmt: skip
+    show(["chain", "bytes", "slowdown", "theirs", "s"], chain_rows(options.folder, peers))
+    show(
+        ["arena", "height", "capacity", "lower bound", "greedy", "exact, CPU s", "s"],
+        arena_rows(options.folder, peers, options.seconds),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
