@@ -1,6 +1,7 @@
 """What an optimizer is: named state for each parameter, and one kernel call that updates it."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,10 +24,10 @@ class Optimizer:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.lr >= 0 or not self.weight_decay >= 0:
+        if not (0 <= self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise UsageError(
                 f"optimizer {self.name}: lr {self.lr}, weight decay {self.weight_decay}; expected "
-                "numbers of 0 or more."
+                "finite numbers of 0 or more."
             )
 
     @property

@@ -35,7 +35,5 @@ class LossScale:
             scale = max(1.0, self.scale / 2) if self.dynamic else self.scale
             return replace(self, scale=scale, good_steps=0, bad_steps=self.bad_steps + 1)
         if self.dynamic and self.good_steps + 1 >= self.growth_interval:
-            return replace(
-                self, scale=min(MAX_SCALE, self.scale * 2), good_steps=0, bad_steps=0
-            )
+            return replace(self, scale=min(MAX_SCALE, self.scale * 2), good_steps=0, bad_steps=0)
         return replace(self, good_steps=self.good_steps + 1, bad_steps=0)

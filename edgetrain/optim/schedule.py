@@ -1,4 +1,4 @@
-"""Learning rate by step: constant, step, cosine, with linear warm-up. Pure functions of the step."""
+"""Learning rate by step: constant, step, cosine, linear warm-up. Pure functions of the step."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Schedule:
     """A factor on the optimizer's learning rate.
 
     Attributes:
-      kind: constant; step (times `gamma` every `step_size` steps); cosine (to 0 at the last step).
+      kind: constant; step (times `gamma` every `step_size`); cosine (0 from `total_steps` on).
       warmup_steps: the factor rises linearly over these first steps.
       total_steps: of the whole run; fixed at the first start.
     """
@@ -31,6 +31,11 @@ class Schedule:
             raise UsageError(
                 f"schedule {self.kind}: warmup_steps {self.warmup_steps}, step_size "
                 f"{self.step_size}; expected 0 or more, and a step size above 0."
+            )
+        if self.total_steps < 0 or not 0 <= self.gamma < math.inf:
+            raise UsageError(
+                f"schedule {self.kind}: total_steps {self.total_steps}, gamma {self.gamma}; "
+                "expected finite numbers of 0 or more."
             )
 
     @property

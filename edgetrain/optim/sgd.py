@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum, as torch.optim.SGD. Source: Sutskever 2013 (Nesterov)."""
+"""Stochastic gradient descent, as torch.optim.SGD. Source: Sutskever 2013 (Nesterov)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from .base import Optimizer
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """v = momentum * v + (1 - dampening) * g; w -= lr * v, or lr * (g + momentum * v) (Nesterov)."""
+    """v = momentum * v + (1 - dampening) * g; w -= lr * v; Nesterov: lr * (g + momentum * v)."""
 
     name: ClassVar[str] = "sgd"
 
@@ -22,6 +22,8 @@ class SGD(Optimizer):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise UsageError(f"optimizer sgd: momentum {self.momentum}; expected 0 to below 1.")
+        if not 0 <= self.dampening <= 1:
+            raise UsageError(f"optimizer sgd: dampening {self.dampening}; expected 0 to 1.")
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise UsageError("optimizer sgd: nesterov needs momentum and no dampening.")
 

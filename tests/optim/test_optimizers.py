@@ -1,0 +1,129 @@
+"""Optimizers: their options, their state, their record; ten steps beside torch."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from edgetrain.api import compile as compile_
+from edgetrain.compiler import Options
+from edgetrain.errors import UsageError
+from edgetrain.importer.decode import decode
+from edgetrain.importer.load import parse
+from edgetrain.ir import Value
+from edgetrain.kernels import control
+from edgetrain.optim import OPTIMIZERS, SGD, Adam, AdamW, make_optimizer
+from edgetrain.runtime.session import Session
+
+CASES = {
+    "sgd": (SGD(lr=0.1), lambda p: torch.optim.SGD(p, 0.1)),
+    "sgd-momentum": (
+        SGD(lr=0.1, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01),
+    ),
+    "sgd-dampening": (
+        SGD(lr=0.1, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.SGD(p, 0.1, 0.9, dampening=0.5),
+    ),
+    "sgd-nesterov": (
+        SGD(lr=0.1, momentum=0.8, nesterov=True),
+        lambda p: torch.optim.SGD(p, 0.1, 0.8, nesterov=True),
+    ),
+    "adam": (Adam(lr=0.01), lambda p: torch.optim.Adam(p, 0.01)),
+    "adam-decay": (
+        Adam(lr=0.01, beta1=0.8, beta2=0.95, weight_decay=0.1),
+        lambda p: torch.optim.Adam(p, 0.01, (0.8, 0.95), weight_decay=0.1),
+    ),
+    "adamw": (AdamW(lr=0.01), lambda p: torch.optim.AdamW(p, 0.01)),
+}
+
+
+def _linear():
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((5, 4)).astype(np.float32)
+    bias = rng.standard_normal(4).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"])],
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return decode(parse(proto.SerializeToString(), "linear"), Path("linear"))
+
+
+def test_every_optimizer_has_a_case():
+    assert {optimizer.name for optimizer, _ in CASES.values()} == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_optimizer_equals_torch_for_ten_steps(case):
+    """Fed the same gradients: float32 on both sides, the order of operations may differ."""
+    optimizer, reference = CASES[case]
+    session = Session(compile_(_linear(), loss="mse", optimizer=optimizer, minibatch=2))
+    parameters = {n: torch.tensor(session.values[n].copy()) for n in ("w", "b")}
+    theirs = reference(list(parameters.values()))
+    rng = np.random.default_rng(5)
+    session.ints[control.TARGETS] = 1
+    session.reals[control.NOMINAL] = 1.0
+    session.reals[control.LR] = optimizer.lr
+    for step in range(10):
+        for name, parameter in parameters.items():
+            gradient = rng.standard_normal(parameter.shape).astype(np.float32)
+            parameter.grad = torch.tensor(gradient)
+            session.values[f"{name}.grad"][...] = gradient
+        session.ints[control.STEP] = step
+        session.executor.run("update")
+        theirs.step()
+    found = {n: session.values[n].copy() for n in parameters}
+    left = [float(np.abs(session.values[f"{n}.grad"]).max()) for n in parameters]
+    session.close()
+    for name, parameter in parameters.items():
+        np.testing.assert_allclose(found[name], parameter.numpy(), rtol=1e-6, atol=1e-6)
+    assert left == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_optimizer_is_made_again_from_its_record(case):
+    optimizer, _ = CASES[case]
+    assert make_optimizer(**optimizer.to_json()) == optimizer
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "names"),
+    [(SGD(), []), (SGD(momentum=0.5), ["w.momentum"]), (Adam(), ["w.moment1", "w.moment2"])],
+)
+def test_optimizer_state_has_the_parameter_s_shape_and_storage(optimizer, names):
+    state = optimizer.init(Value("w", (3, 4), "f16", "parameter"))
+    assert [(v.name, v.shape, v.dtype, v.role) for v in state] == [
+        (name, (3, 4), "f16", "state") for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("lion", {}), ("sgd", {"beta1": 0.9}), ("sgd", {"lr": -1.0}), ("sgd", {"lr": math.nan}),
+     ("sgd", {"lr": math.inf}), ("sgd", {"momentum": 1.0}), ("sgd", {"weight_decay": -1e-4}),
+     ("sgd", {"nesterov": True}), ("sgd", {"nesterov": True, "momentum": 0.9, "dampening": 0.1}),
+     ("sgd", {"momentum": 0.9, "dampening": math.nan}), ("adam", {"beta1": 1.0}),
+     ("adam", {"beta2": -0.1}), ("adam", {"eps": 0.0}), ("adamw", {"weight_decay": math.inf})],
+)  # fmt: skip
+def test_optimizer_refuses_options_out_of_range(name, options):
+    with pytest.raises(UsageError, match=name):
+        make_optimizer(name, **options)
+
+
+def test_adamw_decays_by_default_as_torch_does():
+    assert (AdamW().weight_decay, Adam().weight_decay, SGD().weight_decay) == (0.01, 0.0, 0.0)
+
+
+def test_options_keep_a_record_that_json_can_hold():
+    import json
+
+    options = Options(optimizer=AdamW(lr=0.5), dims={"T": 3}, freeze=("a.*",))
+    recipe = json.loads(json.dumps(options.recipe()))
+    assert recipe["optimizer"]["name"] == "adamw" and recipe["dims"] == {"T": 3}
