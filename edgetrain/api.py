@@ -15,6 +15,7 @@ from .errors import UsageError
 from .ops.loss import Loss
 from .ops.model import Model
 from .optim import SGD, Optimizer, make_optimizer
+from .storage.csr import POOL, dense
 
 
 def make_options(
@@ -50,7 +51,8 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, max_grad_norm,
-      max_extra_forward, model_memory, output: see `compiler.options.Options`.
+      max_extra_forward, model_memory, output, density, density_overrides, distribution,
+      rewiring: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -189,7 +191,7 @@ def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray
 
 
 def gradients(session) -> dict[str, np.ndarray]:
-    """Accumulators as float32, corrected for ignored targets."""
+    """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
 
     count = int(session.ints[control.TARGETS])
@@ -197,6 +199,9 @@ def gradients(session) -> dict[str, np.ndarray]:
     out = {}
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
-        if slot.role == "parameter" and name in session.values:
+        if slot.role == "parameter" and slot.name != POOL and name in session.values:
             out[slot.name] = session.values[name].astype(np.float32) * np.float32(factor)
+    for layer in session.layers:
+        found = dense(layer, session.values, accumulator_name(POOL)).astype(np.float32)
+        out[layer.name] = found * np.float32(factor)
     return out

@@ -15,6 +15,7 @@ from onnx import TensorProto, numpy_helper
 from edgetrain.compiler.program import Program
 from edgetrain.errors import ProgramError
 from edgetrain.storage.atomic import write_atomically
+from edgetrain.storage.csr import dense_state, layers_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
@@ -35,8 +36,8 @@ def export_trained(
 
     Args:
       program: what was trained; it carries the graph without weights.
-      state: parameters and running statistics by name, stored as the Program stores them; what
-        else is in it (optimizer state) is ignored.
+      state: parameters and running statistics by name, stored as the Program stores them (sparse
+        weights are written dense); what else is in it (optimizer state) is ignored.
       inline_limit_nbytes: more bytes of weights than this go into `<path>.data`.
     Returns:
       The path written.
@@ -46,6 +47,7 @@ def export_trained(
     """
     path = Path(path)
     proto = _parsed(program)
+    state = dense_state(layers_of(program.recipe), state)
     missing = _fill(proto, state)
     _set_inference(proto.graph)
     if missing:

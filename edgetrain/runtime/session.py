@@ -7,13 +7,15 @@ import numpy as np
 
 from ..compiler.program import Program
 from ..data.source import Source
-from ..errors import DataError
+from ..errors import DataError, ProgramError
 from ..kernels import control
+from ..storage.csr import PRUNED, TABLE, THRESHOLD
 from .arena import Arena, views
 from .executor import Executor
+from .patterns import check_instructions, check_pattern, sparse_layers
 
 TARGET = "loss.target"  # what `limits` and staging call the targets
-SAVED_ROLES = ("parameter", "buffer", "state")
+SAVED_ROLES = ("parameter", "buffer", "index", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ class Session:
             self.values[name][...] = array
         control_block = self.values["ctl"]
         self.ints, self.reals = control_block, control_block.view(np.float64)
+        self.layers = sparse_layers(program)
+        check_pattern(self.layers, self.values, program.model_name, ProgramError)
         self.executor = Executor(program, self.arena, threads)
+        check_instructions(program, self.layers)
         self._staging = {
             tape: {s.name: self.arena.view(s) for s in program.inputs[tape]}
             | {TARGET: self.arena.view(program.targets[tape])}
@@ -123,6 +128,17 @@ class Session:
         self.ints[control.COUNT] = count
         self.ints[control.TARGETS] = self.ints[control.CORRECT] = 0
         self.reals[control.LOSS_SUM] = 0.0
+
+    def rewire(self) -> dict[str, float]:
+        """Drop and grow nonzeros of the sparse weights, between two minibatches.
+
+        Returns:
+          dropped: nonzeros that moved; threshold: of the next rewiring.
+        """
+        self.executor.run("rewire")
+        table = self.values[TABLE]
+        threshold = float(table.view(np.float64)[THRESHOLD])
+        return {"dropped": int(table[PRUNED]), "threshold": threshold}
 
     def evaluate(self, batches: Iterable[int]) -> dict[str, float]:
         """Mean loss and accuracy.

@@ -20,8 +20,10 @@ from ..errors import CheckpointError, Interrupted, RunError, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
+from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest, save_step
 from .evaluation import check_source, evaluate_source
+from .patterns import check_pattern
 from .session import Session, StepResult
 
 MAX_BAD_STEPS = 25
@@ -70,6 +72,7 @@ class Trainer:
         self._test: Source | None = None
         self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
         self.schedule = schedule or Schedule()
+        self.rewiring = rewiring_of(program.recipe)
         self.scale = LossScale.for_precision(program.recipe["precision"])
         self.step = 0
         self.total_steps = 0
@@ -113,10 +116,12 @@ class Trainer:
         if epochs is not None:
             steps = max(1, round(epochs * self.batches.minibatches_per_epoch))
         assert steps is not None
-        if self.total_steps and steps != self.total_steps and self.schedule.needs_total:
+        depends = f"{self.schedule.kind} schedule" if self.schedule.needs_total else ""
+        depends = depends or ("rewiring" if self.rewiring else "")
+        if self.total_steps and steps != self.total_steps and depends:
             raise CheckpointError(
                 f"{self.out}: the run was started for {self.total_steps} steps, now {steps}; its "
-                f"{self.schedule.kind} schedule depends on it. Resume with the same number."
+                f"{depends} depends on it. Resume with the same number."
             )
         if self.schedule.needs_total and self.schedule.warmup_steps >= steps:
             raise UsageError(
@@ -163,6 +168,8 @@ class Trainer:
             "loss": result.loss, "lr": rate, "grad_norm": result.grad_norm,
             "loss_scale": self.scale.scale, "skipped": result.skipped,
         })  # fmt: skip
+        if self.rewiring and self.rewiring.due(self.step, self.total_steps):
+            self._emit({"event": "rewire", "step": self.step, **self.session.rewire()})
         if self.scale.bad_steps >= MAX_BAD_STEPS:
             raise RunError(
                 f"step {self.step}: {MAX_BAD_STEPS} steps in a row with gradients that are not "
@@ -305,6 +312,7 @@ def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> 
             f"{label}: its tensors are not those of this Program. Resume with the Program it was "
             "written with."
         )
+    check_pattern(session.layers, tensors, label, CheckpointError)
     for name, array in tensors.items():
         state[name][...] = array
 

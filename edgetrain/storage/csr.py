@@ -148,9 +148,21 @@ def layers_of(recipe: Mapping[str, Any]) -> tuple[Layer, ...]:
 
 
 def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with a pattern that came from a file; "" where kernels may trust it."""
+    """What is wrong with a pattern that came from a file; "" where kernels may trust it.
+
+    Args:
+      state: arrays by name, COLUMNS, TABLE and every layer's pointers among them.
+    """
+    sizes = {COLUMNS: slots_of(layers), TABLE: HEADER + LAYER_WORDS * len(layers)}
+    sizes |= {pointers_name(layer.name): layer.groups + 1 for layer in layers}
+    for name, size in sizes.items():
+        if name not in state or state[name].size != size:
+            return f"{name!r} does not have {size} elements"
     columns, end = state[COLUMNS], 0
-    for layer in layers:
+    for number, layer in enumerate(layers):
+        cap = int(state[TABLE][HEADER + LAYER_WORDS * number + CAP])
+        if cap != layer.cap or not layer.cap <= layer.size:
+            return f"{layer.name!r} may grow to {cap} of {layer.size} elements"
         pointers = state[pointers_name(layer.name)].astype(np.int64)
         if pointers[0] != end or (np.diff(pointers) < 0).any() or pointers[-1] > columns.size:
             return f"pointers of {layer.name!r} are not rising from slot {end}"
