@@ -74,12 +74,19 @@ class Gradients:
 
     def _reach(self, forward: Graph, trainable: Callable[[str], bool]) -> set[str]:
         needs = set()
+        read = {forward.root(name) for node in forward.nodes for name in node.reads}
         for name, value in forward.values.items():
-            if value.role == "parameter" and not value.view_of and trainable(name):
+            root = value.role == "parameter" and not value.view_of and name in read
+            if root and trainable(name):
                 needs.add(name)
                 self._accumulators[name] = self.builder.value(
                     accumulator_name(name), value.shape, value.dtype, "accumulator"
                 )
+                if self._accumulators[name] != accumulator_name(name):
+                    raise ModelError(
+                        f"parameter {name!r}: {accumulator_name(name)!r}, the name of its "
+                        "gradient, is taken in the model. Rename that one."
+                    )
         if not needs:
             raise UsageError("no parameter is trainable; widen --train or drop --freeze.")
         for node in forward.nodes:
@@ -106,8 +113,18 @@ class Gradients:
         return self._current.get(name, "")
 
     def accumulator(self, name: str) -> str:
-        """Where a parameter's gradient is accumulated; "" for a frozen or absent one."""
-        return self._accumulators.get(name, "") if name else ""
+        """Where a parameter's gradient is accumulated; "" for a frozen or absent one.
+
+        Raises:
+          ModelError: a value that is computed from trained ones and has no accumulator.
+        """
+        found = self._accumulators.get(self._root(name), "") if name else ""
+        if not found and name and self.needs(name):
+            raise ModelError(
+                f"value {name!r}: a computed scale or shift of a normalisation; expected a "
+                "parameter. Freeze what it depends on, or normalise without it."
+            )
+        return found
 
     # What rules do.
 
@@ -154,7 +171,7 @@ class Gradients:
             part = self.builder.value(f"{name}.grad", shape, "f32", role)
             self._append(op_name, inputs, part, {**attrs, "acc": 0})
             out = self._sum(part, before)
-        self._set(name, out)
+        self._set(name, out if shape == value.shape else self._view(out, value.shape))
 
     def alias(self, name: str, gradient: str) -> None:
         """Add to the gradient of `name` an existing gradient as it is."""

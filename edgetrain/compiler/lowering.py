@@ -55,12 +55,13 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
                     f"kernel {call.kernel}: operand {operand.name} ({arg}) is stored as {dtype}; "
                     f"the kernel reads {operand.storage}."
                 )
-            if arg is not None and operand.storage.isupper():
-                if storages.setdefault(operand.storage, dtype) != dtype:
-                    raise ModelError(
-                        f"kernel {call.kernel}: operand {operand.name} is stored as {dtype}, others "
-                        f"as {storages[operand.storage]}; this combination has no kernel."
-                    )
+            if arg is None or not operand.storage.isupper():
+                continue
+            if storages.setdefault(operand.storage, dtype) != dtype:
+                raise ModelError(
+                    f"kernel {call.kernel}: operand {operand.name} is stored as {dtype}, others "
+                    f"as {storages[operand.storage]}; this combination has no kernel."
+                )
         else:
             values[operand.name] = int(arg) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.

@@ -13,6 +13,7 @@ def verify(graph: Graph) -> Graph:
     Raises:
       GraphError: a value that is read before it is written, unknown, or a view of another size.
     """
+    _check_views(graph)
     written = {graph.root(name) for name in graph.inputs}
     names = set()
     for node in graph.nodes:
@@ -27,7 +28,22 @@ def verify(graph: Graph) -> Graph:
             if root not in written and not graph.values[root].persistent:
                 raise GraphError(f"node {node.name!r} reads {name!r} before it is written")
         written.update(graph.root(name) for name in node.writes)
-    for value in graph.values.values():
-        if value.view_of and graph.values[value.view_of].size != value.size:
-            raise GraphError(f"view {value.name!r} has another size than {value.view_of!r}")
+    for name in graph.outputs:
+        if graph.root(name) not in written and not graph.values[graph.root(name)].persistent:
+            raise GraphError(f"output {name!r} is never written")
     return graph
+
+
+def _check_views(graph: Graph) -> None:
+    for value in graph.values.values():
+        seen, name = {value.name}, value.view_of
+        while name:
+            if name not in graph.values:
+                raise GraphError(f"view {value.name!r}: value {name!r} is unknown")
+            if name in seen:
+                raise GraphError(f"view {value.name!r} is a view of itself")
+            parent = graph.values[name]
+            if (parent.size, parent.dtype) != (value.size, value.dtype):
+                raise GraphError(f"view {value.name!r} has another size or dtype than {name!r}")
+            seen.add(name)
+            name = parent.view_of
