@@ -7,6 +7,8 @@ bn_apply: act, lo, hi of an activation that follows. Saved: its input and the st
 """
 
 from ..ir import Graph, Node
+from .affine import fits, normalise, operand
+from .elementwise import scalar
 from .registry import Call, Op, onnx_rule, register
 from .strides import prod
 
@@ -201,6 +203,8 @@ def batch_normalization(context, node) -> None:
     if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
         raise node.fail(f"{channels} channels and scale of shape {list(gamma.shape)}", "one each")
     count = x.size // channels
+    if count < 2:
+        raise node.fail("one element a channel", "a microbatch of 2 or more samples")
     eps = float(node.attrs.get("epsilon", 1e-5))
     stat = context.temporary(node, "stat", (3, channels), role="statistic")
     context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
@@ -211,15 +215,37 @@ def batch_normalization(context, node) -> None:
 
 @onnx_rule("LayerNormalization", weights=(1, 2))
 def layer_normalization(context, node) -> None:
-    x, gamma = context.value(node, 0), context.value(node, 1)
-    beta = context.value(node, 2) if context.has(node, 2) else ""
+    x = context.value(node, 0)
+    scale, bias = operand(context, node, 1, 1.0), operand(context, node, 2, 0.0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
-    if gamma.size != n or (beta and beta.size != n):
-        raise node.fail(f"scale of shape {list(gamma.shape)}", f"{list(x.shape[axis:])}")
-    stat = context.temporary(node, "stat", (2, x.size // n), role="statistic")
-    attrs = {"n": n, "eps": float(node.attrs.get("epsilon", 1e-5))}
-    outputs = [node.outputs[0], stat]
-    context.emit(
-        node, "layer_norm", [x, gamma, beta], [x.shape, (2, x.size // n)], attrs, outputs=outputs
-    )
+    for value in (scale, bias):
+        if value and (len(value.shape) > len(x.shape) or not fits(value.shape, x.shape)):
+            raise node.fail(
+                f"scale or bias of shape {list(value.shape)}", f"{list(x.shape[axis:])}"
+            )
+    eps = float(node.attrs.get("epsilon", 1e-5))
+    attrs, stat = {"n": n, "eps": eps}, (2, x.size // n)
+    normalise(context, node, "layer_norm", x, [scale, bias], n, stat, attrs)
+    if any(node.outputs[1:]):
+        _row_statistics(context, node, x, axis, eps)
+
+
+def _row_statistics(context, node, x, axis: int, eps: float) -> None:
+    """The outputs Mean and InvStdDev, as nodes that gradients flow through."""
+    axes = tuple(range(axis, len(x.shape)))
+    shape = [1 if k in axes else d for k, d in enumerate(x.shape)]
+
+    def step(op, inputs, size, output="", attrs=None):
+        out = output or context.temporary(node, op, size)
+        return context.emit(node, op, inputs, [size], attrs, outputs=[out])[0]
+
+    mean_name, inverse_name = (*node.outputs[1:], "")[:2]
+    mean = step("reduce_mean", [x], shape, mean_name, {"axes": axes})
+    if not inverse_name:
+        return
+    centred = step("sub", [x, mean], x.shape)
+    square = step("mul", [centred, centred], x.shape)
+    variance = step("reduce_mean", [square], shape, attrs={"axes": axes})
+    shifted = step("add", [variance, scalar(context, node, "eps", eps)], shape)
+    step("reciprocal", [step("sqrt", [shifted], shape)], shape, inverse_name)
