@@ -28,108 +28,117 @@ _SCRATCH = (
 )
 
 
-@kernel(
-    "conv_dw",
-    dw_operands(_SCRATCH),
-    variant="wide",
-    when=f"lanes >= 4 and not ({SINGLE})",
-    check=CHECK,
-)
-def conv_dw(S, G):
-    """dwt += sum over images and pixels of dy * prologue(x)."""
-    from . import conv_fast_pack as pack
-    from .act import ZERO
-    from .conv_fast_sum import accumulate_row, outer_products
-    from .conv_fast_tile import (
-        banks_of,
-        ceil_div,
-        chunk_channels,
-        fill_table,
-        next_tile,
-        region_floats,
-        tile_at,
-        tile_grid,
-    )
-    from .prim import div, mod, u32
-    from .rng import stream
-    from .vector import vsplat
-    from .vector_gemm import transpose16
+def _dense(vectors: int):
+    """Factory of `conv_dw`: dwt += sum over images and pixels of dy * prologue(x)."""
 
-    fill, set_row = pack.panel_fill(S), pack.set_row
-    outer, add = outer_products(), accumulate_row(G)
+    def factory(S, G):
+        from . import conv_fast_pack as pack
+        from .act import ZERO
+        from .conv_fast_sum import accumulate_row, outer_products
+        from .conv_fast_tile import (
+            banks_of,
+            ceil_div,
+            chunk_channels,
+            fill_table,
+            next_tile,
+            region_floats,
+            tile_at,
+            tile_grid,
+        )
+        from .prim import div, mod, u32
+        from .rng import stream
+        from .vector import vsplat
+        from .vector_gemm import transpose16
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
-    ):  # fmt: skip
-        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
-        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-            h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size = div(c, g), div(k, g), kh * kw
-        block = min(OUTPUTS, ceil_div(kg, 16) * 16)
-        blocks = ceil_div(kg, block)
-        limit = max(div(PIXELS, block), 64) if block <= 32 else 64
-        grid = tile_grid(n, oh, ow, limit)
-        banks, extra = banks_of(kh, dh, sh)
-        channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        chunk = chunk_channels(cg, channel, size, TAPS)
-        chunks = ceil_div(cg, chunk)
-        while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
-            chunks += 1
-        chunk = ceil_div(cg, chunks)
-        chunks = ceil_div(cg, chunk)
-        rows_of_block = ceil_div(chunk * size, 16) * 16
-        sums = ws + rows_of_block * 4 + SLACK
-        panel = sums + rows_of_block * block * 4
-        lines = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-        turned = lines + 64 * (limit + 16) + SLACK
-        units = g * blocks * chunks
-        for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-            c0, part = mod(u, chunks) * chunk, div(u, chunks)
-            group, o0 = div(part, blocks), mod(part, blocks) * block
-            outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
-            first, taps = group * kg + o0, cc * size
-            set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
-            for t in range(grid[0] * grid[1] * grid[2]):
-                image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
-                pitch = images * tw
-                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                later, extent = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
-                pixels, line_bytes = rows * pitch, 4 * region_floats(rows, pitch)
-                if known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    fill_table(
-                        ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
-                        rows_of_block - chunk * size,
-                    )  # fmt: skip
-                fill(
-                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
-                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi, ahead, span,
-                )  # fmt: skip
-                for o in range(0, outputs, 16):
-                    fill(
-                        lines, nothing, dy, n * k * oh * ow, image0, first + o,
-                        min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
-                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
-                    )  # fmt: skip
-                    for p in range(0, pixels, 16):
-                        transpose16(
-                            turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
-                        )
-                outer(sums, block, ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
-            for o in range(0, outputs, 16):
-                for m in range(0, taps, 16):
-                    transpose16(
-                        turned + 4 * m, 4 * rows_of_block, sums + 4 * (m * block + o), 4 * block
+        fill, set_row = pack.panel_fill(S), pack.set_row
+        outer, add = outer_products(vectors), accumulate_row(G)
+
+        def run(
+            thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
+            n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
+        ):  # fmt: skip
+            nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
+            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+                h, wd, oh, ow = 1, h * wd, 1, h * wd
+            cg, kg, size = div(c, g), div(k, g), kh * kw
+            block = min(OUTPUTS, ceil_div(kg, 16) * 16)
+            blocks = ceil_div(kg, block)
+            limit = max(div(PIXELS, block), 64) if block <= 32 else 64
+            grid = tile_grid(n, oh, ow, limit)
+            banks, extra = banks_of(kh, dh, sh)
+            channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
+            chunk = chunk_channels(cg, channel, size, TAPS)
+            chunks = ceil_div(cg, chunk)
+            while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
+                chunks += 1
+            chunk = ceil_div(cg, chunks)
+            chunks = ceil_div(cg, chunk)
+            rows_of_block = ceil_div(chunk * size, 16) * 16
+            sums = ws + rows_of_block * 4 + SLACK
+            panel = sums + rows_of_block * block * 4
+            lines = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+            turned = lines + 64 * (limit + 16) + SLACK
+            units = g * blocks * chunks
+            for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
+                c0, part = mod(u, chunks) * chunk, div(u, chunks)
+                group, o0 = div(part, blocks), mod(part, blocks) * block
+                outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
+                first, taps = group * kg + o0, cc * size
+                set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
+                for t in range(grid[0] * grid[1] * grid[2]):
+                    image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
+                    pitch = images * tw
+                    ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                    later, extent = next_tile(
+                        grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
                     )
-                for i in range(o, min(o + 16, outputs)):
-                    add(
-                        dwt, ((first + i) * cg + c0) * size,
-                        turned + 4 * (i - o) * rows_of_block, taps, numbers,
+                    pixels, line_bytes = rows * pitch, 4 * region_floats(rows, pitch)
+                    if known != (rows << 40) + (images << 20) + tw:
+                        known = (rows << 40) + (images << 20) + tw
+                        fill_table(
+                            ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
+                            rows_of_block - chunk * size,
+                        )  # fmt: skip
+                    fill(
+                        panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
+                        images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
+                        stat, gamma, beta, act, lo, hi, ahead, span,
                     )  # fmt: skip
+                    for o in range(0, outputs, 16):
+                        fill(
+                            lines, nothing, dy, n * k * oh * ow, image0, first + o,
+                            min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
+                            1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
+                        )  # fmt: skip
+                        for p in range(0, pixels, 16):
+                            transpose16(
+                                turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
+                            )
+                    outer(sums, block, ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
+                for o in range(0, outputs, 16):
+                    for m in range(0, taps, 16):
+                        transpose16(
+                            turned + 4 * m, 4 * rows_of_block, sums + 4 * (m * block + o), 4 * block
+                        )
+                    for i in range(o, min(o + 16, outputs)):
+                        add(
+                            dwt, ((first + i) * cg + c0) * size,
+                            turned + 4 * (i - o) * rows_of_block, taps, numbers,
+                        )  # fmt: skip
 
-    return run
+        return run
+
+    return factory
+
+
+for _name, _vectors, _lanes in (("wide", 4, 16), ("narrow", 1, 4)):
+    kernel(
+        "conv_dw",
+        dw_operands(_SCRATCH),
+        variant=_name,
+        when=f"lanes >= {_lanes} and not ({SINGLE})",
+        check=CHECK,
+    )(_dense(_vectors))
 
 
 _DEPTH_PIXELS = 512

@@ -20,20 +20,34 @@ def accumulate_row(G: Storage):
     return add
 
 
-def outer_products():
-    """Inline function that multiplies every row of a panel with transposed gradients."""
-    four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8, 1)
+def outer_products(vectors: int):
+    """Inline function that multiplies every row of a panel with transposed gradients.
+
+    `vectors`: most vectors of output channels at a time, 4 or 1, by the processor's registers.
+    """
+    four, two = (gemm_outer(4, 4), gemm_outer(8, 2)) if vectors == 4 else (None, None)
+    one = gemm_outer(8 if vectors == 4 else 4, 1)
 
     @inline
-    def products(sums, block, vectors, panel, table, taps, turned, pixels):
+    def narrow_products(sums, block, count, panel, table, taps, turned, pixels):
+        for v in range(count):
+            for m in range(0, taps, 4):
+                y, d = sums + 4 * m * block + 64 * v, turned + 64 * v
+                one(y, 4 * block, panel, table + 4 * m, d, 4 * block, pixels)
+
+    if vectors == 1:
+        return narrow_products
+
+    @inline
+    def products(sums, block, count, panel, table, taps, turned, pixels):
         """sums[tap][o] += sum over pixels of panel[table[tap] + p] * turned[p][o].
 
-        Rows of sums and turned are `block` floats, of which `vectors` vectors are computed. The
+        Rows of sums and turned are `block` floats, of which `count` vectors are computed. The
         table and sums have rows up to a multiple of 8 taps.
         """
         v = 0
-        while v < vectors:
-            step = 4 if vectors - v >= 4 else (2 if vectors - v >= 2 else 1)
+        while v < count:
+            step = 4 if count - v >= 4 else (2 if count - v >= 2 else 1)
             for m in range(0, taps, 4 if step == 4 else 8):
                 y, d = sums + 4 * m * block + 64 * v, turned + 64 * v
                 if step == 4:

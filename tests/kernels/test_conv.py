@@ -132,6 +132,7 @@ def check_dw(p, storage, kind, variant="", threads=(1, 3)):
     )
     expected = naive_conv.weight_gradient(p, a, dy) + dwt.astype(np.float64)
     _close(out["dwt"], expected, storage)
+    return out["dwt"]
 
 
 # Shapes that meet the fast kernels' own corners: several tiles, images in one tile, chunks of
@@ -188,6 +189,12 @@ def test_fast_conv_equals_plain_bit_for_bit(p, storage, variant):
 @pytest.mark.parametrize("p", CASES + FAST_CASES)
 def test_fast_conv_dw_equals_naive(p, storage, kind):
     check_dw(p, storage, kind, "wide", (1, 3, 8))
+
+
+@pytest.mark.parametrize("p", FAST_CASES)
+def test_fast_conv_dw_does_not_depend_on_register_tiles(p):
+    wide, narrow = (check_dw(p, "f32", "norm", variant) for variant in ("wide", "narrow"))
+    assert wide.tobytes() == narrow.tobytes()
 
 
 DEPTHWISE = [
