@@ -74,6 +74,14 @@ def test_plan_prints_the_account_and_the_frontier(run: Run) -> None:
     assert "arena" in out and "workspace" in out and "chosen" in out
 
 
+def test_plan_draws_the_arena(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    status, _, _ = run("plan", MODEL, *CHOICES, "--budget", "1MiB", "--picture", picture)
+    assert status == 0
+    text = picture.read_text()
+    assert text.startswith("<svg") and "conv2.weight" in text and "peak" in text
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -27,7 +27,7 @@ def plan(arguments: Namespace) -> int:
     program, chosen, front = _compiled(arguments)
     account = dict(program.account)
     if picture is not None:
-        from ..compiler.arena.draw import draw_plan
+        from .picture import draw_plan
 
         draw_plan(chosen, picture, account.get("budget_nbytes"))
     if arguments.json:

@@ -202,24 +202,29 @@ def account(plan: Plan) -> dict[str, int]:
     (position, _), _ = peak_of(plan)
     step = train.problem.steps[plan.schedule[position]]
     by_kind["workspace"] = step.workspace
-    backward = _read_by_backward(train)
+    backward = read_by_backward(train)
     seen = set()
     for k, instance in enumerate(plan.simulation.instances):
         buffer = plan.placed.of_instance[k]
         if instance.start <= position < instance.stop and buffer not in seen:
             seen.add(buffer)
             value = train.graph.values[train.roots[instance.value]]
-            kind = "transient"
-            if value.role in ("input", "target"):
-                kind = "io"
-            elif value.role != "gradient" and value.name in backward:
-                kind = "saved"
-            by_kind[kind] += train.problem.nbytes[instance.value]
+            by_kind[kind_of(value, backward)] += train.problem.nbytes[instance.value]
     by_kind["padding"] = plan.arena_nbytes - sum(by_kind.values())
     return by_kind
 
 
-def _read_by_backward(tape: TapeProblem) -> set[str]:
+def kind_of(value: Value, backward: set[str]) -> str:
+    """The kind of a value in the account; `backward`: names that the backward pass reads."""
+    if value.role in _KINDS:
+        return _KINDS[value.role]
+    if value.role in ("input", "target"):
+        return "io"
+    return "saved" if value.role != "gradient" and value.name in backward else "transient"
+
+
+def read_by_backward(tape: TapeProblem) -> set[str]:
+    """Roots that some step of the backward pass reads."""
     graph = tape.graph
     return {
         graph.root(name) for node in graph.nodes if node.phase == "backward" for name in node.reads
