@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import ModelError, UsageError
 from ..ir import Builder, Graph, Value
 from ..ops.bind import bind
 from ..ops.model import Model
@@ -41,8 +41,14 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
       ModelError, UsageError: see bind and autodiff.
     """
     bound = bind(model, microbatch, options.dims)
-    output = _peeled(bound.graph, check_output(bound.graph, bound.outputs, options.output), options)
-    forward = _only_output(bound.graph, output)
+    output = check_output(bound.graph, bound.outputs, options.output)
+    whole, output = _peeled(bound.graph, output, options)
+    if whole.values[output].shape[:1] != (microbatch,):
+        raise ModelError(
+            f"output {output!r}: shape {list(whole.values[output].shape)} does not begin with the "
+            f"batch ({microbatch}). Export it as [batch, ...], or choose another output."
+        )
+    forward = _only_output(whole, output)
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     forward = mark_derived(forward)
@@ -93,14 +99,26 @@ def _only_output(graph: Graph, output: str) -> Graph:
     return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
 
 
-def _peeled(graph: Graph, output: str, options: Options) -> str:
-    """Cross-entropy takes logits: a trailing Softmax or LogSoftmax is not run in training."""
+def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
+    """Cross-entropy takes logits: a trailing Softmax or LogSoftmax is not run in training.
+
+    One with a change of shape behind it becomes a view itself.
+    """
     makers = {name: node for node in graph.nodes for name in node.writes}
     node = makers.get(output)
+    while node is not None and node.op == "view":
+        node = makers.get(node.inputs[0])
     wanted = {
         "cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": (),
     }[options.loss.kind]  # fmt: skip
-    return node.inputs[0] if node is not None and node.op in wanted else output
+    if node is None or node.op not in wanted:
+        return graph, output
+    logits, name = node.inputs[0], node.outputs[0]
+    if name == output:
+        return graph, logits
+    nodes = [replace(n, op="view", attrs={}) if n is node else n for n in graph.nodes]
+    values = {**graph.values, name: replace(graph.values[name], view_of=logits)}
+    return replace(graph, nodes=tuple(nodes), values=values), output
 
 
 def _trainable(model: Model, options: Options):

@@ -118,12 +118,38 @@ def load_program(path: str | Path) -> Program:
     )
     try:
         fields = json.loads(meta["program"])
-        return _parsed(fields, tensors)
+        return _consistent(_parsed(fields, tensors))
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
             f"{path}: its description is damaged ({error!r}); expected what 'edgetrain compile' "
             "wrote. Compile the model again."
         ) from error
+
+
+def _consistent(program: Program) -> Program:
+    """What the runtime takes for granted; offsets are checked against the arena it makes.
+
+    Raises:
+      ValueError: names what contradicts.
+    """
+    slots = {slot.name: slot for slot in program.persistent}
+    control = slots.get("ctl")
+    if control is None or (control.shape, control.dtype) != ((64,), "i64"):
+        raise ValueError("no control block of 64 words")
+    for name, array in program.init.items():
+        if name not in slots or slots[name].shape != array.shape or array.dtype.kind not in "fiu":
+            raise ValueError(f"initial array {name!r} without a slot of its shape")
+    if not 1 <= program.threads <= 64 or not 1 <= program.microbatch <= program.minibatch:
+        raise ValueError(f"threads {program.threads}, microbatch {program.microbatch}")
+    if program.minibatch % program.microbatch or program.target_count < 1:
+        raise ValueError(f"microbatch {program.microbatch} of a minibatch {program.minibatch}")
+    staged = [program.targets[tape] for tape in ("micro", "eval")]
+    staged += [slot for tape in ("micro", "eval") for slot in program.inputs[tape]]
+    if any(slot.shape[:1] != (program.microbatch,) for slot in (*staged, *program.outputs["eval"])):
+        raise ValueError("an input, target or output that does not begin with the microbatch")
+    if not isinstance(program.recipe["seed"], int) or "kind" not in program.recipe["loss"]:
+        raise ValueError("a recipe without seed or loss")
+    return program
 
 
 def _slot(fields: Mapping[str, Any]) -> Slot:
