@@ -5,6 +5,7 @@ package fills the tables of registry.py.
 """
 
 from . import (
+    attention,
     conv,
     conv_transpose,
     dropout,
@@ -30,6 +31,7 @@ from . import (
 )
 
 __all__ = [
+    "attention",
     "conv",
     "conv_transpose",
     "dropout",

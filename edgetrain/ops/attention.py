@@ -1,0 +1,206 @@
+"""Attention (ONNX 23 and later) as products, masks and a softmax: no op of its own.
+
+The scores [batch, heads, queries, keys] are a value; the planner recomputes them where they do not
+fit. Groups of query heads that share a key head are rows of one product, so keys and values are
+never repeated. Masks are truth values that `where` applies; a query that may attend no key gets
+zeros. Saved: what matmul, where and softmax save.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir import Value
+from .elementwise import scalar
+from .registry import onnx_rule
+from .strides import contiguous, prod
+
+
+@dataclass
+class _Steps:
+    """Ir nodes of one ONNX node, each with a value of its own."""
+
+    context: Any
+    node: Any
+
+    def emit(self, op: str, inputs, shape, attrs=None, dtype: str = "f32") -> Value:
+        out = self.context.temporary(self.node, op, shape, dtype)
+        self.context.emit(self.node, op, inputs, [shape], attrs, outputs=[out], dtype=dtype)
+        return self.context.named(out)
+
+    def view(self, value: Value, shape) -> Value:
+        if tuple(shape) == value.shape:
+            return value
+        return self.context.named(self.context.reshaped(self.node, value, shape))
+
+    def transposed(self, value: Value, perm) -> Value:
+        shape = [value.shape[p] for p in perm]
+        steps = contiguous(value.shape)
+        moves = ((0, 0, 0, shape, [steps[p] for p in perm], contiguous(shape)),)
+        return self.emit("copy", [value], shape, {"moves": moves})
+
+    def joined(self, first: Value, second: Value) -> Value:
+        """Concatenated along the third of four axes."""
+        shape = (*first.shape[:2], first.shape[2] + second.shape[2], first.shape[3])
+        strides, start, moves = contiguous(shape), 0, []
+        for index, part in enumerate((first, second)):
+            own = contiguous(part.shape)
+            moves.append((index, 0, start * strides[2], part.shape, own, strides))
+            start += part.shape[2]
+        return self.emit("copy", [first, second], shape, {"moves": tuple(moves)})
+
+    def by_scalar(self, op: str, value: Value, number: float) -> Value:
+        return self.emit(
+            op, [value, scalar(self.context, self.node, "number", number)], value.shape
+        )
+
+    def matmul(self, a: Value, b: Value, shape, tb: bool = False, alpha: float = 1.0) -> Value:
+        attrs = {"ta": False, "tb": tb, "alpha": alpha}
+        return self.emit("matmul", [a, b, ""], shape, attrs)
+
+
+@onnx_rule("Attention")
+def attention(context, node) -> None:
+    steps = _Steps(context, node)
+    q, k, v, past = _operands(steps)
+    batch, heads, queries, size = q.shape
+    shared, keys = k.shape[1:3]
+    if heads % shared or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
+        raise node.fail(
+            f"query, key, value of shapes {[list(x.shape) for x in (q, k, v)]}",
+            "[batch, heads, length, size] that fit, query heads a multiple of key heads",
+        )
+    scale = float(node.attrs.get("scale", 1.0 / np.sqrt(size)))
+    rows, shape = heads // shared * queries, (batch, heads, queries, keys)
+    product = steps.matmul(
+        steps.view(q, (batch, shared, rows, size)), k, (batch, shared, rows, keys), True, scale
+    )
+    stages = [steps.view(product, shape)]
+    stages.append(_capped(steps, stages[0]))
+    masks, bias, guarded = _masks(steps, shape, past)
+    scores = stages[-1]
+    if bias:
+        scores = steps.emit("add", [scores, bias], shape)
+    for mask in masks:
+        low = scalar(context, node, "low", -np.inf)
+        scores = steps.emit("where", [mask, scores, low], shape)
+    stages.append(scores)
+    weights = steps.emit("softmax", [scores], shape, {"axis": 3})
+    for mask in masks if guarded else ():
+        weights = steps.emit("where", [mask, weights, scalar(context, node, "zero", 0.0)], shape)
+    stages.append(weights)
+    mixed = steps.matmul(
+        steps.view(weights, (batch, shared, rows, keys)), v, (batch, shared, rows, v.shape[3])
+    )
+    y = steps.view(mixed, (batch, heads, queries, v.shape[3]))
+    if len(context.value(node, 0).shape) == 3:
+        y = steps.view(steps.transposed(y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
+    qk = stages[int(node.attrs.get("qk_matmul_output_mode", 0))]
+    for index, value in enumerate((y, k, v, qk)):
+        if index < len(node.outputs) and node.outputs[index]:
+            context.bind(node, index, value.name)
+
+
+def _operands(steps: _Steps) -> tuple[Value, Value, Value, int]:
+    """q, k, v as [batch, heads, length, size], past keys in front, and how many those are."""
+    context, node = steps.context, steps.node
+    parts = []
+    for index, heads in ((0, "q_num_heads"), (1, "kv_num_heads"), (2, "kv_num_heads")):
+        x = context.value(node, index)
+        if len(x.shape) == 3:
+            count = int(node.attrs.get(heads, 0))
+            if count < 1 or x.shape[2] % count:
+                raise node.fail(f"{heads} {count} of width {x.shape[2]}", "a divisor of it")
+            x = steps.view(x, (*x.shape[:2], count, x.shape[2] // count))
+            x = steps.transposed(x, (0, 2, 1, 3))
+        elif len(x.shape) != 4:
+            raise node.fail(f"input {index} of shape {list(x.shape)}", "3 or 4 dimensions")
+        parts.append(x)
+    if not context.has(node, 4):
+        return parts[0], parts[1], parts[2], 0
+    old = [context.value(node, index) for index in (4, 5)]
+    for before, now in zip(old, parts[1:], strict=True):
+        wanted = (*now.shape[:2], old[0].shape[2], now.shape[3])
+        if before.shape != wanted:
+            raise node.fail(f"past of shape {list(before.shape)}", f"{list(wanted)}")
+    k, v = (steps.joined(a, b) for a, b in zip(old, parts[1:], strict=True))
+    return parts[0], k, v, old[0].shape[2]
+
+
+def _capped(steps: _Steps, scores: Value) -> Value:
+    """softcap * tanh(scores / softcap)."""
+    cap = float(steps.node.attrs.get("softcap", 0.0))
+    if cap <= 0.0:
+        return scores
+    small = steps.by_scalar("mul", scores, 1.0 / cap)
+    return steps.by_scalar("mul", steps.emit("tanh", [small], small.shape), cap)
+
+
+def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | None, bool]:
+    """Truth values to apply, a bias to add, and whether some query may attend nothing."""
+    context, node = steps.context, steps.node
+    known = np.ones(shape[2:], np.bool_)
+    masks: list[Value | str] = []
+    bias, given = None, context.const(node, 3)
+    if context.has(node, 3) and (given is None or given.dtype != np.bool_):
+        bias = context.value(node, 3)
+        if not _reaches(bias.shape, shape):
+            raise node.fail(f"mask of shape {list(bias.shape)}", f"one that fits {list(shape)}")
+        if bias.dtype == "u8":
+            masks, bias = [bias], None
+        elif given is not None and np.isneginf(given).all(-1).any():
+            known = known & ~np.isneginf(given)
+    elif given is not None:
+        short = shape[3] - given.shape[-1]
+        given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, max(0, short))])
+        if not _reaches(given.shape, shape):
+            raise node.fail(f"mask of shape {list(given.shape)}", f"one that fits {list(shape)}")
+        known = known & given
+    ahead = np.arange(shape[3])[None, :] - np.arange(shape[2])[:, None]  # key - query
+    frontiers = _frontiers(node)
+    if context.has(node, 6):
+        masks += _padded(steps, ahead, frontiers, shape)
+    else:
+        for sign, limit in frontiers:
+            known = known & (sign * (ahead - past) <= limit)
+    guarded = bool(masks) or not known.any(-1).all()
+    if not known.all():
+        masks.append(context.constant(node, "mask", known))
+    return masks, bias, guarded
+
+
+def _reaches(shape, to) -> bool:
+    """Whether a shape broadcasts to another."""
+    return len(shape) <= len(to) and all(
+        a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False)
+    )
+
+
+def _frontiers(node) -> list[tuple[int, int]]:
+    """(sign, limit): sign * (key - query's place) <= limit must hold."""
+    right = int(node.attrs.get("right_window_size", -1))
+    left = int(node.attrs.get("left_window_size", -1))
+    found = [(1, 0)] if node.attrs.get("is_causal", 0) else []
+    found += [(1, right)] if right >= 0 else []
+    return found + ([(-1, left)] if left >= 0 else [])
+
+
+def _padded(steps: _Steps, ahead: np.ndarray, frontiers, shape) -> list[Value]:
+    """Masks from nonpad_kv_seqlen [batch]: only that many keys count, queries are the last ones."""
+    context, node = steps.context, steps.node
+    counts = context.value(node, 6)
+    if prod(counts.shape) != shape[0]:
+        raise node.fail(f"nonpad_kv_seqlen of shape {list(counts.shape)}", f"[{shape[0]}]")
+    counts = steps.view(counts, (shape[0], 1, 1, 1))
+    place = np.arange(shape[3], dtype=np.int32)
+    rows = [("less", place.reshape(1, 1, 1, -1))]
+    for sign, limit in frontiers:
+        edge = (ahead + shape[2] - sign * limit).astype(np.int32)
+        rows.append(("less_equal" if sign > 0 else "greater_equal", edge[None, None]))
+    found = []
+    for op, numbers in rows:
+        constant = context.constant(node, "places", numbers)
+        out = np.broadcast_shapes(numbers.shape, counts.shape)
+        found.append(steps.emit(op, [constant, counts], out, dtype="u8"))
+    return found
