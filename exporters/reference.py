@@ -20,6 +20,7 @@ from edgetrain.ir import Node, Value
 from edgetrain.ops.bind import bind
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
+from exporters import reference_recurrent  # noqa: F401 - fills RULES
 from exporters.reference_masks import MOVES, RULES
 
 # A trailing activation that the loss contains already.
@@ -132,7 +133,7 @@ class Reference:
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
         for name in self.graph.inputs:
             given = self.tensor(inputs[name])
-            integer = self.graph.values[name].dtype == "i32"
+            integer = self.graph.values[name].dtype != "f32"
             values[name] = given.long() if integer else given.to(self.dtype)
         for node in self.graph.nodes:
             self._run(node, values)

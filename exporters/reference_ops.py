@@ -272,7 +272,7 @@ def _expand(node, inputs, outs):
 @rule("copy")
 def _copy(node, inputs, outs):
     """y[yo + i.ys] = x[xo + i.xs] for every index i below dims, move by move."""
-    whole = outs[0].dtype == "i32"
+    whole = outs[0].dtype != "f32"
     size = outs[0].size
     first = inputs[0]
     kind = torch.int64 if whole else _float_of(inputs)

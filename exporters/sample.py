@@ -26,7 +26,7 @@ def sample_batch(
     inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         value = graph.values[name]
-        if value.dtype == "i32":
+        if value.dtype != "f32":
             high = rows.get(name, _FEW)
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
