@@ -4,88 +4,14 @@ Every registered ONNX op type has at least one row; tests/ops runs each of them 
 in other threads, at the minimum budget and in fp16. A new op is a new row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-BATCH = 2
-
-
-@dataclass(frozen=True)
-class X:
-    """An activation with the batch first: a model input plus a parameter of the same shape."""
-
-    shape: tuple[int, ...]
-    positive: bool = False
-
-
-@dataclass(frozen=True)
-class A:
-    """An activation of any shape: a negated parameter."""
-
-    shape: tuple[int, ...]
-    positive: bool = False
-
-
-@dataclass(frozen=True)
-class P:
-    """A parameter; `buffer` for running statistics, which have no gradient."""
-
-    shape: tuple[int, ...]
-    positive: bool = False
-    buffer: bool = False
-
-
-@dataclass(frozen=True)
-class C:
-    """A constant of the graph."""
-
-    value: Any
-    dtype: Any = np.int64
-
-    @property
-    def array(self) -> np.ndarray:
-        return np.array(self.value, self.dtype)
-
-
-@dataclass(frozen=True)
-class Ids:
-    """An integer model input below `high`."""
-
-    shape: tuple[int, ...]
-    high: int
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """One node; `meaning` takes a float64 tensor (or array, or None) per argument."""
-
-    op: str
-    name: str
-    args: Sequence[Any]
-    meaning: Callable
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    opset: int = 17
-    outputs: int = 1
-    predicts: bool = True  # training and evaluation mean the same
-    reference: bool = True  # onnx.reference agrees with the standard here
-
-    @property
-    def id(self) -> str:
-        return f"{self.op}-{self.name}"
-
-
-def _ints(*values: int) -> C:
-    return C(list(values))
-
-
-def _floats(value) -> C:
-    return C(value, np.float32)
-
+from . import cases_images, cases_masks
+from .op_case import BATCH, A, C, Case, Ids, P, X, floats, ints
 
 _IMAGE = X((BATCH, 4, 5, 6))
 
@@ -129,14 +55,14 @@ def _unary_cases() -> list[Case]:
         ),
         _unary("Identity", lambda x: x),
         _unary("Cast", lambda x: x, {"to": 10}),
-        Case("CastLike", "float", [X((BATCH, 3)), _floats([1.0])], lambda x, _: x, opset=19),
+        Case("CastLike", "float", [X((BATCH, 3)), floats([1.0])], lambda x, _: x, opset=19),
         Case("Clip", "attributes", [X((BATCH, 5))], lambda x: x.clamp(-0.5, 0.6),
              {"min": -0.5, "max": 0.6}, 9),
-        Case("Clip", "inputs", [X((BATCH, 5)), _floats(0.0), _floats(0.7)],
+        Case("Clip", "inputs", [X((BATCH, 5)), floats(0.0), floats(0.7)],
              lambda x, a, b: x.clamp(0, 0.7), opset=13),
-        Case("Clip", "high", [X((BATCH, 5)), None, _floats(0.3)],
+        Case("Clip", "high", [X((BATCH, 5)), None, floats(0.3)],
              lambda x, a, b: x.clamp(max=0.3), opset=13),
-        Case("Clip", "low", [X((BATCH, 5)), _floats(-0.1)], lambda x, a: x.clamp(min=-0.1)),
+        Case("Clip", "low", [X((BATCH, 5)), floats(-0.1)], lambda x, a: x.clamp(min=-0.1)),
     ]  # fmt: skip
     return rows
 
@@ -159,9 +85,9 @@ def _binary_cases() -> list[Case]:
         Case("Mul", "outer", [X((BATCH, 1, 4)), A((3, 1))], torch.mul),
         Case("Mul", "scalar", [X(full), P(())], torch.mul),
         Case("Mul", "channels", [X((BATCH, 3, 2, 4)), A((1, 3, 1, 1))], torch.mul),
-        Case("Div", "constant", [X(full), _floats([2.0])], lambda a, b: a / 2),
-        Case("Pow", "square", [X(full), _floats(2.0)], lambda a, b: a**2),
-        Case("Pow", "root", [X(full, True), _floats(0.5)], lambda a, b: a**0.5),
+        Case("Div", "constant", [X(full), floats([2.0])], lambda a, b: a / 2),
+        Case("Pow", "square", [X(full), floats(2.0)], lambda a, b: a**2),
+        Case("Pow", "root", [X(full, True), floats(0.5)], lambda a, b: a**0.5),
         Case("Div", "by rows", [X(full), A((BATCH, 1, 1), True)], torch.div),
         Case("Max", "three", [X(full), A(full), P((4,))],
              lambda a, b, c: torch.maximum(torch.maximum(a, b), c)),
@@ -347,17 +273,17 @@ def _linear_cases() -> list[Case]:
 def _movement_cases() -> list[Case]:
     x = X((BATCH, 3, 4))
     return [
-        Case("Reshape", "infer", [x, _ints(0, -1)], lambda x, _: x.reshape(2, 12)),
-        Case("Reshape", "split", [x, _ints(0, 3, 2, -1)], lambda x, _: x.reshape(2, 3, 2, 2)),
+        Case("Reshape", "infer", [x, ints(0, -1)], lambda x, _: x.reshape(2, 12)),
+        Case("Reshape", "split", [x, ints(0, 3, 2, -1)], lambda x, _: x.reshape(2, 3, 2, 2)),
         Case("Flatten", "default", [_IMAGE], lambda x: x.flatten(1)),
         Case("Flatten", "negative", [x], lambda x: x.reshape(6, 4), {"axis": -1}),
         Case("Flatten", "zero", [x], lambda x: x.reshape(1, 24), {"axis": 0}),
         Case("Squeeze", "attribute", [X((BATCH, 1, 4, 1))], lambda x: x.squeeze(1),
              {"axes": [1]}, 11),
-        Case("Squeeze", "input", [X((BATCH, 1, 4, 1)), _ints(-1)], lambda x, _: x.squeeze(3)),
+        Case("Squeeze", "input", [X((BATCH, 1, 4, 1)), ints(-1)], lambda x, _: x.squeeze(3)),
         Case("Squeeze", "all", [X((BATCH, 1, 4, 1))], torch.squeeze),
         Case("Unsqueeze", "attribute", [x], lambda x: x[:, None, :, None], {"axes": [1, 3]}, 11),
-        Case("Unsqueeze", "input", [x, _ints(-1)], lambda x, _: x[..., None]),
+        Case("Unsqueeze", "input", [x, ints(-1)], lambda x, _: x[..., None]),
         Case("Transpose", "perm", [x], lambda x: x.permute(0, 2, 1), {"perm": [0, 2, 1]}),
         Case("Transpose", "default", [x], lambda x: x.permute(2, 1, 0)),
         Case("Transpose", "channels last", [_IMAGE], lambda x: x.permute(0, 2, 3, 1),
@@ -374,37 +300,37 @@ def _movement_cases() -> list[Case]:
              18, 2),
         Case("Split", "uneven rest", [X((BATCH, 5))], lambda x: torch.split(x, 2, 1),
              {"axis": 1, "num_outputs": 3}, 18, 3),
-        Case("Split", "sizes", [X((BATCH, 5)), _ints(1, 4)],
+        Case("Split", "sizes", [X((BATCH, 5)), ints(1, 4)],
              lambda x, _: torch.split(x, [1, 4], 1), {"axis": -1}, 13, 2),
         Case("Split", "attribute", [X((BATCH, 5))], lambda x: torch.split(x, [3, 2], 1),
              {"axis": 1, "split": [3, 2]}, 11, 2),
         Case("Slice", "attribute", [x], lambda x: x[:, 1:3], {
             "starts": [1], "ends": [3], "axes": [1]}, 9),
-        Case("Slice", "inputs", [x, _ints(0, 1), _ints(2, 2**62), _ints(1, -1)],
+        Case("Slice", "inputs", [x, ints(0, 1), ints(2, 2**62), ints(1, -1)],
              lambda x, *_: x[:, 0:2, 1:]),
-        Case("Slice", "negative", [x, _ints(-2), _ints(-1), _ints(1)],
+        Case("Slice", "negative", [x, ints(-2), ints(-1), ints(1)],
              lambda x, *_: x[:, -2:-1]),
-        Case("Slice", "reversed", [x, _ints(-1), _ints(-(2**62)), _ints(2), _ints(-1)],
+        Case("Slice", "reversed", [x, ints(-1), ints(-(2**62)), ints(2), ints(-1)],
              lambda x, *_: x.flip(2)),
-        Case("Slice", "steps", [X((BATCH, 7)), _ints(6), _ints(0), _ints(1), _ints(-2)],
+        Case("Slice", "steps", [X((BATCH, 7)), ints(6), ints(0), ints(1), ints(-2)],
              lambda x, *_: x[:, [6, 4, 2]]),
-        Case("Slice", "no axes", [x, _ints(0, 1), _ints(2, 3)], lambda x, *_: x[0:2, 1:3]),
-        Case("Slice", "whole", [x, _ints(0), _ints(4), _ints(2)], lambda x, *_: x),
-        Case("Expand", "rank", [X((BATCH, 1, 4)), _ints(3, 1)],
+        Case("Slice", "no axes", [x, ints(0, 1), ints(2, 3)], lambda x, *_: x[0:2, 1:3]),
+        Case("Slice", "whole", [x, ints(0), ints(4), ints(2)], lambda x, *_: x),
+        Case("Expand", "rank", [X((BATCH, 1, 4)), ints(3, 1)],
              lambda x, _: x.expand(2, 3, 4)),
-        Case("Expand", "front", [A((1, 4)), _ints(BATCH, 3, 1)], lambda x, _: x.expand(2, 3, 4)),
-        Case("Expand", "view", [x, _ints(1, 1, 1, 1)], lambda x, _: x[None]),
+        Case("Expand", "front", [A((1, 4)), ints(BATCH, 3, 1)], lambda x, _: x.expand(2, 3, 4)),
+        Case("Expand", "view", [x, ints(1, 1, 1, 1)], lambda x, _: x[None]),
         Case("Pad", "attribute", [X((BATCH, 3))], lambda x: F.pad(x, (1, 2), value=0.5),
              {"pads": [0, 1, 0, 2], "value": 0.5}, 10),
-        Case("Pad", "inputs", [x, _ints(0, 1, 2, 0, 0, 1)], lambda x, _: F.pad(x, (2, 1, 1, 0))),
-        Case("Pad", "axes", [x, _ints(1, 1), _floats(-1.0), _ints(-1)],
+        Case("Pad", "inputs", [x, ints(0, 1, 2, 0, 0, 1)], lambda x, _: F.pad(x, (2, 1, 1, 0))),
+        Case("Pad", "axes", [x, ints(1, 1), floats(-1.0), ints(-1)],
              lambda x, *_: F.pad(x, (1, 1), value=-1.0), opset=18),
-        Case("Pad", "crop", [x, _ints(0, -1, 1, 0, 0, -2)], lambda x, _: F.pad(x, (1, -2, -1, 0))),
-        Case("Pad", "reflect", [_IMAGE, _ints(0, 0, 2, 1, 0, 0, 1, 3)],
+        Case("Pad", "crop", [x, ints(0, -1, 1, 0, 0, -2)], lambda x, _: F.pad(x, (1, -2, -1, 0))),
+        Case("Pad", "reflect", [_IMAGE, ints(0, 0, 2, 1, 0, 0, 1, 3)],
              lambda x, _: F.pad(x, (1, 3, 2, 1), mode="reflect"), {"mode": "reflect"}),
-        Case("Pad", "edge", [_IMAGE, _ints(0, 0, 2, 1, 0, 0, 1, 3)],
+        Case("Pad", "edge", [_IMAGE, ints(0, 0, 2, 1, 0, 0, 1, 3)],
              lambda x, _: F.pad(x, (1, 3, 2, 1), mode="replicate"), {"mode": "edge"}),
-        Case("Pad", "wrap", [_IMAGE, _ints(0, 0, 2, 1, 0, 0, 1, 3)],
+        Case("Pad", "wrap", [_IMAGE, ints(0, 0, 2, 1, 0, 0, 1, 3)],
              lambda x, _: F.pad(x, (1, 3, 2, 1), mode="circular"), {"mode": "wrap"}, 19),
         Case("Gather", "embedding", [P((7, 3)), Ids((BATCH, 4), 7)], lambda w, i: w[i]),
         Case("Gather", "constant", [x, C([[2, 0], [-1, 1]])],
@@ -422,15 +348,15 @@ def _reduce_cases() -> list[Case]:
         "ReduceMin": torch.amin,
     }.items():  # fmt: skip
         rows += [
-            Case(op, "one", [x, _ints(-1)], lambda x, _, f=meaning: f(x, -1, keepdim=True),
+            Case(op, "one", [x, ints(-1)], lambda x, _, f=meaning: f(x, -1, keepdim=True),
                  opset=18),
-            Case(op, "dropped", [x, _ints(1)], lambda x, _, f=meaning: f(x, 1),
+            Case(op, "dropped", [x, ints(1)], lambda x, _, f=meaning: f(x, 1),
                  {"keepdims": 0}, 18),
             Case(op, "attribute", [_IMAGE], lambda x, f=meaning: f(x, (1, 3), keepdim=True),
                  {"axes": [1, -1]}, 11),
             Case(op, "all", [x], lambda x, f=meaning: f(x, (0, 1, 2), keepdim=True), {}, 18),
         ]  # fmt: skip
-    rows.append(Case("ReduceMean", "front", [x, _ints(0, 2)], lambda x, _: x.mean((0, 2)),
+    rows.append(Case("ReduceMean", "front", [x, ints(0, 2)], lambda x, _: x.mean((0, 2)),
                      {"keepdims": 0}, 18))  # fmt: skip
     rows.append(Case("ReduceSum", "nothing", [x], lambda x: x, {"noop_with_empty_axes": 1}))
     return rows
@@ -454,13 +380,14 @@ def _dropout_cases() -> list[Case]:
     x = X((BATCH, 3, 4))
     return [
         Case("Dropout", "attribute", [x], lambda x: x, {"ratio": 0.4}, 7, reference=False),
-        Case("Dropout", "input", [x, _floats(0.4), C(True, np.bool_)], lambda x, *_: x, {}, 12,
+        Case("Dropout", "input", [x, floats(0.4), C(True, np.bool_)], lambda x, *_: x, {}, 12,
              reference=False),
-        Case("Dropout", "none", [x, _floats(0.0)], lambda x, _: x, {}, 13),
+        Case("Dropout", "none", [x, floats(0.0)], lambda x, _: x, {}, 13),
     ]  # fmt: skip
 
 
 CASES: list[Case] = [
     *_unary_cases(), *_binary_cases(), *_conv_cases(), *_pool_cases(), *_norm_cases(),
     *_linear_cases(), *_movement_cases(), *_reduce_cases(), *_softmax_cases(), *_dropout_cases(),
+    *cases_images.CASES, *cases_masks.CASES,
 ]  # fmt: skip

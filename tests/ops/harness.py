@@ -18,7 +18,7 @@ from edgetrain.importer.load import parse
 from edgetrain.ops.model import Model
 from edgetrain.runtime.session import Session
 
-from ..cases import BATCH, A, C, Case, Ids, P, X
+from ..op_case import BATCH, A, C, Case, Ids, P, X
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,19 @@ class _Maker:
         else:
             self.inputs[name] = self.rng.integers(0, arg.high, arg.shape).astype(np.int64)
             value = torch.tensor(self.inputs[name])
+        if self.case.truth and isinstance(arg, X | A | P):
+            self._initializer(f"{name}.zero", np.zeros((), np.float32))
+            self.nodes.append(helper.make_node("Greater", [name, f"{name}.zero"], [f"{name}.on"]))
+            name = f"{name}.on"
         self.names.append(name)
         self.values.append(value)
+
+    def scaled(self, y: torch.Tensor) -> torch.Tensor:
+        """A truth value as a float times a parameter, so that there is something to train."""
+        scale = self._parameter("scale", self.numbers((), True))
+        self.nodes.append(helper.make_node("Cast", ["y0"], ["number"], to=TensorProto.FLOAT))
+        self.nodes.append(helper.make_node("Mul", ["number", "scale"], ["scaled"]))
+        return y.double() * scale
 
     def node(self, parts) -> str:
         """The case's node, its outputs joined in reverse order; returns the output's name."""
@@ -141,6 +152,8 @@ def build(case: Case) -> Built:
     name = maker.node(parts)
     axis = case.attrs.get("axis", -1)
     joined = parts[0] if len(parts) == 1 else torch.cat(parts[::-1], axis)
+    if case.mask:
+        name, joined = "scaled", maker.scaled(joined)
     name, joined = maker.end(name, joined)
     target = maker.numbers(tuple(joined.shape), False)
     loss = torch.nn.functional.mse_loss(joined, torch.tensor(target, dtype=torch.float64))
