@@ -125,7 +125,10 @@ def mask_relus(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op == "relu" and kept.get(graph.root(node.outputs[0])) == 1:
             y = graph.values[node.outputs[0]]
-            mask = Value(f"{y.name}.mask", (-(-y.size // 8),), "u8")
+            label = f"{y.name}.mask"
+            while label in values:
+                label += "'"
+            mask = Value(label, (-(-y.size // 8),), "u8")
             values[mask.name] = mask
             changed[y.name] = mask.name
     nodes = [_masked(node, changed) for node in graph.nodes]
