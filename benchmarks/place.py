@@ -1,6 +1,7 @@
 """Place the buffers of a file with the planner's allocator.
 
-usage: python -m benchmarks.place FILE.csv [--capacity N | --minimize] [--seconds S] --out SOLUTION.csv
+usage: python -m benchmarks.place FILE.csv [--capacity N | --minimize] [--seconds S]
+           --out SOLUTION.csv
 
 FILE.csv has the columns id, lower, upper, size: a buffer is live on steps [lower, upper). The
 solution adds `offset`. Without --capacity, `NAME.<bytes>.csv` names the capacity, else the height

@@ -13,6 +13,7 @@ from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
 from .stages import Chain, chain_of
 from .store_all import store_all
+from .strategies import log, no_bn, residual_1, residual_2, sqrt
 
 Solver = Callable[[Problem, int], list[Schedule]]
 
@@ -25,7 +26,7 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     if stages is None:
         return general(problem, effort)
     if _plain(stages):
-        return [*store_all(problem), *chain(problem)]
+        return chain(problem)
     return general(problem, effort, Ladder(problem, stages).some(24))
 
 
@@ -35,6 +36,11 @@ def _plain(stages: Chain) -> bool:
 
 SOLVERS: dict[str, Solver] = {
     "store_all": store_all,
+    "sqrt": sqrt,
+    "log": log,
+    "no_bn": no_bn,
+    "residual_1": residual_1,
+    "residual_2": residual_2,
     "chain": chain,
     "general": general,
     "auto": auto,
@@ -113,7 +119,10 @@ def frontier(
     """
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
-    measured = [(s, simulate(problem, s)) for s in SOLVERS[solver](problem, effort)]
+    found = SOLVERS[solver](problem, effort)
+    if not found:
+        raise UsageError(f"solver {solver!r}: has no schedule for this graph. Try 'auto'.")
+    measured = [(s, simulate(problem, s)) for s in found]
     measured.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
     front: list[tuple[Schedule, Simulation]] = []
     for item in measured:

@@ -165,7 +165,7 @@ def _window(idle, values, drops, count, state):
         n = 0
         for k in range(count):
             v = drops[k] % values
-            at = idle.index[v]
+            at = idle.place[v]
             if at < 0 or idle.born[at] < low or idle.born[at] > high or idle.density[at] < dense:
                 drops[n] = drops[k]
                 n += 1
@@ -177,7 +177,7 @@ def _window(idle, values, drops, count, state):
 def _exchange(idle, values, drops, count, state):
     """Keep a dropped value and drop one born near it instead."""
     at = int(_random(state) * count)
-    k = idle.index[drops[at] % values]
+    k = idle.place[drops[at] % values]
     if k < 0:
         return count
     other = k + int((_random(state) - 0.5) * 17)

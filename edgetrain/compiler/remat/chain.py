@@ -18,6 +18,7 @@ from edgetrain.kernels.jit import hot
 from .problem import Problem, Schedule
 from .referee import simulate
 from .stages import Chain, chain_of
+from .store_all import store_all
 
 
 @hot
@@ -184,7 +185,7 @@ def chain(problem: Problem, effort: int = 0) -> list[Schedule]:
     `effort` changes nothing: the ladder is fixed.
     """
     stages = chain_of(problem)
-    return [] if stages is None else Ladder(problem, stages).some(48)
+    return [] if stages is None else [*store_all(problem), *Ladder(problem, stages).some(48)]
 
 
 class Ladder:

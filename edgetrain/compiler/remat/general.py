@@ -46,21 +46,21 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
 
 
 class Moves(NamedTuple):
-    """The idle values as the compiled moves need them; `index` is -1 for other values."""
+    """The idle values as the compiled moves need them; `place` is -1 for other values."""
 
     value: np.ndarray
     born: np.ndarray
     key: np.ndarray
     density: np.ndarray
-    index: np.ndarray
+    place: np.ndarray
 
 
 def moves(idle: Idle, values: int) -> Moves:
     """Density is the cost of making a value again per byte."""
-    index = np.full(values, -1, np.int64)
-    index[idle.value] = np.arange(len(idle.value))
+    place = np.full(values, -1, np.int64)
+    place[idle.value] = np.arange(len(idle.value))
     density = idle.cost / np.maximum(idle.nbytes, 1)
-    return Moves(idle.value, idle.born, idle.keys(values), density, index)
+    return Moves(idle.value, idle.born, idle.keys(values), density, place)
 
 
 class Search:
@@ -74,7 +74,7 @@ class Search:
         self.traces = [engine.new_trace(self.packed, longest) for _ in range(2)]
         points = 256 if steps <= 2500 else 96
         self.archive = archive.new_archive(points, 6 * steps + 64, steps)
-        self.idle = like.idle if like else idle_values(problem, self.packed)
+        self.idle: Idle = like.idle if like else idle_values(problem, self.packed)
         self.moves = moves(self.idle, len(problem.nbytes))
         self.state = np.array([_SEED + (7919 if like else 0)], np.uint64)
 

@@ -53,9 +53,10 @@ def idle_values(problem: Problem, packed: Packed | None = None) -> Idle:
             left = last[value] + 1
             rows.append((maker, value, left, wanted[value], last[value], size, cost))
     rows.sort()
-    columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, int)] * 7
-    born, value, left, wanted, lasts, size, cost = columns
-    return Idle(value, born, left, wanted, lasts, size, cost.astype(np.float64))
+    table = np.array([row[:6] for row in rows], np.int64).reshape(-1, 6).T
+    makers, values, lefts, ends, lasts, sizes = (np.ascontiguousarray(row) for row in table)
+    costs = np.array([row[6] for row in rows], np.float64)
+    return Idle(values, makers, lefts, ends, lasts, sizes, costs)
 
 
 def crossing_nbytes(idle: Idle, steps: int) -> np.ndarray:

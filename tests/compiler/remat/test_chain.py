@@ -1,0 +1,93 @@
+"""The chain solver against enumeration, Pareto rows of others, and its own promises."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks.schedule import load_graph, to_problem
+from edgetrain.compiler.remat import frontier, simulate, solve
+from edgetrain.errors import BudgetError
+
+from .problems import chain
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "planner"
+
+
+@cache
+def least_cost(depth: int, slots: int) -> float:
+    """Recomputed forwards of the best persistent schedule of a unit chain, by plain recursion."""
+
+    @cache
+    def cost(i: int, j: int, kept: bool, m: int) -> float:
+        """Backward j .. i + 1 from value i, with m unit slots; `kept`: value j is in memory."""
+        grads = (1 if j < depth else 0) + 1
+        if j == i + 1:
+            need = 1 + (1 if i else 0) + (0 if kept else 1)
+            return (0 if kept else 1) if m >= need else float("inf")
+        best = float("inf")
+        for k in range(i + 1, j):
+            if m < grads - 1 + (2 if k > i + 1 else 1):
+                break
+            for f in (False, True):
+                right = cost(k, j, kept, m - 1)
+                left = cost(i, k, f, m - (1 if f else 0))
+                best = min(best, k - i + right + left)
+        return best
+
+    return cost(0, depth, False, slots) - depth
+
+
+@pytest.mark.parametrize("depth", [5, 9, 14])
+def test_chain_is_as_cheap_as_enumeration_on_unit_chains(depth):
+    problem = chain(depth, nbytes=1)
+    for budget in range(5, depth + 4):
+        expected = least_cost(depth, budget - 1)
+        found = simulate(problem, solve(problem, budget=budget, solver="chain"))
+        assert found.peak_nbytes <= budget
+        assert found.extra_flops <= expected
+
+
+def test_chain_costs_never_rise_with_more_bytes():
+    problem = chain(40, nbytes=8, saved=20)
+    costs = []
+    for budget in range(80, 1400, 64):
+        try:
+            found = simulate(problem, solve(problem, budget=budget))
+        except BudgetError:
+            assert not costs
+            continue
+        assert found.peak_nbytes <= budget
+        costs.append(found.extra_cost)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 0
+
+
+def test_chain_plans_a_long_chain_in_groups():
+    problem = chain(300, nbytes=1)
+    found = simulate(problem, solve(problem, budget=40))
+    assert found.peak_nbytes <= 40
+    assert found.extra_flops < 300
+    tight = simulate(problem, solve(problem, budget=10))
+    assert tight.peak_nbytes <= 10
+    assert tight.extra_flops < 5 * 300
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["chain_unit28", "chain_unit100", "chain_wrn28_10"])
+def test_chain_is_at_or_below_published_pareto_rows(name):
+    if not SHARED.is_dir():
+        pytest.skip(f"needs the instances in {SHARED}")
+    problem, _ = to_problem(load_graph(SHARED / "graphs" / f"{name}.json"))
+    once = sum(step.cost for step in problem.steps)
+    for peak, slowdown in json.loads((SHARED / "peers.json").read_text())[name]["pareto"]:
+        found = simulate(problem, solve(problem, budget=peak))
+        assert found.peak_nbytes <= peak
+        assert 1 + found.extra_cost / once <= slowdown + 1e-9
+
+
+def test_frontier_of_a_chain_ends_without_recompute():
+    front = frontier(chain(30, nbytes=4, saved=4))
+    assert front[-1][1].extra_cost == 0
+    assert 10 <= len(front) <= 30
