@@ -114,7 +114,7 @@ def load_program(path: str | Path) -> Program:
     """
     path = Path(path)
     tensors, meta = read_container(
-        path, kind=KIND, versions=range(VERSION, VERSION + 1), error=ProgramError
+        path, kind=KIND, versions=range(VERSION, VERSION + 1), mmap=True, error=ProgramError
     )
     try:
         fields = json.loads(meta["program"])
@@ -163,7 +163,9 @@ def _slot(fields: Mapping[str, Any]) -> Slot:
 
 
 def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Program:
-    tapes = {name: np.asarray(tensors[f"tape.{name}"]) for name in TAPES}
+    # Initial arrays stay in the mapped file: the system may take their pages back. What runs is
+    # copied, for the file may be written over.
+    tapes = {name: np.array(tensors[f"tape.{name}"]) for name in TAPES}
     if any(tape.dtype != np.int64 or tape.ndim != 1 for tape in tapes.values()):
         raise ValueError("a tape that is not int64 words")
     for name in ("arena_nbytes", "threads", "minibatch", "microbatch", "target_count"):
