@@ -50,6 +50,16 @@ class _Steps:
             start += part.shape[2]
         return self.emit("copy", [first, second], shape, {"moves": tuple(moves)})
 
+    def lengthened(self, mask: Value, keys: int) -> Value:
+        """A mask of fewer keys: the others are not attended."""
+        missing = keys - mask.shape[-1]
+        if missing <= 0 or mask.shape[-1] == 1:
+            return mask
+        shape = (*mask.shape[:-1], keys)
+        moves = ((0, 0, 0, mask.shape, contiguous(mask.shape), contiguous(shape)),)
+        attrs = {"moves": moves, "fill": 0.0 if mask.dtype == "u8" else -np.inf}
+        return self.emit("copy", [mask], shape, attrs, mask.dtype)
+
     def by_scalar(self, op: str, value: Value, number: float) -> Value:
         return self.emit(
             op, [value, scalar(self.context, self.node, "number", number)], value.shape
@@ -144,7 +154,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
     masks: list[Value | str] = []
     bias, given = None, context.const(node, 3)
     if context.has(node, 3) and (given is None or given.dtype != np.bool_):
-        bias = context.value(node, 3)
+        bias = steps.lengthened(context.value(node, 3), shape[3])
         if not _reaches(bias.shape, shape):
             raise node.fail(f"mask of shape {list(bias.shape)}", f"one that fits {list(shape)}")
         if bias.dtype == "u8":
@@ -152,8 +162,9 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
         elif given is not None and np.isneginf(given).all(-1).any():
             known = known & ~np.isneginf(given)
     elif given is not None:
-        short = shape[3] - given.shape[-1]
-        given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, max(0, short))])
+        if 1 < given.shape[-1] < shape[3]:
+            missing = shape[3] - given.shape[-1]
+            given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, missing)])
         if not _reaches(given.shape, shape):
             raise node.fail(f"mask of shape {list(given.shape)}", f"one that fits {list(shape)}")
         known = known & given
