@@ -71,7 +71,7 @@ class Options:
             )
         if isinstance(self.rewiring, str):
             object.__setattr__(self, "rewiring", make_rewiring(self.rewiring, self.density))
-        if self.max_grad_norm < 0:
+        if not self.max_grad_norm >= 0:
             raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
 
     def recipe(self) -> dict[str, Any]:
