@@ -19,7 +19,10 @@ def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:
     train, placed = plan.candidate.train, plan.placed
     last, base = len(plan.schedule), 0
     backward = read_by_backward(train)
-    buffers, offsets, kinds, names = [], [], [], []
+    buffers: list[Buffer] = []
+    offsets: list[int] = []
+    kinds: list[str] = []
+    names: list[str] = []
     for value in plan.candidate.update.persistent:
         buffers.append(Buffer(len(buffers), 0, last, value.nbytes))
         offsets.append(base)
@@ -30,9 +33,10 @@ def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:
     for number, instance in zip(placed.of_instance, plan.simulation.instances, strict=True):
         of_buffer.setdefault(number, train.roots[instance.value])
     for number, buffer in enumerate(placed.buffers):
-        value = train.graph.values[of_buffer[number]] if number in of_buffer else None
+        name = of_buffer.get(number, "workspace")
         buffers.append(Buffer(len(buffers), buffer.start, buffer.stop, buffer.nbytes))
         offsets.append(base + plan.offsets[number])
-        kinds.append("workspace" if value is None else kind_of(value, backward))
-        names.append("workspace" if value is None else value.name)
+        stored = train.graph.values.get(name) if number in of_buffer else None
+        kinds.append("workspace" if stored is None else kind_of(stored, backward))
+        names.append(name)
     draw(buffers, offsets, kinds, names, budget, path)

@@ -43,6 +43,8 @@ class _Plain:
             if now - self._last < _PLAIN_SECONDS and not event["skipped"]:
                 return
             self._last = now
+        elif event["event"] == "start":
+            self._last = time.monotonic()
         show(event)
 
 

@@ -113,6 +113,7 @@ class Executor:
         self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
         self._tapes = {name: np.ascontiguousarray(w) for name, w in program.tapes.items()}
         self._args = {name: self._arguments(words) for name, words in self._tapes.items()}
+        self._addresses = {name: args.ctypes.data for name, args in self._args.items()}
         self._workers = _Workers(self._run, self.threads)
 
     def _arguments(self, words: np.ndarray) -> np.ndarray:
@@ -128,7 +129,7 @@ class Executor:
         if len(self._tapes[tape]):
             self._barrier[:2] = 0
             self._barrier[8] = 0
-            self._workers(self._args[tape].ctypes.data)
+            self._workers(self._addresses[tape])
 
     def close(self) -> None:
         """End the workers."""
