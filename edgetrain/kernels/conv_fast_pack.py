@@ -3,6 +3,8 @@
 Panels are written in rising order, so a vector store may spill past the end of a row.
 """
 
+import functools
+
 from .act import ONE, ZERO, act_value, norm_scale, norm_shift
 from .conv_fast_tile import ceil_div, region_floats
 from .jit import inline
@@ -35,6 +37,7 @@ def _valid(offset, stride, size, count):
     return first, max(first, last)
 
 
+@functools.cache
 def _line(S: Storage):
     """Inline functions that fill one row of a panel, the second at most a vector long."""
     vld, vld2, ld = loads(S), loads(S, 2), S.ld
@@ -83,6 +86,7 @@ def _line(S: Storage):
     return line, short
 
 
+@functools.cache
 def _lines(S: Storage):
     """Function that fills the rows of one bank, and one that does it for rows without gaps."""
     line, short = _line(S)
@@ -141,6 +145,7 @@ def _lines(S: Storage):
     )
 
 
+@functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
     (fill_rows, fill_block), nbytes = _lines(S), S.nbytes
@@ -194,6 +199,7 @@ def panel_fill(S: Storage):
     return outline(f"et_panel_{S.name}", fill, ("lo", "hi"))
 
 
+@functools.cache
 def tile_store(S: Storage):
     """Function that stores the sums of one channel."""
     vlds, vst, ld, st = loads(S), stores(S), S.ld, S.st
@@ -223,6 +229,7 @@ def tile_store(S: Storage):
     return outline(f"et_store_{S.name}", store)
 
 
+@functools.cache
 def class_store(S: Storage):
     """Function that stores one row class of one channel, the column classes alternating."""
     vlds, vst, ld, st = loads(S), stores(S), S.ld, S.st
@@ -254,6 +261,7 @@ def class_store(S: Storage):
     return outline(f"et_store_classes_{S.name}", store)
 
 
+@functools.cache
 def weight_runs(W: Storage):
     """Function that copies runs of weights to float32."""
     vld, ld = loads(W), W.ld
@@ -284,6 +292,7 @@ def set_row(target, value, count):
         _vst(target, v * WIDTH, value, WIDTH)
 
 
+@functools.cache
 def block_products(rows: int, vectors: int):
     """Inline function that multiplies a block of weights with every vector of a panel."""
     wide, single = gemm_columns(rows, vectors), gemm_columns(rows, 1)

@@ -1,5 +1,7 @@
 """What the fast weight gradients share: products over pixels and the addition to `dwt`."""
 
+import functools
+
 from .jit import inline
 from .prim import FP32, Storage
 from .vector_gemm import gemm_dots, gemm_outer
@@ -7,6 +9,7 @@ from .vector_gemm import gemm_dots, gemm_outer
 _ld = FP32.ld
 
 
+@functools.cache
 def accumulate_row(G: Storage):
     """Function that adds a run of float32 to a gradient accumulator."""
     ld, sr = G.ld, G.sr
@@ -20,6 +23,7 @@ def accumulate_row(G: Storage):
     return add
 
 
+@functools.cache
 def outer_products(vectors: int):
     """Inline function that multiplies every row of a panel with transposed gradients.
 
@@ -61,6 +65,7 @@ def outer_products(vectors: int):
     return products
 
 
+@functools.cache
 def dot_products():
     """Inline function that multiplies rows of a panel with one row, lane by lane."""
     dots = gemm_dots(8)

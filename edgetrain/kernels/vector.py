@@ -5,6 +5,8 @@ do not depend on the target. Inside kernels a vector is an ordinary local variab
 here are all that can be done with one. Addresses are int64, indices count elements.
 """
 
+import functools
+
 from llvmlite import ir
 from numba import types
 from numba.core import datamodel
@@ -161,6 +163,7 @@ def _store_first(builder, value, pointer, count, storage: str):
             builder.call(store, [value, pointer, I32(align), mask])
 
 
+@functools.cache
 def loads_first(storage: Storage):
     """(address, index, count) -> the first `count` lanes, 0 in others; no more is read."""
 
@@ -181,6 +184,7 @@ def loads_first(storage: Storage):
     return define(V16(types.int64, types.int64, types.int64), emit)
 
 
+@functools.cache
 def loads(storage: Storage, stride: int = 1):
     """(address, index) -> vector of elements index, index + stride, ...; stride is 1 or 2.
 
@@ -195,6 +199,7 @@ def loads(storage: Storage, stride: int = 1):
     return define(V16(types.int64, types.int64), emit)
 
 
+@functools.cache
 def stores(storage: Storage):
     """(address, index, value, count): the first `count` lanes, rounded to nearest."""
 

@@ -1,5 +1,7 @@
 """Inner loops of convolutions emitted as vector IR; addresses are int64, strides bytes."""
 
+import functools
+
 from llvmlite import ir
 from numba import types
 
@@ -43,6 +45,7 @@ def _multiply(builder, rows, columns, totals):
     ]
 
 
+@functools.cache
 def gemm_columns(rows: int, vectors: int):
     """(y, y_stride, panel, w, w_stride, table, count): y[m][:] += sum_k w[m][k] * panel[k].
 
@@ -81,6 +84,7 @@ def gemm_columns(rows: int, vectors: int):
     return outlined(f"et_gemm_columns_{rows}x{vectors}", 7, emit)
 
 
+@functools.cache
 def gemm_outer(rows: int, vectors: int):
     """(y, y_stride, panel, table, d, d_stride, count): y[m][:] += sum_p panel[table[m] + p] * d[p].
 
@@ -120,6 +124,7 @@ def gemm_outer(rows: int, vectors: int):
     return outlined(f"et_gemm_outer_{rows}x{vectors}", 7, emit)
 
 
+@functools.cache
 def gemm_dots(rows: int):
     """(sums, line, panel, table, count): sums[m][lane] += sum of panel[table[m] + p] * line[p].
 
