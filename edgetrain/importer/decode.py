@@ -10,11 +10,12 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from ..errors import ModelError
 from ..ops.model import InputSpec, Model
-from ..ops.registry import OnnxNode
+from ..ops.registry import OnnxNode, Subgraph
 from .external import to_array
 from .parameters import classify
 
 OPSETS = range(7, 26)
+MAX_DEPTH = 16
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
@@ -27,13 +28,8 @@ def decode(proto: onnx.ModelProto, path: Path) -> Model:
     opset = _opset(proto, path)
     graph = proto.graph
     arrays = {t.name: to_array(t, path.parent) for t in graph.initializer}
-    nodes = []
-    for index, node in enumerate(graph.node):
-        decoded = _node(node, index, path.parent)
-        if decoded.op_type == "Constant":
-            arrays[decoded.outputs[0]] = _constant(decoded)
-        else:
-            nodes.append(decoded)
+    nodes, constants = _nodes(graph, path.parent, 0)
+    arrays |= constants
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
         raise ModelError(f"{path}: the model has no input besides its initializers.")
@@ -77,20 +73,58 @@ def _input(value: onnx.ValueInfoProto) -> InputSpec:
     return InputSpec(value.name, tuple(dims), "float" if kind.elem_type in _FLOATS else "int")
 
 
-def _node(node: onnx.NodeProto, index: int, directory: Path) -> OnnxNode:
+def _nodes(
+    graph: onnx.GraphProto, directory: Path, depth: int
+) -> tuple[list[OnnxNode], dict[str, np.ndarray]]:
+    """(nodes but the constant ones, values of those)."""
+    nodes, arrays = [], {}
+    for index, node in enumerate(graph.node):
+        decoded = _node(node, index, directory, depth)
+        if decoded.op_type == "Constant":
+            arrays[decoded.outputs[0]] = _constant(decoded)
+        else:
+            nodes.append(decoded)
+    return nodes, arrays
+
+
+def _node(node: onnx.NodeProto, index: int, directory: Path, depth: int) -> OnnxNode:
+    """What a branch uses of the graph around it follows the node's own inputs."""
     name = node.name or f"{node.op_type}_{index}"
-    attrs = {a.name: _attribute(a, name, directory) for a in node.attribute}
+    attrs = {a.name: _attribute(a, name, directory, depth) for a in node.attribute}
     domain = "" if node.domain == "ai.onnx" else node.domain
     op_type = node.op_type if not domain else f"{domain}.{node.op_type}"
-    return OnnxNode(name, op_type, tuple(node.input), tuple(node.output), attrs, domain)
+    captured: dict[str, None] = {}
+    for part in attrs.values():
+        if isinstance(part, Subgraph):
+            captured |= dict.fromkeys(_captured(part))
+    return OnnxNode(name, op_type, (*node.input, *captured), tuple(node.output), attrs, domain)
 
 
-def _attribute(attribute: AttributeProto, node: str, directory: Path) -> Any:
+def _captured(part: Subgraph) -> list[str]:
+    known = set(part.arrays)
+    out = []
+    for node in part.nodes:
+        out += [name for name in node.inputs if name and name not in known]
+        known.update(node.outputs)
+    return [*out, *(name for name in part.outputs if name not in known)]
+
+
+def _subgraph(graph: onnx.GraphProto, node: str, directory: Path, depth: int) -> Subgraph:
+    if depth > MAX_DEPTH:
+        raise ModelError(f"node {node!r}: branches nested over {MAX_DEPTH} deep. Flatten them.")
+    nodes, arrays = _nodes(graph, directory, depth)
+    arrays |= {t.name: to_array(t, directory) for t in graph.initializer}
+    return Subgraph(tuple(nodes), arrays, tuple(v.name for v in graph.output))
+
+
+def _attribute(attribute: AttributeProto, node: str, directory: Path, depth: int) -> Any:
     kind = attribute.type
     if kind == AttributeProto.TENSOR:
         return to_array(attribute.t, directory)
-    if kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-        return attribute
+    if kind == AttributeProto.GRAPH:
+        return _subgraph(attribute.g, node, directory, depth + 1)
+    if kind == AttributeProto.GRAPHS:
+        raise ModelError(f"node {node!r}: several graphs in {attribute.name!r}; expected one.")
     if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
         raise ModelError(f"node {node!r}: a sparse attribute {attribute.name!r}; expected dense.")
     value = onnx.helper.get_attribute_value(attribute)

@@ -6,12 +6,12 @@ our exporter), or the graph signature that torch's exporter leaves.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 
-from ..ops.registry import OnnxNode, slots
+from ..ops.registry import OnnxNode, Subgraph, slots
 
 # Ops through which a weight may pass before it reaches its slot.
 _PASS_THROUGH = {
@@ -71,6 +71,15 @@ def _from_metadata(meta: Mapping[str, str]) -> tuple[list[str], dict[str, str]] 
     return (parameters, {}) if parameters else None
 
 
+def _flat(nodes: Sequence[OnnxNode]) -> Iterator[OnnxNode]:
+    """Nodes of branches before the node that has them."""
+    for node in nodes:
+        for part in node.attrs.values():
+            if isinstance(part, Subgraph):
+                yield from _flat(part.nodes)
+        yield node
+
+
 def _by_slots(
     nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray], initializers: set[str]
 ) -> tuple[set[str], set[str]]:
@@ -78,7 +87,7 @@ def _by_slots(
     buffers: set[str] = set()
     wanted: set[str] = set()
     summands: set[str] = set()
-    for node in reversed(nodes):
+    for node in reversed(list(_flat(nodes))):
         weight_slots, buffer_slots = slots(node.op_type)
         fed = [node.inputs[k] for k in weight_slots if k < len(node.inputs)]
         if node.op_type in _ARITHMETIC:

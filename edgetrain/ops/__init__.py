@@ -6,6 +6,7 @@ package fills the tables of registry.py.
 
 from . import (
     attention,
+    control,
     conv,
     conv_transpose,
     dropout,
@@ -32,6 +33,7 @@ from . import (
 
 __all__ = [
     "attention",
+    "control",
     "conv",
     "conv_transpose",
     "dropout",

@@ -14,7 +14,7 @@ from ..ir import Builder, Graph, Value
 from . import registry
 from .fold import FOLDS, fold
 from .model import InputSpec, Model
-from .registry import OnnxNode
+from .registry import OnnxNode, Subgraph
 
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
@@ -50,10 +50,10 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
       ModelError: shapes that contradict each other.
       UsageError: a symbolic dimension is not bound.
     """
-    nodes = _needed(model)
+    nodes = _needed(model.nodes, model.outputs)
     context = _Context(model, batch, dims or {})
     try:
-        for at, node in enumerate(nodes):
+        for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
             context.run(node)
     except ModelError:
         known = {*registry.onnx_names(), *FOLDS, "Shape"}
@@ -66,10 +66,10 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     return context.finish()
 
 
-def _needed(model: Model) -> list[OnnxNode]:
+def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]:
     """Nodes that an output depends on."""
-    wanted, out = set(model.outputs), []
-    for node in reversed(model.nodes):
+    wanted, out = set(outputs), []
+    for node in reversed(nodes):
         if wanted.intersection(node.outputs):
             out.append(node)
             wanted.update(node.inputs)
@@ -269,6 +269,12 @@ class _Context:
         out = self._own(node, "view", shape, source.dtype, source.role, source.name)
         self._builder.node("view", [source.name], [out], origin=node.name)
         return out
+
+    def inline(self, part: Subgraph) -> None:
+        """Run the nodes of a branch as if they stood in the graph around it."""
+        self._consts.update(part.arrays)
+        for node in _needed(part.nodes, part.outputs):
+            self.run(node)
 
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None:
         """Output `index` is a known constant."""

@@ -164,6 +164,29 @@ def _concat(node, inputs):
     return np.concatenate(inputs, axis=node.attrs["axis"])
 
 
+def _arg_extreme(function):
+    def run(node, inputs):
+        axis, data = node.attrs.get("axis", 0), inputs[0]
+        last = bool(node.attrs.get("select_last_index", 0))
+        found = function(np.flip(data, axis) if last else data, axis=axis)
+        found = data.shape[axis] - 1 - found if last else found
+        return np.expand_dims(found, axis) if node.attrs.get("keepdims", 1) else found
+
+    return run
+
+
+def _cumsum(node, inputs):
+    data, axis = inputs[0], int(inputs[1].ravel()[0])
+    turned = np.flip(data, axis) if node.attrs.get("reverse", 0) else data
+    out = np.cumsum(turned, axis, dtype=data.dtype)
+    out = out - turned if node.attrs.get("exclusive", 0) else out
+    return np.flip(out, axis) if node.attrs.get("reverse", 0) else out
+
+
+def _size(node, inputs):
+    return np.array(inputs[0].size, np.int64)
+
+
 def _plain(function) -> Callable:
     return lambda node, inputs: np.asarray(function(*inputs))
 
@@ -213,6 +236,17 @@ FOLDS: dict[str, Callable] = {
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
     "ReduceMean": _reduce(np.mean),
+    "ArgMax": _arg_extreme(np.argmax),
+    "ArgMin": _arg_extreme(np.argmin),
+    "CumSum": _cumsum,
+    "Size": _size,
+    "Sum": lambda node, inputs: sum(inputs[1:], start=inputs[0]),
+    "Xor": _plain(np.logical_xor),
+    "Sign": _plain(np.sign),
+    "Reciprocal": _plain(np.reciprocal),
+    "Round": _plain(np.rint),
+    "Sin": _plain(np.sin),
+    "Cos": _plain(np.cos),
     "NonZero": lambda node, inputs: np.array(np.nonzero(inputs[0]), np.int64),
     "Log": _plain(np.log),
     "Exp": _plain(np.exp),

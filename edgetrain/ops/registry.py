@@ -40,6 +40,15 @@ class OnnxNode:
         return int(axis) % rank
 
 
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A branch of an If: its nodes may use every name of the graph around it."""
+
+    nodes: tuple[OnnxNode, ...]
+    arrays: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...]
+
+
 class ImportContext(Protocol):
     """What an ONNX rule may ask for and do; implemented by bind.py."""
 
@@ -60,6 +69,8 @@ class ImportContext(Protocol):
     def reshaped(self, node: OnnxNode, source: Value, shape: Sequence[int]) -> str: ...
     def named(self, name: str) -> Value: ...
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None: ...
+    def inline(self, part: Subgraph) -> None: ...
+    def run(self, node: OnnxNode) -> None: ...
     def temporary(self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation") -> str: ...
 
 
