@@ -1,42 +1,30 @@
-"""Model + options + bytes -> Program. pipeline.py lists the passes, frontier.py finds the plans."""
+"""Model + options + bytes -> Program. pipeline.py lists the passes, frontier.py finds the plans.
 
-import time
+Names load on first use: a device that only runs Programs imports program.py and no pass.
+"""
 
-from ..kernels import jit
-from ..ops.model import Model
-from ..units import parse_bytes
-from .assemble import assemble
-from .frontier import Plan, check_not_empty, choose_plan, find_frontier
-from .options import Options
-from .program import Program, load_program
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_PUBLIC = {
+    "Options": "options",
+    "Plan": "frontier",
+    "Program": "program",
+    "compile_model": "driver",
+    "load_program": "program",
+    "plan_model": "driver",
+}
 
 __all__ = ["Options", "Plan", "Program", "compile_model", "load_program", "plan_model"]
 
-
-def plan_model(
-    model: Model, options: Options, budget: str | int | None = None, target: jit.Target | None = None
-) -> tuple[Plan, list[Plan], dict]:
-    """The chosen plan, the whole frontier, and what the account says of both.
-
-    Raises:
-      BudgetError: no plan of the frontier fits `budget`.
-    """
-    start = time.perf_counter()
-    front = find_frontier(model, options, target or jit.host())
-    check_not_empty(front, options)
-    nbytes = None if budget is None else parse_bytes(budget)
-    plan = choose_plan(front, nbytes)
-    facts = {
-        "budget_nbytes": nbytes,
-        "min_budget_nbytes": front[0].arena_nbytes,
-        "plan_seconds": round(time.perf_counter() - start, 3),
-    }
-    return plan, front, facts
+if TYPE_CHECKING:
+    from .driver import compile_model, plan_model
+    from .frontier import Plan
+    from .options import Options
+    from .program import Program, load_program
 
 
-def compile_model(
-    model: Model, options: Options, budget: str | int | None = None, target: jit.Target | None = None
-) -> Program:
-    """Compile a model for training within `budget` bytes (None: the fastest plan)."""
-    plan, _, facts = plan_model(model, options, budget, target)
-    return assemble(model, options, plan, facts)
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)

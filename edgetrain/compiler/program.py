@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
+from ..ir import NBYTES
 from ..storage.container import read_container, write_container
 
 KIND = "edgetrain-program"
@@ -136,6 +137,9 @@ def _consistent(program: Program) -> Program:
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
         raise ValueError("no control block of 64 words")
+    unknown = {s for _, _, storages in program.kernels for s in storages} - NBYTES.keys()
+    if unknown or program.arena_nbytes >= 2**60:
+        raise ValueError(f"storages {sorted(unknown)}, arena of {program.arena_nbytes} bytes")
     for name, array in program.init.items():
         if name not in slots or slots[name].shape != array.shape or array.dtype.kind not in "fiu":
             raise ValueError(f"initial array {name!r} without a slot of its shape")

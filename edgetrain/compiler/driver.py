@@ -1,0 +1,46 @@
+"""Model + options + bytes -> plan or Program."""
+
+import time
+
+from ..kernels import jit
+from ..ops.model import Model
+from ..units import parse_bytes
+from .assemble import assemble
+from .frontier import Plan, check_not_empty, choose_plan, find_frontier
+from .options import Options
+from .program import Program
+
+
+def plan_model(
+    model: Model,
+    options: Options,
+    budget: str | int | None = None,
+    target: jit.Target | None = None,
+) -> tuple[Plan, list[Plan], dict]:
+    """The chosen plan, the whole frontier, and what the account says of both.
+
+    Raises:
+      BudgetError: no plan of the frontier fits `budget`.
+    """
+    start = time.perf_counter()
+    front = find_frontier(model, options, target or jit.host())
+    check_not_empty(front, options)
+    nbytes = None if budget is None else parse_bytes(budget)
+    plan = choose_plan(front, nbytes)
+    facts = {
+        "budget_nbytes": nbytes,
+        "min_budget_nbytes": front[0].arena_nbytes,
+        "plan_seconds": round(time.perf_counter() - start, 3),
+    }
+    return plan, front, facts
+
+
+def compile_model(
+    model: Model,
+    options: Options,
+    budget: str | int | None = None,
+    target: jit.Target | None = None,
+) -> Program:
+    """Compile a model for training within `budget` bytes (None: the fastest plan)."""
+    plan, _, facts = plan_model(model, options, budget, target)
+    return assemble(model, options, plan, facts)
