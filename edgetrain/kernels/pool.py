@@ -1,8 +1,8 @@
 """Max and average pooling over windows, forward and backward; global pooling is one window.
 
 x [n, c, h, wd], y [n, c, oh, ow], contiguous; ph, pw are the top and left padding. Backward
-kernels gather: each input pixel sums the windows that cover it, in order of the window's kernel
-position, in float32, and is written once.
+kernels take an input row at a time: the windows over it add to a float32 row of scratch, kernel
+rows in order, then output columns in order, and each pixel is written once.
 """
 
 from .registry import kernel
@@ -51,39 +51,44 @@ def maxpool(S, I):  # noqa: E741
     return run
 
 
-@kernel("maxpool_bwd", f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} {_SIZES} dh dw acc", check=_MAX_CHECK)
+@kernel(
+    "maxpool_bwd",
+    f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc",
+    check=_MAX_CHECK,
+)
 def maxpool_bwd(I, S):  # noqa: E741
     """dx (+)= dy of every window whose maximum the pixel was.
 
-    Written: dx whole. Threads split (image, channel). Overlapping windows add; what was in dx
-    is added last. Positions outside the window match no pixel.
+    Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
+    Positions outside the window or the image are skipped.
     """
     from .act import ZERO
-    from .prim import div, mod
+    from .prim import FP32, div, mod
 
-    ld, st, ldi = S.ld, S.st, I.ld
+    ld, st, ldi, ldf, stf = S.ld, S.st, I.ld, FP32.ld, FP32.st
 
     def run(
-        thread, nthreads, idx, dy, dx, n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, acc
-    ):
-        planes = n * c
-        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for p in range(h * wd):
-                total = ZERO
-                for r in range(kh):
-                    ty = div(p, wd) + ph - r * dh
-                    if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
-                        continue
-                    row = (u * oh + div(ty, sh)) * ow
-                    for s in range(kw):
-                        tx = mod(p, wd) + pw - s * dw
-                        if tx >= 0 and mod(tx, sw) == 0 and div(tx, sw) < ow:
-                            out = row + div(tx, sw)
-                            if ldi(idx, out) == r * kw + s:
-                                total += ld(dy, out)
-                if acc != 0:
-                    total += ld(dx, u * h * wd + p)
-                st(dx, u * h * wd + p, total)
+        thread, nthreads, idx, dy, dx, ws,
+        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, acc,
+    ):  # fmt: skip
+        rows = n * c * h
+        for q in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            u, iy = div(q, h), mod(q, h)
+            for ix in range(wd):
+                stf(ws, ix, ZERO)
+            for r in range(kh):
+                ty = iy + ph - r * dh
+                if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+                    continue
+                line = (u * oh + div(ty, sh)) * ow
+                for ox in range(ow):
+                    s = ldi(idx, line + ox) - r * kw
+                    ix = ox * sw - pw + s * dw
+                    if s >= 0 and s < kw and ix >= 0 and ix < wd:
+                        stf(ws, ix, ldf(ws, ix) + ld(dy, line + ox))
+            for ix in range(wd):
+                total = ldf(ws, ix)
+                st(dx, q * wd + ix, total + ld(dx, q * wd + ix) if acc != 0 else total)
 
     return run
 
@@ -140,39 +145,39 @@ def avgpool(S):
     return run
 
 
-@kernel("avgpool_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_AVERAGE} acc", check=_AVERAGE_CHECK)
+@kernel("avgpool_bwd", f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc", check=_AVERAGE_CHECK)
 def avgpool_bwd(S):
     """dx (+)= sum over the windows that cover a pixel of dy over the window's divisor.
 
-    Written: dx whole. Threads split (image, channel). What was in dx is added last.
+    Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
     """
     from .act import ZERO
-    from .prim import div, mod, to_float
+    from .prim import FP32, div, mod, to_float
 
-    ld, st, count = S.ld, S.st, _window_count()
+    ld, st, count, ldf, stf = S.ld, S.st, _window_count(), FP32.ld, FP32.st
 
     def run(
-        thread, nthreads, dy, dx,
+        thread, nthreads, dy, dx, ws,
         n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad, acc,
     ):  # fmt: skip
-        planes = n * c
-        for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for p in range(h * wd):
-                total = ZERO
-                for r in range(kh):
-                    ty = div(p, wd) + ph - r
-                    if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
-                        continue
-                    oy = div(ty, sh)
-                    rows = count(oy, h, kh, sh, ph, pb, include_pad)
-                    for s in range(kw):
-                        tx = mod(p, wd) + pw - s
-                        if tx >= 0 and mod(tx, sw) == 0 and div(tx, sw) < ow:
-                            ox = div(tx, sw)
-                            pixels = rows * count(ox, wd, kw, sw, pw, pr, include_pad)
-                            total += ld(dy, (u * oh + oy) * ow + ox) / to_float(pixels)
-                if acc != 0:
-                    total += ld(dx, u * h * wd + p)
-                st(dx, u * h * wd + p, total)
+        lines = n * c * h
+        for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
+            u, iy = div(q, h), mod(q, h)
+            for ix in range(wd):
+                stf(ws, ix, ZERO)
+            for r in range(kh):
+                ty = iy + ph - r
+                if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+                    continue
+                oy = div(ty, sh)
+                rows = count(oy, h, kh, sh, ph, pb, include_pad)
+                for ox in range(ow):
+                    pixels = rows * count(ox, wd, kw, sw, pw, pr, include_pad)
+                    share = ld(dy, (u * oh + oy) * ow + ox) / to_float(pixels)
+                    for ix in range(max(ox * sw - pw, 0), min(ox * sw - pw + kw, wd)):
+                        stf(ws, ix, ldf(ws, ix) + share)
+            for ix in range(wd):
+                total = ldf(ws, ix)
+                st(dx, q * wd + ix, total + ld(dx, q * wd + ix) if acc != 0 else total)
 
     return run
