@@ -124,9 +124,8 @@ def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
 def _trainable(model: Model, options: Options):
     def chosen(name: str) -> bool:
         names = [name, *(alias for alias, kept in model.aliases.items() if kept == name)]
-        kept = not options.train or any(
-            fnmatchcase(n, pattern) for n in names for pattern in options.train
-        )
+        kept = any(fnmatchcase(n, pattern) for n in names for pattern in options.train)
+        kept = kept or (not options.train and name not in model.frozen)
         return kept and not any(
             fnmatchcase(n, pattern) for n in names for pattern in options.freeze
         )

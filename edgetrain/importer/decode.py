@@ -12,7 +12,7 @@ from ..errors import ModelError
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
 from .external import to_array
-from .parameters import classify
+from .parameters import classify, frozen_names
 
 OPSETS = range(7, 26)
 MAX_DEPTH = 16
@@ -44,6 +44,7 @@ def decode(proto: onnx.ModelProto, path: Path) -> Model:
     return Model(
         graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
         parameters, buffers, aliases, _weightless(proto, arrays, {*parameters, *buffers}), warnings,
+        frozen_names(proto),
     )  # fmt: skip
 
 

@@ -57,6 +57,16 @@ def classify(
     return kept, statistics, aliases, tuple(warnings)
 
 
+def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Parameters that the exported module had set not to require a gradient."""
+    meta = {entry.key: entry.value for entry in proto.metadata_props}
+    try:
+        listed = json.loads(meta.get("edgetrain.frozen", "[]"))
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(str(name) for name in listed) if isinstance(listed, list) else ()
+
+
 def _from_metadata(meta: Mapping[str, str]) -> tuple[list[str], dict[str, str]] | None:
     """(parameters, aliases), None where nothing tells."""
     try:

@@ -32,6 +32,7 @@ class Model:
       aliases: further torch names of a tied parameter -> the name that is kept.
       weightless: the ONNX file without weights, from which the trained file is written.
       warnings: what the importer noticed and the user should know.
+      frozen: parameters that the original did not train; trained only where a pattern asks.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Model:
     aliases: Mapping[str, str] = field(default_factory=dict)
     weightless: bytes = b""
     warnings: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from ..compiler.program import Program
-from ..errors import ProgramError, UnsupportedOpError
+from ..errors import ProgramError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
 from ..kernels.spec import ALIGN
 from ..kernels.tape import BARRIER_WORDS
@@ -150,7 +150,7 @@ class _Workers:
     """Threads that enter the interpreter together with the caller."""
 
     def __init__(self, run, count: int) -> None:
-        self._run, self._count = run, count
+        self._run, self._count, self._closed = run, count, False
         self._go = [threading.Semaphore(0) for _ in range(1, count)]
         self._done = threading.Semaphore(0)
         self._args: int | None = 0
@@ -169,6 +169,8 @@ class _Workers:
             self._done.release()
 
     def __call__(self, args: int) -> None:
+        if self._closed:
+            raise UsageError("this session is closed; open another one.")
         self._args = args
         for semaphore in self._go:
             semaphore.release()
@@ -177,6 +179,7 @@ class _Workers:
             self._done.acquire()
 
     def close(self) -> None:
+        self._closed = True
         self._args = None
         for semaphore in self._go:
             semaphore.release()
