@@ -72,14 +72,12 @@ def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.
     trail = near_at[-1] + count + 1
     rooms = [sections + 1, count, count, trail, trail]
     frames = [np.zeros(count + 2, np.int64) for _ in range(6)]
-    return Search(
-        first, last, size, near_at, np.nonzero(meets)[1],
-        np.zeros(count, np.int64), np.zeros(count, np.bool_),
-        *[np.zeros(room, np.int64) for room in rooms],
-        np.zeros((count + 2, count), np.int32), np.zeros((count + 2, count), np.int32),
-        *frames, np.zeros(count + 2, np.uint64), np.zeros(1 << 18, np.uint64),
-        np.zeros(3, np.int64),
-    )  # fmt: skip
+    arrays = [first, last, size, near_at, np.nonzero(meets)[1]]
+    arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
+    arrays += [np.zeros(room, np.int64) for room in rooms]
+    arrays += [np.zeros((count + 2, count), np.int32) for _ in range(2)]
+    arrays += [*frames, np.zeros(count + 2, np.uint64), np.zeros(1 << 18, np.uint64)]
+    return Search._make([*arrays, np.zeros(3, np.int64)])
 
 
 @hot

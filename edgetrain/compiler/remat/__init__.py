@@ -9,6 +9,7 @@ from edgetrain.errors import BudgetError, UsageError
 
 from .chain import Ladder, chain
 from .general import general
+from .milp import milp
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
 from .stages import Chain, chain_of
@@ -43,6 +44,7 @@ SOLVERS: dict[str, Solver] = {
     "residual_2": residual_2,
     "chain": chain,
     "general": general,
+    "milp": milp,
     "auto": auto,
 }
 
