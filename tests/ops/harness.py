@@ -116,7 +116,7 @@ class _Maker:
 
     def end(self, name: str, y: torch.Tensor) -> tuple[str, torch.Tensor]:
         """Bring the batch to the front where the op's output has none."""
-        if y.ndim >= 2 and y.shape[0] == self.batch:
+        if self.inputs and y.ndim >= 2 and y.shape[0] == self.batch:
             return name, y
         self._initializer("flat", np.array([1, -1]))
         self.nodes.append(helper.make_node("Reshape", [name, "flat"], ["row"]))
@@ -188,6 +188,7 @@ def predict(compiled: Program, built: Built) -> np.ndarray:
     """The model's output in evaluation mode."""
     session = Session(compiled, threads=2)
     try:
-        return session.predict(built.inputs)
+        needed = {slot.name for slot in compiled.inputs["eval"]}
+        return session.predict({n: a for n, a in built.inputs.items() if n in needed})
     finally:
         session.close()
