@@ -1,5 +1,6 @@
-"""`plan --picture`: the whole arena over the steps of one microbatch."""
+"""`plan --picture` and `plan --pareto`: the arena over time, and bytes against time."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..compiler import Plan
@@ -7,6 +8,7 @@ from ..compiler.arena.draw import draw
 from ..compiler.arena.problem import Buffer, aligned
 from ..compiler.assemble import kind_of, read_by_backward
 from ..compiler.steps import ALIGN
+from ..errors import UsageError
 
 
 def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:
@@ -40,3 +42,45 @@ def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:
         kinds.append("workspace" if stored is None else kind_of(stored, backward))
         names.append(name)
     draw(buffers, offsets, kinds, names, budget, path)
+
+
+def draw_frontier(
+    front: Sequence[Plan], chosen: Plan, path: str | Path, budget: int | None
+) -> None:
+    """Draw bytes against time of every plan, the chosen one marked.
+
+    Raises:
+      UsageError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(
+            "--pareto: a picture needs matplotlib; install edgetrain[plot], or leave the file out."
+        ) from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "edgetrain"}):
+        figure = Figure(figsize=(8, 4.8))
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        fastest = front[-1].cost
+        for microbatch in sorted({plan.candidate.microbatch for plan in front}):
+            mine = [plan for plan in front if plan.candidate.microbatch == microbatch]
+            axes.plot(
+                [plan.arena_nbytes / 2**20 for plan in mine],
+                [plan.cost / fastest for plan in mine],
+                "o-",
+                label=f"microbatch {microbatch}",
+            )
+        where = chosen.arena_nbytes / 2**20, chosen.cost / fastest
+        axes.plot(*where, "s", color="black", markersize=11, fillstyle="none", label="chosen")
+        if budget:
+            axes.axvline(budget / 2**20, color="tab:red", linestyle="--", label="budget")
+        axes.set_xlabel("arena (MiB)")
+        axes.set_ylabel("time of a minibatch, relative to the fastest plan")
+        axes.grid(alpha=0.3)
+        axes.legend()
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None} if Path(path).suffix == ".svg" else None)

@@ -8,11 +8,15 @@ from pathlib import Path
 from ..api import make_options
 from ..compiler import Plan, plan_model
 from ..compiler.assemble import assemble
+from ..compiler.cost import calibrate
+from ..compiler.explain import explain, frontier_rows
+from ..compiler.frontier import microbatches
 from ..compiler.program import Program
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..ops.model import Model
 from .choices import compile_arguments
+from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
 
 _FRONTIER_ROWS = 8
@@ -21,26 +25,39 @@ _PICTURES = (".svg", ".png")
 
 def plan(arguments: Namespace) -> int:
     """Print the account, or as JSON; draw it where asked."""
-    picture = getattr(arguments, "picture", None)
-    if picture is not None and Path(picture).suffix not in _PICTURES:
-        raise UsageError(f"--picture {picture}: expected a name that ends in .svg or .png.")
-    program, chosen, front = _compiled(arguments)
+    for option in ("picture", "pareto"):
+        name = getattr(arguments, option)
+        if name and Path(name).suffix not in _PICTURES:
+            raise UsageError(f"--{option} {name}: expected a name that ends in .svg or .png.")
+    if arguments.calibrate:
+        measured = calibrate()
+        print(
+            f"measured: {measured.flops / 1e9:.1f} GFLOP/s and {measured.nbytes / 1e9:.1f} GB/s a "
+            f"thread, {measured.step * 1e6:.1f} us an instruction",
+            file=sys.stderr,
+        )
+    program, chosen, front, tried = _compiled(arguments)
     account = dict(program.account)
-    if picture is not None:
-        from .picture import draw_plan
-
-        draw_plan(chosen, picture, account.get("budget_nbytes"))
+    if arguments.picture:
+        draw_plan(chosen, arguments.picture, account.get("budget_nbytes"))
+    if arguments.pareto:
+        draw_frontier(front, chosen, arguments.pareto, account.get("budget_nbytes"))
     if arguments.json:
+        if arguments.pareto is not None:
+            account["frontier"] = frontier_rows(front)
         print(to_json(account))
         return 0
     print("\n".join(account_lines(account)))
-    print("\n".join(_frontier_lines(front, chosen)))
+    rows = len(front) if arguments.pareto is not None else _FRONTIER_ROWS
+    print("\n".join(_frontier_lines(front, chosen, rows)))
+    if arguments.explain:
+        print(explain(front, chosen, tried))
     return 0
 
 
 def compile(arguments: Namespace) -> int:
     """Write the Program."""
-    program, _, _ = _compiled(arguments)
+    program, *_ = _compiled(arguments)
     path = program.save(arguments.out)
     if arguments.json:
         print(to_json({"path": str(path), **program.account}))
@@ -55,7 +72,7 @@ def compiled(arguments: Namespace) -> Program:
     return _compiled(arguments)[0]
 
 
-def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan]]:
+def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int]]:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -71,7 +88,8 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan]]:
             }  # fmt: skip
             print(to_json(infeasible), flush=True)
         raise
-    return assemble(model, options, chosen, facts), chosen, front
+    tried = microbatches(model, options)
+    return assemble(model, options, chosen, facts), chosen, front, tried
 
 
 def _say_warnings(model: Model) -> None:
@@ -79,10 +97,10 @@ def _say_warnings(model: Model) -> None:
         print(f"note: {warning}", file=sys.stderr)
 
 
-def _frontier_lines(front: Sequence[Plan], chosen: Plan) -> list[str]:
+def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:
     """A few plans between the smallest and the fastest, the chosen one among them."""
     last = len(front) - 1
-    count = min(_FRONTIER_ROWS, len(front))
+    count = min(most, len(front))
     wanted = {round(k * last / max(1, count - 1)) for k in range(count)}
     at = next(k for k, plan in enumerate(front) if plan is chosen)
     fastest = front[-1].cost
