@@ -22,7 +22,6 @@ from edgetrain.api import compile as compile_program
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 from examples.zoo import ZOO
-from examples.zoo.mobilenet import MobileNetV2
 from examples.zoo.resnet import ResNet
 
 from .nets import exported
@@ -50,7 +49,7 @@ def _resnet18() -> nn.Module:
 
 
 def _mobilenet() -> nn.Module:
-    return MobileNetV2(n_classes=10)
+    return ZOO["mobilenet_v2"].build("full")
 
 
 CASES = {
@@ -58,7 +57,7 @@ CASES = {
     "WRN-28-2 fp16": Case(_wrn, 32, 10, options={"precision": "fp16"}),
     "WRN-28-2 fp16, 12.2 MB": Case(_wrn, 32, 10, options={"precision": "fp16", "budget": "12.2MB"}),
     "ResNet-18 at 64, fp16": Case(_resnet18, 64, 10, 8, {"precision": "fp16"}),
-    "MobileNetV2 at 64, fp16": Case(_mobilenet, 64, 10, 8, {"precision": "fp16"}),
+    "MobileNetV2 at 64, fp16": Case(_mobilenet, 64, 1000, 8, {"precision": "fp16"}),
 }
 
 
