@@ -23,7 +23,7 @@ def _select_cases() -> list[Case]:
         Case("Where", "constant first", [_MASK, floats(0.5), _X], _select),
         Case("Where", "broadcast", [_MASK, _X, P((4,))], _select),
         Case("Where", "rows", [C([[True], [False], [True]], np.bool_), A((3, 1)), _X], _select),
-        Case("Where", "one side", [C([True], np.bool_), A((1, 4)), _X], _select),
+        Case("Where", "one side", [C([[True]], np.bool_), _X, floats(-1.0)], _select),
         Case("Trilu", "upper", [_X], torch.triu),
         Case("Trilu", "lower", [_X, C(-1)], lambda x, k: torch.tril(x, -1), {"upper": 0}),
     ]

@@ -1,6 +1,6 @@
 """ModelProto -> Model: attributes as Python values, tensors as arrays, names kept."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,19 @@ from ..errors import ModelError
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
 from .external import to_array
+from .initialise import described, initialised
 from .parameters import classify, frozen_names
 
-OPSETS = range(7, 26)
+OPSETS = range(7, 29)
 MAX_DEPTH = 16
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
-def decode(proto: onnx.ModelProto, path: Path) -> Model:
+def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     """Plain data of a checked model.
 
+    Args:
+      seed: of the values of weights that the file only describes (initialise.py).
     Raises:
       ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
     """
@@ -34,7 +37,11 @@ def decode(proto: onnx.ModelProto, path: Path) -> Model:
     if not inputs:
         raise ModelError(f"{path}: the model has no input besides its initializers.")
     outputs = tuple(v.name for v in graph.output)
-    parameters, buffers, aliases, warnings = classify(proto, nodes, arrays)
+    shaped = described(nodes, arrays)
+    parameters, buffers, aliases, warnings = classify(proto, nodes, {**arrays, **shaped})
+    made = {n: a for n, a in shaped.items() if n in {*parameters, *buffers}}
+    arrays |= initialised(made, parameters, seed)
+    nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
     for name in parameters:
         if not np.all(np.isfinite(arrays[name])):
             raise ModelError(
@@ -43,7 +50,8 @@ def decode(proto: onnx.ModelProto, path: Path) -> Model:
             )
     return Model(
         graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
-        parameters, buffers, aliases, _weightless(proto, arrays, {*parameters, *buffers}), warnings,
+        parameters, buffers, aliases, _weightless(proto, arrays, {*parameters, *buffers}, list(made)),
+        warnings,
         frozen_names(proto),
     )  # fmt: skip
 
@@ -149,11 +157,23 @@ def _constant(node: OnnxNode) -> np.ndarray:
 
 
 def _weightless(
-    proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray], stripped: set[str]
+    proto: onnx.ModelProto,
+    arrays: Mapping[str, np.ndarray],
+    stripped: set[str],
+    made: Sequence[str],
 ) -> bytes:
-    """The file with parameters and buffers emptied; constants stay, external ones inside it."""
+    """The file with parameters and buffers emptied; constants stay, external ones inside it.
+
+    The nodes that made the weights `made` are replaced by initializers.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    kept = [n for n in copy.graph.node if not set(n.output).intersection(made)]
+    if made:
+        del copy.graph.node[:]
+        copy.graph.node.extend(kept)
+    for name in made:
+        copy.graph.initializer.add(name=name, dims=arrays[name].shape, data_type=TensorProto.FLOAT)
     for tensor in copy.graph.initializer:
         if tensor.name in stripped:
             for field in ("raw_data", "float_data", "double_data", "int32_data", "external_data"):

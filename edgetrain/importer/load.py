@@ -15,20 +15,23 @@ from google.protobuf.message import DecodeError
 from ..errors import ModelError
 from ..ops.model import Model
 from .decode import decode
+from .external import check_total
 
 MAX_FILE_NBYTES = 2**31 - 1
 MAX_NODES = 200_000
 
 
-def load_onnx(path: str | Path) -> Model:
+def load_onnx(path: str | Path, *, seed: int = 0) -> Model:
     """Load a model from an ONNX file, its external tensors included.
 
+    Args:
+      seed: weights that the file makes by ConstantOfShape get random values of this seed.
     Raises:
       ModelError: the file is missing, malformed, or beyond the limits.
     """
     path = Path(path)
     proto = parse(_read(path), str(path))
-    return decode(proto, path)
+    return decode(proto, path, seed)
 
 
 def _read(path: Path) -> bytes:
@@ -65,6 +68,7 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         raise ModelError(f"{label}: a model without outputs. Export the model again.")
     if len(proto.graph.node) > MAX_NODES:
         raise ModelError(f"{label}: {len(proto.graph.node)} nodes; at most {MAX_NODES} are read.")
+    check_total(proto.graph.initializer)
     proto = _inlined(proto, label)
     try:
         onnx.checker.check_model(_without_external(proto), full_check=False)

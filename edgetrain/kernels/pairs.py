@@ -48,26 +48,26 @@ def _prelu(a, b):
 
 @inline
 def _nearest(a, b):
-    """(quotient rounded to an integer, a minus that many b): exact for quotients below 2^51."""
+    """a minus the nearest multiple of b: exact for quotients below 2^51."""
     quotient = np.float64(a) / np.float64(b)
     whole = (quotient + MAGIC64) - MAGIC64
     whole = quotient if abs(quotient) >= MAGIC64 * 0.25 else whole
-    return whole, np.float32(fma64(-whole, np.float64(b), np.float64(a)))
+    rest = np.float32(fma64(-whole, np.float64(b), np.float64(a)))
+    return a if fabs(b) == INF and fabs(a) < INF else rest
 
 
 @inline
 def _fmod(a, b):
     """Remainder with the sign of a."""
-    rest = _nearest(a, b)[1]
+    rest = _nearest(a, b)
     wrong = rest != ZERO and (rest < ZERO) != (a < ZERO)
-    rest = rest + copysign(fabs(b), a) if wrong else rest
-    return a if fabs(b) == INF and fabs(a) < INF else rest
+    return rest + copysign(fabs(b), a) if wrong else rest
 
 
 @inline
 def _mod(a, b):
     """Remainder with the sign of b, as numpy's."""
-    rest = _nearest(a, b)[1]
+    rest = _nearest(a, b)
     wrong = rest != ZERO and (rest < ZERO) != (b < ZERO)
     return rest + b if wrong else rest
 

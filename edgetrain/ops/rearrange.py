@@ -50,7 +50,9 @@ def depth_space(context, node) -> None:
     else:
         if h % size or w % size:
             raise node.fail(f"a plane of {h} x {w}", f"multiples of {size}")
-        parts, perm = (n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4)
+        columns = node.attrs.get("mode", "DCR") == "CRD"
+        parts = (n, c, h // size, size, w // size, size)
+        perm = (0, 1, 3, 5, 2, 4) if columns else (0, 3, 5, 1, 2, 4)
         shape = (n, c * size * size, h // size, w // size)
     steps, dims = contiguous(parts), [parts[p] for p in perm]
     move = (0, 0, 0, dims, [steps[p] for p in perm], contiguous(dims))

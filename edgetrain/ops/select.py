@@ -3,6 +3,8 @@
 A mask has no gradient; a constant one lies in the arena as bytes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ..ir import Graph, Node, Value
@@ -43,7 +45,7 @@ class Where(Op):
         mask, a, b, y = (graph.values[n] for n in (*node.inputs, node.outputs[0]))
         strides = [broadcast(v.shape, y.shape) for v in (mask, a, b)]
         dims, sm, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
-        args = {"mask": mask.name, "a": a.name, "b": b.name, "y": y.name}
+        args: dict[str, Any] = {"mask": mask.name, "a": a.name, "b": b.name, "y": y.name}
         args |= {"nm": mask.size, "na": a.size, "nb": b.size}
         walk = numbered("d", dims) | numbered("ms", sm) | numbered("as", sa) | numbered("bs", sb)
         return [Call("where", args | walk)]
@@ -140,7 +142,8 @@ def trilu(context, node) -> None:
     context.emit(node, "where", [mask, x, zero], [x.shape], dtype=x.dtype)
 
 
-_FLOATS, _BOOL = (1, 10, 11, 16), 9
+# Element types of ONNX: floats of 16 to 64 bits, truth values, integers of 8 to 64 bits.
+_FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 
 
 @onnx_rule("Cast", "CastLike")
@@ -161,6 +164,8 @@ def cast(context, node) -> None:
 def _wanted(context, node) -> str:
     if node.op_type == "Cast":
         code = int(node.attrs["to"])
+        if code not in (*_FLOATS, _BOOL, *_INTEGERS):
+            raise node.fail(f"element type {code}", "a float, an integer or a truth value")
         return "f32" if code in _FLOATS else "u8" if code == _BOOL else "i32"
     known = context.const(node, 1)
     if known is None:

@@ -1,0 +1,64 @@
+"""Weights that a file only describes: ConstantOfShape nodes that feed weight slots.
+
+The light models of the onnx package are like that. Such a node becomes a parameter: a matrix or a
+convolution's weight gets Kaiming-uniform values of a seed and its name, a vector (bias, scale,
+running statistic) keeps the file's constant.
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ..errors import ModelError
+from ..ops.registry import OnnxNode
+
+MAX_ELEMENTS = 2**28  # of all described weights together
+
+
+def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of float ConstantOfShape nodes of known shape, as arrays that take no bytes."""
+    found = {}
+    for node in nodes:
+        shape = arrays.get(node.inputs[0]) if node.inputs else None
+        if node.op_type != "ConstantOfShape" or shape is None or len(node.outputs) != 1:
+            continue
+        value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).ravel()
+        dims = [int(d) for d in shape.ravel()]
+        plausible = min(dims, default=0) > 0 and math.prod(dims) <= MAX_ELEMENTS
+        if value.size == 1 and value.dtype.kind == "f" and plausible:
+            found[node.outputs[0]] = np.broadcast_to(value.astype(np.float32)[0], dims)
+    return found
+
+
+def initialised(
+    found: Mapping[str, np.ndarray], parameters: Iterable[str], seed: int
+) -> dict[str, np.ndarray]:
+    """Initial values of described weights.
+
+    Raises:
+      ModelError: more elements than any model has whose weights are not in its file.
+    """
+    total = sum(array.size for array in found.values())
+    if total > MAX_ELEMENTS:
+        raise ModelError(
+            f"{len(found)} weights made by ConstantOfShape: {total} elements; at most "
+            f"{MAX_ELEMENTS} are initialised. Store the weights in the file."
+        )
+    trained = set(parameters)
+    return {
+        name: _kaiming(name, array.shape, seed) if array.ndim > 1 and name in trained
+        else np.array(array)
+        for name, array in found.items()
+    }  # fmt: skip
+
+
+def _kaiming(name: str, shape: Sequence[int], seed: int) -> np.ndarray:
+    """Uniform within sqrt(6 / fan-in). Source: He et al. 2015, for layers before a ReLU."""
+    bound = np.float32(math.sqrt(6.0 / math.prod(shape[1:])))
+    numbers = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    values = numbers.random(shape, np.float32)
+    values *= 2 * bound
+    values -= bound
+    return values
