@@ -13,8 +13,7 @@ from .conv import CHECK, dx_operands, forward_operands
 from .registry import kernel
 
 TAPS = 384  # most products of a chunk (or one channel's)
-PANEL = 20480  # bytes of panel aimed at, see conv_fast_tile.py
-SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
+PANEL, SLACK = 20480, 128  # as in conv_fast_tile.py, which only kernels import
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
@@ -41,218 +40,178 @@ def _dx_scratch(rows: int) -> str:
     return _scratch(rows, "c // g", pixels, "kh", "sw")
 
 
-def _forward(rows_of_block: int, vectors: int):
-    """Factory of `conv`: y = conv(prologue(x), w) + bias.
+def _forward(block: int, vectors: int, S, W):
+    """`conv`: y = conv(prologue(x), w) + bias; threads split (tile, `block` output channels)."""
+    from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
+    from .act import ZERO
+    from .prim import FP32, div, mod
+    from .vector import vsplat
 
-    Threads split (tile, block of output channels). A block of `rows_of_block` output channels and
-    `vectors` vectors of pixels is summed in registers.
-    """
+    fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
+    products, set_row = pack.block_products(block, vectors), pack.set_row
+    in_place, ldf = W.name == "f32", FP32.ld
 
-    def factory(S, W):
-        from . import conv_fast_pack as pack
-        from .act import ZERO
-        from .conv_fast_tile import (
-            banks_of,
-            ceil_div,
-            chunk_channels,
-            fill_pairs,
-            next_tile,
-            region_floats,
-            tile_at,
-            tile_grid,
-        )
-        from .prim import FP32, div, mod
-        from .vector import vsplat
-
-        fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
-        products, set_row = pack.block_products(rows_of_block, vectors), pack.set_row
-        in_place, ldf, ROWS = W.name == "f32", FP32.ld, rows_of_block
-
-        def run(
-            thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
-            n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi,
-        ):  # fmt: skip
-            nothing = div(thread, nthreads)
-            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-                h, wd, oh, ow = 1, h * wd, 1, h * wd
-            cg, kg, size = div(c, g), div(k, g), kh * kw
-            limit, known = 256 if kg <= 64 else 128, -1
-            blocks, most = ceil_div(kg, ROWS), div(SUMS, limit * ROWS)
-            grid = tile_grid(n, oh, ow, limit)
-            banks, extra = banks_of(kh, dh, sh)
-            channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-            chunk = chunk_channels(cg, channel, size, TAPS)
-            copied = ws + ceil_div(max(TAPS, size), 8) * 64
-            panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
-            sums = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-            units = g * grid[0] * grid[1] * grid[2] * blocks
-            u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
-            while u < end:
-                tile, b0 = div(u, blocks), mod(u, blocks)
-                b1 = min(blocks, b0 + end - u, b0 + most)
-                u += b1 - b0
-                group = mod(tile, g)
-                image0, images, row0, rows, col0, tw = tile_at(div(tile, g), grid, n, oh, ow)
-                pitch = images * tw
-                count = ceil_div(rows * pitch, 16)
-                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                for o in range(b0 * ROWS, b1 * ROWS):
-                    level = group * kg + min(o, kg - 1)
-                    set_row(
-                        sums + (o - b0 * ROWS) * count * 64,
-                        vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
-                        count,
-                    )
-                if known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    fill_pairs(
-                        ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
-                        size, 0, 1, 0, 1, kw,
-                    )  # fmt: skip
-                for c0 in range(0, cg, chunk):
-                    cc = min(chunk, cg - c0)
-                    fill(
-                        panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
-                        images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                        stat, gamma, beta, act, lo, hi, ahead, span,
-                    )  # fmt: skip
-                    for b in range(b0, b1):
-                        source, stride = w + 4 * ((group * kg + b * ROWS) * cg + c0) * size, cg
-                        if not in_place or (b + 1) * ROWS > kg:
-                            copy(
-                                copied, w, k * cg * size, (group * kg + b * ROWS) * cg * size
-                                + c0 * size, cg * size, min(ROWS, kg - b * ROWS), cc * size,
-                                cc * size,
-                            )  # fmt: skip
-                            source, stride = copied, cc
-                        products(
-                            sums + (b - b0) * ROWS * count * 64, count * 64, panel, source,
-                            4 * stride * size, ws, cc * size, count,
-                        )  # fmt: skip
-                for o in range(b0 * ROWS, min(b1 * ROWS, kg)):
-                    store(
-                        y, (image0 * k + group * kg + o) * oh * ow, k * oh * ow,
-                        sums + (o - b0 * ROWS) * count * 64, images, row0, rows, col0, tw, ow, 0,
-                    )  # fmt: skip
-
-        return run
-
-    return factory
-
-
-def _input_gradient(rows_of_block: int, vectors: int):
-    """Factory of `conv_dx`: dx (+)= transposed convolution of dy.
-
-    Pixels whose row has the same remainder modulo sh (column: sw) see the same taps: each such
-    class is a convolution of dy with stride 1 and falling offsets. Threads split (tile of a
-    class, block of input channels); what was in dx is added last.
-    """
-
-    def factory(S, W):
-        from . import conv_fast_pack as pack
-        from .act import ZERO
-        from .conv_fast_tile import (
-            ceil_div,
-            chunk_channels,
-            fill_pairs,
-            next_tile,
-            region_floats,
-            tap_class,
-            tile_at,
-            tile_grid,
-        )
-        from .prim import div, mod
-        from .vector import vsplat
-
-        fill, store, store_classes = pack.panel_fill(S), pack.tile_store(S), pack.class_store(S)
-        copy, set_row = pack.weight_runs(W), pack.set_row
-        products, ROWS = pack.block_products(rows_of_block, vectors), rows_of_block
-
-        def run(
-            thread, nthreads, dy, w, dx, ws,
-            n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, acc,
-        ):  # fmt: skip
-            nothing = div(thread, nthreads)
-            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-                h, wd, oh, ow = 1, h * wd, 1, h * wd
-            cg, kg, size = div(c, g), div(k, g), kh * kw
-            limit, known = 256 if cg <= 64 or sw > 1 else 128, -1
-            blocks, most = ceil_div(cg, ROWS), max(div(SUMS, limit * ROWS * sw), 1)
-            grid = tile_grid(n, ceil_div(h, sh), ceil_div(wd, sw), limit)
-            copied = ws + ceil_div(max(TAPS, size), 8) * 64
-            panel = copied + ceil_div(max(TAPS, size), 16) * 64 * ROWS + SLACK
-            largest = kw * region_floats(kh * grid[4], grid[5] * grid[3])
-            sums = panel + ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
-            units = g * grid[0] * grid[1] * grid[2] * sh * blocks
-            u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
-            while u < end:
-                tile, b0 = div(u, blocks), mod(u, blocks)
-                b1 = min(blocks, b0 + end - u, b0 + most)
-                u += b1 - b0
-                group, a = mod(tile, g), mod(div(tile, g), sh)
-                image0, images, row0, rows, col0, tw = tile_at(
-                    div(tile, g * sh), grid, n, ceil_div(h, sh), ceil_div(wd, sw)
+    def run(
+        thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
+        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi,
+    ):  # fmt: skip
+        nothing = div(thread, nthreads)
+        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+            h, wd, oh, ow = 1, h * wd, 1, h * wd
+        cg, kg, size = div(c, g), div(k, g), kh * kw
+        limit, known = 256 if kg <= 64 else 128, -1
+        blocks, most = tile.ceil_div(kg, block), div(SUMS, limit * block)
+        grid = tile.tile_grid(n, oh, ow, limit)
+        banks, extra = tile.banks_of(kh, dh, sh)
+        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
+        chunk = tile.chunk_channels(cg, channel, size, TAPS)
+        copied, panel, sums = tile.scratch_parts(ws, max(TAPS, size), block, channel)
+        units = g * grid[0] * grid[1] * grid[2] * blocks
+        u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
+        while u < end:
+            spot, b0 = div(u, blocks), mod(u, blocks)
+            b1 = min(blocks, b0 + end - u, b0 + most)
+            u += b1 - b0
+            group = mod(spot, g)
+            image0, images, row0, rows, col0, tw = tile.tile_at(div(spot, g), grid, n, oh, ow)
+            pitch, count = images * tw, tile.ceil_div(rows * images * tw, 16)
+            ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+            for o in range(b0 * block, b1 * block):
+                level = group * kg + min(o, kg - 1)
+                set_row(
+                    sums + (o - b0 * block) * count * 64,
+                    vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
+                    count,
                 )
-                pitch = images * tw
-                count = ceil_div(rows * pitch, 16)
-                ahead, span = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
-                map_bytes = (b1 - b0) * ROWS * count * 64
-                r0, rstep, taps_h, ylow, ydist = tap_class(a + ph, kh, sh, dh)
-                extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
-                for b in range(sw):
-                    part = sums + b * map_bytes
-                    set_row(part, vsplat(ZERO), (b1 - b0) * ROWS * count)
-                    s0, sstep, taps_w, xlow, xdist = tap_class(b + pw, kw, sw, dw)
-                    taps = taps_h * taps_w
-                    channel = taps_w * region_floats(banks * (rows + extra), pitch)
-                    chunk = chunk_channels(kg, channel, size, TAPS)
-                    if sh * sw > 1 or known != (rows << 40) + (images << 20) + tw:
-                        known = (rows << 40) + (images << 20) + tw
-                        fill_pairs(
-                            ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
-                            ROWS * size, r0, rstep, s0, sstep, kw,
+            if known != (rows << 40) + (images << 20) + tw:
+                known = (rows << 40) + (images << 20) + tw
+                tile.fill_pairs(
+                    ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
+                    size, 0, 1, 0, 1, kw,
+                )  # fmt: skip
+            for c0 in range(0, cg, chunk):
+                cc = min(chunk, cg - c0)
+                fill(
+                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
+                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
+                    stat, gamma, beta, act, lo, hi, ahead, span,
+                )  # fmt: skip
+                for b in range(b0, b1):
+                    source, stride = w + 4 * ((group * kg + b * block) * cg + c0) * size, cg
+                    if not in_place or (b + 1) * block > kg:
+                        copy(
+                            copied, w, k * cg * size, (group * kg + b * block) * cg * size
+                            + c0 * size, cg * size, min(block, kg - b * block), cc * size,
+                            cc * size,
                         )  # fmt: skip
-                    for o0 in range(0, kg if taps > 0 else 0, chunk):
-                        oc = min(chunk, kg - o0)
-                        fill(
-                            panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
-                            oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
-                            1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
-                        )  # fmt: skip
-                        for q in range(b0, b1):
-                            copy(
-                                copied, w, k * cg * size,
-                                ((group * kg + o0) * cg + q * ROWS) * size, cg * size, oc,
-                                ROWS * size, min(ROWS, cg - q * ROWS) * size,
-                            )  # fmt: skip
-                            products(
-                                part + (q - b0) * ROWS * count * 64, count * 64, panel, copied,
-                                4 * size, ws, oc * taps, count,
-                            )  # fmt: skip
-                for i in range(b0 * ROWS, min(b1 * ROWS, cg)):
-                    first = (image0 * c + group * cg + i) * h * wd
-                    source = sums + (i - b0 * ROWS) * count * 64
-                    if sh == 1 and sw == 1:
-                        store(
-                            dx, first, c * h * wd, source,
-                            images, row0, rows, col0, tw, wd, acc,
-                        )  # fmt: skip
-                    else:
-                        store_classes(
-                            dx, first, c * h * wd, source, map_bytes, a, sh, sw,
-                            images, row0, rows, col0, tw, h, wd, acc,
-                        )  # fmt: skip
+                        source, stride = copied, cc
+                    products(
+                        sums + (b - b0) * block * count * 64, count * 64, panel, source,
+                        4 * stride * size, ws, cc * size, count,
+                    )  # fmt: skip
+            for o in range(b0 * block, min(b1 * block, kg)):
+                store(
+                    y, (image0 * k + group * kg + o) * oh * ow, k * oh * ow,
+                    sums + (o - b0 * block) * count * 64, images, row0, rows, col0, tw, ow, 0,
+                )  # fmt: skip
 
-        return run
-
-    return factory
+    return run
 
 
-for _name, _rows, _vectors, _when in (
-    ("depthwise", 1, 4, f"lanes >= 4 and {SINGLE}"),
-    ("wide", 4, 4, "lanes >= 16"),
-    ("narrow", 4, 1, "lanes >= 4"),
-):
-    _how = {"variant": _name, "when": _when, "check": CHECK}
-    kernel("conv", forward_operands(_forward_scratch(_rows)), **_how)(_forward(_rows, _vectors))
-    kernel("conv_dx", dx_operands(_dx_scratch(_rows)), **_how)(_input_gradient(_rows, _vectors))
+def _input_gradient(block: int, vectors: int, S, W):
+    """`conv_dx`: dx (+)= transposed convolution of dy.
+
+    Pixels whose row has the same remainder modulo sh (column: sw) are a class: a convolution of
+    dy with stride 1 and falling offsets. Threads split (tile, row class, `block` channels).
+    """
+    from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
+    from .act import ZERO
+    from .prim import div, mod
+    from .vector import vsplat
+
+    fill, store = pack.panel_fill(S), pack.classes_store(S)
+    copy, set_row = pack.weight_runs(W), pack.set_row
+    products = pack.block_products(block, vectors)
+
+    def run(
+        thread, nthreads, dy, w, dx, ws,
+        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, acc,
+    ):  # fmt: skip
+        nothing = div(thread, nthreads)
+        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+            h, wd, oh, ow = 1, h * wd, 1, h * wd
+        cg, kg, size = div(c, g), div(k, g), kh * kw
+        limit, known = 256 if cg <= 64 or sw > 1 else 128, -1
+        blocks, most = tile.ceil_div(cg, block), max(div(SUMS, limit * block * sw), 1)
+        grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), limit)
+        largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
+        copied, panel, sums = tile.scratch_parts(ws, max(TAPS, size), block, largest)
+        units = g * grid[0] * grid[1] * grid[2] * sh * blocks
+        u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
+        while u < end:
+            spot, b0 = div(u, blocks), mod(u, blocks)
+            b1 = min(blocks, b0 + end - u, b0 + most)
+            u += b1 - b0
+            group, a = mod(spot, g), mod(div(spot, g), sh)
+            image0, images, row0, rows, col0, tw = tile.tile_at(
+                div(spot, g * sh), grid, n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw)
+            )
+            pitch, count = images * tw, tile.ceil_div(rows * images * tw, 16)
+            ahead, span = tile.next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
+            map_bytes = (b1 - b0) * block * count * 64
+            r0, rstep, taps_h, ylow, ydist = tile.tap_class(a + ph, kh, sh, dh)
+            extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
+            for b in range(sw):
+                part = sums + b * map_bytes
+                set_row(part, vsplat(ZERO), (b1 - b0) * block * count)
+                s0, sstep, taps_w, xlow, xdist = tile.tap_class(b + pw, kw, sw, dw)
+                taps = taps_h * taps_w
+                channel = taps_w * tile.region_floats(banks * (rows + extra), pitch)
+                chunk = tile.chunk_channels(kg, channel, size, TAPS)
+                if sh * sw > 1 or known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    tile.fill_pairs(
+                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
+                        block * size, r0, rstep, s0, sstep, kw,
+                    )  # fmt: skip
+                for o0 in range(0, kg if taps > 0 else 0, chunk):
+                    oc = min(chunk, kg - o0)
+                    fill(
+                        panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
+                        oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
+                        1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
+                    )  # fmt: skip
+                    for q in range(b0, b1):
+                        copy(
+                            copied, w, k * cg * size,
+                            ((group * kg + o0) * cg + q * block) * size, cg * size, oc,
+                            block * size, min(block, cg - q * block) * size,
+                        )  # fmt: skip
+                        products(
+                            part + (q - b0) * block * count * 64, count * 64, panel, copied,
+                            4 * size, ws, oc * taps, count,
+                        )  # fmt: skip
+            store(
+                dx, (image0 * c + group * cg + b0 * block) * h * wd,
+                min(b1 * block, cg) - b0 * block, c * h * wd, sums, count, map_bytes, a, sh, sw,
+                images, row0, rows, col0, tw, h, wd, acc,
+            )  # fmt: skip
+
+    return run
+
+
+def _register(name: str, rows: int, vectors: int, when: str) -> None:
+    how = {"variant": name, "when": when, "check": CHECK}
+    kernel("conv", forward_operands(_forward_scratch(rows)), **how)(
+        lambda S, W: _forward(rows, vectors, S, W)
+    )
+    kernel("conv_dx", dx_operands(_dx_scratch(rows)), **how)(
+        lambda S, W: _input_gradient(rows, vectors, S, W)
+    )
+
+
+_register("depthwise", 1, 4, f"lanes >= 4 and {SINGLE}")
+_register("wide", 4, 4, "lanes >= 16")
+_register("narrow", 4, 1, "lanes >= 4")

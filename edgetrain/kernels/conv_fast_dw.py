@@ -28,117 +28,97 @@ _SCRATCH = (
 )
 
 
-def _dense(vectors: int):
-    """Factory of `conv_dw`: dwt += sum over images and pixels of dy * prologue(x)."""
+def _dense(vectors: int, S, G):
+    """`conv_dw`: dwt += sum over images and pixels of dy * prologue(x)."""
+    from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
+    from .act import ZERO
+    from .conv_fast_sum import block_add, outer_products
+    from .prim import div, mod, u32
+    from .rng import stream
+    from .vector import vsplat
+    from .vector_gemm import transpose16
 
-    def factory(S, G):
-        from . import conv_fast_pack as pack
-        from .act import ZERO
-        from .conv_fast_sum import accumulate_row, outer_products
-        from .conv_fast_tile import (
-            banks_of,
-            ceil_div,
-            chunk_channels,
-            fill_table,
-            next_tile,
-            region_floats,
-            tile_at,
-            tile_grid,
-        )
-        from .prim import div, mod, u32
-        from .rng import stream
-        from .vector import vsplat
-        from .vector_gemm import transpose16
+    fill, set_row = pack.panel_fill(S), pack.set_row
+    outer, add = outer_products(vectors), block_add(G)
 
-        fill, set_row = pack.panel_fill(S), pack.set_row
-        outer, add = outer_products(vectors), accumulate_row(G)
-
-        def run(
-            thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
-            n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
-        ):  # fmt: skip
-            nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
-            if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-                h, wd, oh, ow = 1, h * wd, 1, h * wd
-            cg, kg, size = div(c, g), div(k, g), kh * kw
-            block = min(OUTPUTS, ceil_div(kg, 16) * 16)
-            blocks = ceil_div(kg, block)
-            limit = max(div(PIXELS, block), 64) if block <= 32 else 64
-            grid = tile_grid(n, oh, ow, limit)
-            banks, extra = banks_of(kh, dh, sh)
-            channel = kw * region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-            chunk = chunk_channels(cg, channel, size, TAPS)
-            chunks = ceil_div(cg, chunk)
-            while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
-                chunks += 1
-            chunk = ceil_div(cg, chunks)
-            chunks = ceil_div(cg, chunk)
-            rows_of_block = ceil_div(chunk * size, 16) * 16
-            sums = ws + rows_of_block * 4 + SLACK
-            panel = sums + rows_of_block * block * 4
-            lines = panel + ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-            turned = lines + 64 * (limit + 16) + SLACK
-            units = g * blocks * chunks
-            for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-                c0, part = mod(u, chunks) * chunk, div(u, chunks)
-                group, o0 = div(part, blocks), mod(part, blocks) * block
-                outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
-                first, taps = group * kg + o0, cc * size
-                set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
-                for t in range(grid[0] * grid[1] * grid[2]):
-                    image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
-                    pitch = images * tw
-                    ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                    later, extent = next_tile(
-                        grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
-                    )
-                    pixels, line_bytes = rows * pitch, 4 * region_floats(rows, pitch)
-                    if known != (rows << 40) + (images << 20) + tw:
-                        known = (rows << 40) + (images << 20) + tw
-                        fill_table(
-                            ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
-                            rows_of_block - chunk * size,
-                        )  # fmt: skip
-                    fill(
-                        panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
-                        images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                        stat, gamma, beta, act, lo, hi, ahead, span,
+    def run(
+        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
+        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
+    ):  # fmt: skip
+        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
+        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+            h, wd, oh, ow = 1, h * wd, 1, h * wd
+        cg, kg, size = div(c, g), div(k, g), kh * kw
+        block = min(OUTPUTS, tile.ceil_div(kg, 16) * 16)
+        blocks, limit = tile.ceil_div(kg, block), div(PIXELS, block) if block <= 32 else 64
+        grid = tile.tile_grid(n, oh, ow, limit)
+        banks, extra = tile.banks_of(kh, dh, sh)
+        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
+        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, TAPS))
+        while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
+            chunks += 1
+        chunk = tile.ceil_div(cg, chunks)
+        chunks = tile.ceil_div(cg, chunk)
+        rows_of_block = tile.ceil_div(chunk * size, 16) * 16
+        sums = ws + rows_of_block * 4 + SLACK
+        panel = sums + rows_of_block * block * 4
+        lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+        turned = lines + 64 * (limit + 16) + SLACK
+        units = g * blocks * chunks
+        for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
+            c0, part = mod(u, chunks) * chunk, div(u, chunks)
+            group, o0 = div(part, blocks), mod(part, blocks) * block
+            outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
+            first, taps = group * kg + o0, cc * size
+            set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
+            for t in range(grid[0] * grid[1] * grid[2]):
+                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
+                pitch = images * tw
+                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                later, extent = tile.next_tile(
+                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
+                )
+                pixels, line_bytes = rows * pitch, 4 * tile.region_floats(rows, pitch)
+                if known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    tile.fill_table(
+                        ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
+                        rows_of_block - chunk * size,
                     )  # fmt: skip
-                    for o in range(0, outputs, 16):
-                        fill(
-                            lines, nothing, dy, n * k * oh * ow, image0, first + o,
-                            min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
-                            1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
-                        )  # fmt: skip
-                        for p in range(0, pixels, 16):
-                            transpose16(
-                                turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
-                            )
-                    outer(sums, block, ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
+                fill(
+                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
+                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
+                    stat, gamma, beta, act, lo, hi, ahead, span,
+                )  # fmt: skip
                 for o in range(0, outputs, 16):
-                    for m in range(0, taps, 16):
+                    fill(
+                        lines, nothing, dy, n * k * oh * ow, image0, first + o,
+                        min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
+                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
+                    )  # fmt: skip
+                    for p in range(0, pixels, 16):
                         transpose16(
-                            turned + 4 * m, 4 * rows_of_block, sums + 4 * (m * block + o), 4 * block
+                            turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
                         )
-                    for i in range(o, min(o + 16, outputs)):
-                        add(
-                            dwt, ((first + i) * cg + c0) * size,
-                            turned + 4 * (i - o) * rows_of_block, taps, numbers,
-                        )  # fmt: skip
+                outer(sums, block, tile.ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
+            add(
+                dwt, (first * cg + c0) * size, cg * size, outputs, sums, block,
+                turned, rows_of_block, taps, numbers,
+            )  # fmt: skip
 
-        return run
-
-    return factory
+    return run
 
 
-for _name, _vectors, _lanes in (("wide", 4, 16), ("narrow", 1, 4)):
-    kernel(
-        "conv_dw",
-        dw_operands(_SCRATCH),
-        variant=_name,
-        when=f"lanes >= {_lanes} and not ({SINGLE})",
-        check=CHECK,
-    )(_dense(_vectors))
+def _register(name: str, vectors: int, lanes: int) -> None:
+    when = f"lanes >= {lanes} and not ({SINGLE})"
+    kernel("conv_dw", dw_operands(_SCRATCH), variant=name, when=when, check=CHECK)(
+        lambda S, G: _dense(vectors, S, G)
+    )
+
+
+_register("wide", 4, 16)
+_register("narrow", 1, 4)
 
 
 _DEPTH_PIXELS = 512
@@ -162,16 +142,9 @@ def conv_dw_depthwise(S, G):
     tiles in order), added pairwise at the end.
     """
     from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_fast_sum import accumulate_row, dot_products
-    from .conv_fast_tile import (
-        banks_of,
-        ceil_div,
-        fill_table,
-        next_tile,
-        tile_at,
-        tile_grid,
-    )
     from .prim import div, u32
     from .rng import stream
     from .vector import vsplat
@@ -186,22 +159,24 @@ def conv_dw_depthwise(S, G):
     ):  # fmt: skip
         nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
         size = kh * kw
-        grid = tile_grid(n, oh, ow, _DEPTH_PIXELS)
-        banks, extra = banks_of(kh, dh, sh)
-        taps = ceil_div(size, 8) * 8
-        sums = ws + ceil_div(taps, 16) * 64 + SLACK
+        grid = tile.tile_grid(n, oh, ow, _DEPTH_PIXELS)
+        banks, extra = tile.banks_of(kh, dh, sh)
+        taps = tile.ceil_div(size, 8) * 8
+        sums = ws + tile.ceil_div(taps, 16) * 64 + SLACK
         line = sums + 64 * taps
         panel = line + 4 * _DEPTH_PIXELS + SLACK
         for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
             set_row(sums, vsplat(ZERO), taps)
             for t in range(grid[0] * grid[1] * grid[2]):
-                image0, images, row0, rows, col0, tw = tile_at(t, grid, n, oh, ow)
+                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
                 pitch = images * tw
-                ahead, span = next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                later, extent = next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
+                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                later, extent = tile.next_tile(
+                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
+                )
                 if known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
-                    fill_table(ws, 1, kh, kw, dh, sh, rows + extra, banks, pitch, taps - size)
+                    tile.fill_table(ws, 1, kh, kw, dh, sh, rows + extra, banks, pitch, taps - size)
                 fill(
                     panel, nothing, x, n * c * h * wd, image0, ch, 1, c, h, wd,
                     images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,

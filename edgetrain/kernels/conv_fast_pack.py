@@ -262,6 +262,30 @@ def class_store(S: Storage):
 
 
 @functools.cache
+def classes_store(S: Storage):
+    """Inline function that stores the sums of several channels, of one row class."""
+    plain, alternating = tile_store(S), class_store(S)
+
+    @inline
+    def store(
+        y, first, channels, image_step, sums, count, map_bytes, a, sh, sw,
+        images, row0, rows, col0, tw, h, wd, acc,
+    ):  # fmt: skip
+        """`count` vectors of sums a channel; channels follow each other in y from `first` on."""
+        for i in range(channels):
+            source, plane = sums + i * count * 64, first + i * h * wd
+            if sh == 1 and sw == 1:
+                plain(y, plane, image_step, source, images, row0, rows, col0, tw, wd, acc)
+            else:
+                alternating(
+                    y, plane, image_step, source, map_bytes, a, sh, sw,
+                    images, row0, rows, col0, tw, h, wd, acc,
+                )  # fmt: skip
+
+    return store
+
+
+@functools.cache
 def weight_runs(W: Storage):
     """Function that copies runs of weights to float32."""
     vld, ld = loads(W), W.ld

@@ -4,7 +4,7 @@ import functools
 
 from .jit import inline
 from .prim import FP32, Storage
-from .vector_gemm import gemm_dots, gemm_outer
+from .vector_gemm import gemm_dots, gemm_outer, transpose16
 
 _ld = FP32.ld
 
@@ -21,6 +21,23 @@ def accumulate_row(G: Storage):
             sr(target, index + j, ld(target, index + j) + _ld(source, j), numbers)
 
     return add
+
+
+@functools.cache
+def block_add(G: Storage):
+    """Inline function that adds a block of sums to the accumulator."""
+    add = accumulate_row(G)
+
+    @inline
+    def add_block(dwt, index, step, outputs, sums, block, turned, pitch, taps, numbers):
+        """dwt[index + o * step + tap] += sums[tap][o]; `turned` is scratch of 16 x `pitch`."""
+        for o in range(0, outputs, 16):
+            for m in range(0, taps, 16):
+                transpose16(turned + 4 * m, 4 * pitch, sums + 4 * (m * block + o), 4 * block)
+            for i in range(min(16, outputs - o)):
+                add(dwt, index + (o + i) * step, turned + 4 * i * pitch, taps, numbers)
+
+    return add_block
 
 
 @functools.cache

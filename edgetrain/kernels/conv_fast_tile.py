@@ -18,6 +18,7 @@ from .prim import div, mod, st_i32
 from .vector import WIDTH, outline
 
 PANEL = 20480  # bytes of panel aimed at: it stays in the first cache with weights and sums
+SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
 
 
 @inline
@@ -97,6 +98,14 @@ def tap_class(shifted, taps, stride, dilation):
 def region_floats(rows, pitch):
     """Floats of one tap column of a channel: its rows, then room for a vector to spill."""
     return ceil_div(rows * pitch, WIDTH) * WIDTH + WIDTH
+
+
+@inline
+def scratch_parts(ws, products, rows, channel_floats):
+    """Addresses of the weights, panel and sums after the table of `products` pairs."""
+    weights = ws + ceil_div(products, 8) * 64
+    panel = weights + ceil_div(products, 16) * 64 * rows + SLACK
+    return weights, panel, panel + ceil_div(max(PANEL, 4 * channel_floats), 64) * 64 + SLACK
 
 
 @inline
