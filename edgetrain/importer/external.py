@@ -6,6 +6,7 @@ and length must lie within it. onnx's own loader is not used for that.
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from onnx import TensorProto, numpy_helper
 
 from ..errors import ModelError
 
-MAX_TENSOR_NBYTES = 2**36
+MAX_TENSOR_NBYTES = 2**32
+MAX_MODEL_NBYTES = 2**33
 
 
 def tensor_nbytes(tensor: TensorProto) -> int:
@@ -36,6 +38,15 @@ def tensor_nbytes(tensor: TensorProto) -> int:
             f"at most {MAX_TENSOR_NBYTES} are read."
         )
     return count * itemsize
+
+
+def check_total(tensors: Iterable[TensorProto]) -> None:
+    """Refuse tensors that together are beyond MAX_MODEL_NBYTES, before any is read."""
+    total = sum(tensor_nbytes(tensor) for tensor in tensors)
+    if total > MAX_MODEL_NBYTES:
+        raise ModelError(
+            f"initializers of {total} bytes together; at most {MAX_MODEL_NBYTES} are read."
+        )
 
 
 def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
