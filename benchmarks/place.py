@@ -19,7 +19,7 @@ from edgetrain.compiler.arena import Buffer, peak_live, place, validate
 from edgetrain.errors import EdgetrainError
 
 # Millions of search steps in a second of a slow core.
-EFFORT_PER_SECOND = 400
+EFFORT_PER_SECOND = 500
 
 
 def load_buffers(path: str | Path) -> list[Buffer]:

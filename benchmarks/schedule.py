@@ -17,7 +17,7 @@ from edgetrain.compiler.remat import Problem, Schedule, Step, simulate, solve
 from edgetrain.errors import EdgetrainError
 
 # Millions of simulated steps in a second of a slow core, times two searches at once.
-EFFORT_PER_SECOND = 24
+EFFORT_PER_SECOND = 20
 
 
 def load_graph(path: str | Path) -> dict:

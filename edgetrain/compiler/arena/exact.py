@@ -305,8 +305,8 @@ def preferences(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[n
     crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
     width, area = stop - start, (stop - start) * size
     pairs = [
-        (stop, width), (crowd, width), (crowd, area), (width, area), (stop, size), (-start, size),
-        (area, crowd), (stop, area), (-start, width), (width, crowd), (size, stop), (area, size),
+        (stop, width), (crowd, width), (area, crowd), (crowd, area), (width, area), (stop, size),
+        (-start, size), (area, size), (stop, area), (-start, width), (width, crowd), (size, stop),
     ]  # fmt: skip
     found: dict[bytes, np.ndarray] = {}
     for one, two in pairs:
@@ -320,7 +320,7 @@ def branch_and_bound(
 ) -> np.ndarray | None:
     """Offsets of at most `capacity` bytes, None where none was found within `effort`.
 
-    The orders take turns, forwards and backwards in time, with a doubling share of the work.
+    The orders take turns, forwards and backwards in time, each time with a larger share of the work.
 
     Args:
       start, stop: lifetimes, half-open, none empty.  size: bytes.
@@ -342,5 +342,5 @@ def branch_and_bound(
                 spent += q.work[0] / 1e6
                 if spent >= effort:
                     return None
-        share *= 4
+        share *= 6
     return None
