@@ -48,10 +48,10 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
                 f"parameter {name!r}: values that are not finite; expected trained or initial "
                 "weights. Export the model again."
             )
+    weightless = _weightless(proto, arrays, {*parameters, *buffers}, list(made))
     return Model(
         graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
-        parameters, buffers, aliases, _weightless(proto, arrays, {*parameters, *buffers}, list(made)),
-        warnings,
+        parameters, buffers, aliases, weightless, warnings,
         frozen_names(proto),
     )  # fmt: skip
 
