@@ -7,6 +7,7 @@ in other threads, at the minimum budget and in fp16. A new op is a new row.
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import torch
 import torch.nn.functional as F
 
@@ -387,8 +388,24 @@ def _dropout_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+def _branch(op: str):
+    """A subgraph whose output is `op` of the case's second argument."""
+    node = onnx.helper.make_node(op, ["a1"], [op])
+    output = onnx.helper.make_tensor_value_info(op, onnx.TensorProto.FLOAT, None)
+    return onnx.helper.make_graph([node], op, [], [output])
+
+
+def _control_cases() -> list[Case]:
+    x, branches = X((BATCH, 3)), {"then_branch": _branch("Tanh"), "else_branch": _branch("Neg")}
+    return [
+        Case("If", "then", [C(True, np.bool_), x], lambda _, x: x.tanh(), branches, captured=1),
+        Case("If", "else", [C(False, np.bool_), x], lambda _, x: -x, branches, captured=1),
+    ]
+
+
 CASES: list[Case] = [
     *_unary_cases(), *_binary_cases(), *_conv_cases(), *_pool_cases(), *_norm_cases(),
     *_linear_cases(), *_movement_cases(), *_reduce_cases(), *_softmax_cases(), *_dropout_cases(),
+    *_control_cases(),
     *cases_images.CASES, *cases_masks.CASES, *cases_sequences.CASES,
 ]  # fmt: skip

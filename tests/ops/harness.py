@@ -107,7 +107,8 @@ class _Maker:
         """The case's node, its outputs joined in reverse order; returns the output's name."""
         outputs = [f"y{k}" for k in range(self.case.outputs)]
         attrs = dict(self.case.attrs)
-        self.nodes.append(helper.make_node(self.case.op, self.names, outputs, "case", **attrs))
+        inputs = self.names[: len(self.names) - self.case.captured]
+        self.nodes.append(helper.make_node(self.case.op, inputs, outputs, "case", **attrs))
         if len(parts) == 1:
             return "y0"
         axis = len(parts[0].shape) - 1 if "axis" not in attrs else attrs["axis"]
