@@ -71,6 +71,8 @@ class Options:
             )
         if isinstance(self.rewiring, str):
             object.__setattr__(self, "rewiring", make_rewiring(self.rewiring, self.density))
+        if self.density == 1.0 and not self.density_overrides:
+            object.__setattr__(self, "rewiring", None)
         if not self.max_grad_norm >= 0:
             raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
 

@@ -6,7 +6,7 @@ A new rewiring method is a file with a frozen dataclass and a row in REWIRINGS.
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import ProgramError, UsageError
 from .dsr import DSR
 from .rewiring import Rewiring
 from .set import SET
@@ -28,12 +28,22 @@ def make_rewiring(name: str, density: float) -> Rewiring | None:
 
 
 def rewiring_of(recipe: Mapping[str, Any]) -> Rewiring | None:
-    """The method of a Program with sparse layers; None where the pattern stays."""
+    """The method of a Program with sparse layers; None where the pattern stays.
+
+    Raises:
+      ProgramError: the recipe's method is not one of this build.
+    """
     fields = recipe.get("rewiring")
     if not fields or not recipe.get("sparse_layers"):
         return None
-    options = dict(fields)
-    return REWIRINGS[options.pop("name")](**options)
+    try:
+        options = dict(fields)
+        return REWIRINGS[options.pop("name")](**options)
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise ProgramError(
+            f"Program: its rewiring {str(fields)[:200]!r} cannot be used ({error}). Compile the "
+            "model again."
+        ) from error
 
 
 __all__ = ["DSR", "REWIRINGS", "SET", "Rewiring", "make_rewiring", "rewiring_of"]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..ir import Call, Value
-from ..ops.strides import key_of
+from ..ir.keys import key_of
 from ..storage import csr
 from ..storage.csr import COLUMNS, POOL, TABLE, Layer
 

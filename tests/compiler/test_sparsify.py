@@ -1,0 +1,159 @@
+"""Which weights become sparse, what the graph, the account and the gradients look like then."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.compiler.pipeline import build_graphs
+from edgetrain.errors import UsageError
+from edgetrain.ops.model import Model
+from edgetrain.sparse import DSR
+from edgetrain.storage import csr
+from edgetrain.storage.csr import POOL
+from exporters.reference import reference
+
+from .nets import Net
+
+BATCH = 4
+
+
+def make_model() -> Model:
+    """Stem, a strided, a grouped and a tied convolution with norms, depthwise, 1x1, a head."""
+    net = Net(3, 9, 9)
+    x = net.conv("x", "stem", 8, 3)
+    x = net.add("Relu", [net.norm(x, "n0", 8)], "r0")
+    x = net.add("Conv", [x, net.weight("a.w", 16, 8, 3, 3)], "a", pads=[1] * 4, strides=[2, 2])
+    x = net.add("Relu", [net.norm(x, "n1", 16)], "r1")
+    x = net.add("Conv", [x, net.weight("g.w", 16, 8, 3, 3)], "g", pads=[1] * 4, group=2)
+    x = net.add("Conv", [x, net.weight("d.w", 16, 1, 3, 3)], "d", pads=[1] * 4, group=16)
+    skip = x
+    for k in range(2):
+        weight, bias = net.weight("t.w", 16, 16, 3, 3), net.weight("t.b", 16)
+        x = net.add("Conv", [x, weight, bias], f"t{k}", pads=[1] * 4)
+        x = net.add("Relu", [net.norm(x, f"m{k}", 16)], f"q{k}")
+    x = net.add("Add", [x, skip], "sum")
+    net.head(net.conv(x, "one", 6, 16, 1), 6)
+    return net.model("logits")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_model()
+
+
+def _options(**options):
+    from edgetrain.api import make_options
+
+    return make_options(minibatch=BATCH, microbatch=BATCH, **{"density": 0.3, **options})
+
+
+def _layers(model: Model, **options) -> dict[str, int]:
+    graphs = build_graphs(model, _options(**options), BATCH)
+    return {layer.name: layer.share for layer in graphs.layers}
+
+
+def _data():
+    rng = np.random.default_rng(3)
+    return {"x": rng.standard_normal((BATCH, 3, 9, 9)).astype(np.float32)}, np.arange(BATCH) % 3
+
+
+def _densified(model: Model, **options) -> tuple[Model, dict[str, np.ndarray]]:
+    """The model whose weights are zero where the sparse one has none, and the masks."""
+    graphs = build_graphs(model, _options(**options), BATCH)
+    ones = dict(graphs.arrays) | {POOL: np.ones_like(graphs.arrays[POOL])}
+    weights = {layer.name: csr.dense(layer, graphs.arrays) for layer in graphs.layers}
+    masks = {layer.name: csr.dense(layer, ones) != 0 for layer in graphs.layers}
+    initializers = {**model.initializers, **weights}
+    return dataclasses.replace(model, initializers=initializers), masks
+
+
+def test_first_convolution_classifier_and_depthwise_stay_dense_by_default(model):
+    assert _layers(model) == {"a.w": 346, "g.w": 346, "t.w": 691, "one.w": 29}
+
+
+def test_overrides_choose_by_pattern_and_win_over_the_exceptions(model):
+    found = _layers(model, density_overrides={"stem.*": 0.5, "t.w": 1.0, "d.?": 0.25})
+    assert found == {"stem.w": 108, "a.w": 346, "g.w": 346, "d.w": 36, "one.w": 29}
+    assert _layers(model, density=1.0, density_overrides={"g.w": 0.5}) == {"g.w": 576}
+
+
+def test_weights_that_are_not_trained_stay_dense(model):
+    assert list(_layers(model, freeze=("g.*", "one.*"))) == ["a.w", "t.w"]
+
+
+def test_wrong_densities_are_refused(model):
+    for wrong in ({"density": 0.0}, {"density": 1.5}, {"density_overrides": {"a.w": -1.0}}):
+        with pytest.raises(UsageError, match="density"):
+            _options(**wrong)
+    with pytest.raises(UsageError, match="distribution 'other'"):
+        _options(distribution="other")
+    with pytest.raises(UsageError, match=r"'fc\.w': it matches none of the convolution weights"):
+        _layers(model, density_overrides={"fc.w": 0.5})
+
+
+def test_topology_depends_on_the_seed_alone(model):
+    first, again, other = (
+        build_graphs(model, _options(seed=s), m).arrays for s, m in ((0, 4), (0, 2), (1, 4))
+    )
+    assert first[csr.COLUMNS].tobytes() == again[csr.COLUMNS].tobytes()
+    assert first[csr.COLUMNS].tobytes() != other[csr.COLUMNS].tobytes()
+
+
+def test_batch_norms_are_applied_inside_sparse_convolutions(model):
+    graphs = build_graphs(model, _options(), BATCH)
+    for graph in (graphs.train, graphs.evaluate):
+        sparse = [n for n in graph.nodes if n.op == "conv_csr"]
+        assert [bool(n.inputs[3]) for n in sparse] == [True, True, False, True, False]
+        assert all(n.inputs[6] == csr.COLUMNS for n in sparse)
+    assert not any(n.op == "bn_apply" and n.inputs[0] in ("stem", "a") for n in graphs.train.nodes)
+
+
+def _close(found: np.ndarray, expected: np.ndarray, scale: float, tolerance: float) -> None:
+    """Relative L2; a bias before a batch-norm has no gradient, only roundings of its terms."""
+    distance = float(np.linalg.norm(found - expected))
+    assert distance < tolerance * max(float(np.linalg.norm(expected)), 1e-2 * scale)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("fp16", 2e-2)])
+@pytest.mark.parametrize("distribution", ["uniform", "erk"])
+def test_gradients_at_the_nonzeros_are_those_of_the_dense_model(
+    model, precision, tolerance, distribution
+):
+    inputs, target = _data()
+    options = {"density": 0.3, "distribution": distribution}
+    loss, found = et.loss_and_gradients(model, inputs, target, precision=precision, **options)
+    densified, masks = _densified(model, distribution=distribution)
+    expected = reference(densified, inputs, target, dtype=torch.float64)
+    assert loss == pytest.approx(expected.loss, rel=tolerance)
+    assert found.keys() == expected.gradients.keys()
+    scale = max(float(np.linalg.norm(g)) for g in expected.gradients.values())
+    for name, gradient in expected.gradients.items():
+        mask = masks.get(name, np.ones(gradient.shape, bool))
+        assert not found[name][~mask].any()
+        _close(found[name][mask], gradient[mask], scale, tolerance)
+
+
+def test_account_counts_indices_and_one_slot_for_each_nonzero(model):
+    options = {"minibatch": BATCH, "optimizer": et.SGD(lr=0.1, momentum=0.9), "density": 0.3}
+    kinds = et.plan(model, precision="fp16", **options)["by_kind"]
+    dense = et.plan(model, precision="fp16", **options | {"density": 1.0})["by_kind"]
+    graphs = build_graphs(model, _options(), BATCH)
+    saved = sum(layer.size - layer.share for layer in graphs.layers)
+    # Two bytes for each weight that is gone, but for rounding to 64 bytes and to lines of slots.
+    assert dense["optimizer"] - kinds["optimizer"] == pytest.approx(2 * saved, abs=64 * 5)
+    pointers = sum(4 * (layer.groups + 1) for layer in graphs.layers)
+    nonzeros = sum(layer.share for layer in graphs.layers)
+    assert kinds["indices"] == pytest.approx(nonzeros + pointers, abs=64 * 8 + 8 * 32)
+    assert dense["indices"] == 0
+
+
+def test_dense_programs_have_no_sparse_tape(model):
+    program = et.compile(model, minibatch=BATCH)
+    assert program.tapes["rewire"].size == 0 and program.recipe["rewiring"] is None
+    fixed = et.compile(model, minibatch=BATCH, density=0.3, rewiring="none")
+    assert fixed.tapes["rewire"].size == 0 and fixed.recipe["sparse_layers"]
+    moving = et.compile(model, minibatch=BATCH, density=0.3, rewiring=DSR(frequency=3))
+    assert moving.tapes["rewire"].size > 0

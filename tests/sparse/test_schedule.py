@@ -1,0 +1,71 @@
+"""When rewirings happen, and the report's hyperparameters."""
+
+import json
+
+import pytest
+
+from edgetrain.errors import ProgramError, UsageError
+from edgetrain.sparse import DSR, SET, make_rewiring, rewiring_of
+from edgetrain.sparse.dsr import FRACTION
+from edgetrain.storage.csr import Layer
+
+
+def _due(method, total: int) -> list[int]:
+    return [step for step in range(1, total + 1) if method.due(step, total)]
+
+
+def test_dsr_rewires_by_the_reports_table_5_for_both_models():
+    wrn = _due(DSR(), 100_000)  # 200 epochs of 500 updates
+    assert wrn[:125] == list(range(100, 12_501, 100))
+    assert [s for s in wrn if 12_500 < s <= 40_000] == list(range(12_600, 40_001, 200))
+    assert [s for s in wrn if 40_000 < s <= 70_000] == list(range(40_400, 70_001, 400))
+    assert [s for s in wrn if s > 70_000] == list(range(70_400, 95_001, 800))
+    transformer = _due(DSR(), 50_000)
+    assert transformer[61:64] == [6200, 6400, 6600] and transformer[-1] <= 47_500
+
+
+def test_frequency_divides_the_intervals():
+    assert _due(DSR(frequency=0.5), 1600) == [200, 400, 800]
+    assert _due(DSR(frequency=4), 100)[:4] == []
+    assert _due(DSR(frequency=4), 400)[:3] == [25, 50, 100]
+
+
+def test_dsr_takes_the_multipliers_of_the_nearest_density_of_table_8():
+    found = {d: DSR.for_density(d) for d in (0.3, 0.2, 0.1, 0.07, 0.9)}
+    facts = {d: (round(m.fraction / FRACTION, 6), m.frequency) for d, m in found.items()}
+    assert facts == {0.3: (2, 0.5), 0.2: (2, 1), 0.1: (1, 0.5), 0.07: (1, 0.25), 0.9: (4, 0.5)}
+
+
+def test_dsr_aims_at_20000_of_the_wide_resnets_weights():
+    layers = [Layer("w", (1451520, 1), 1, 1)]
+    share = next(c for c in DSR().calls(layers, []) if c.kernel == "csr_share")
+    assert share.args["target"] == 20_000
+
+
+@pytest.mark.parametrize("method", [DSR(frequency=2.0, periods=((1.0, 5),)), SET(fraction=0.1)])
+def test_a_method_survives_the_recipe_of_a_program(method):
+    recipe = json.loads(json.dumps({"rewiring": method.to_json(), "sparse_layers": [[]]}))
+    assert rewiring_of(recipe) == method
+
+
+def test_a_recipe_without_sparse_layers_has_no_rewiring():
+    assert rewiring_of({"rewiring": DSR().to_json(), "sparse_layers": []}) is None
+    assert rewiring_of({}) is None
+
+
+def test_a_damaged_recipe_is_refused():
+    for fields in ({"name": "other"}, {"name": "dsr", "wrong": 1}, {"name": "set", "fraction": 9}):
+        with pytest.raises(ProgramError, match="rewiring"):
+            rewiring_of({"rewiring": fields, "sparse_layers": [[]]})
+
+
+def test_wrong_methods_are_refused():
+    assert make_rewiring("none", 0.3) is None
+    with pytest.raises(UsageError, match="expected one of none, dsr, set"):
+        make_rewiring("other", 0.3)
+    with pytest.raises(UsageError, match="frequency"):
+        DSR(frequency=0)
+    with pytest.raises(UsageError, match="fraction"):
+        SET(fraction=1.0)
+    with pytest.raises(UsageError, match="fraction"):
+        DSR(fraction=0.0)
