@@ -131,9 +131,8 @@ def _input_gradient(block: int, vectors: int, S, W):
     from .prim import div, mod
     from .vector import vsplat
 
-    fill, store = pack.panel_fill(S), pack.classes_store(S)
-    copy, set_row = pack.weight_runs(W), pack.set_row
-    products = pack.block_products(block, vectors)
+    fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
+    products, set_row = pack.block_products(block, vectors), pack.set_row
 
     def run(
         thread, nthreads, dy, w, dx, ws,

@@ -46,8 +46,7 @@ def outer_products(vectors: int):
 
     `vectors`: most vectors of output channels at a time, 4 or 1, by the processor's registers.
     """
-    four, two = (gemm_outer(4, 4), gemm_outer(8, 2)) if vectors == 4 else (None, None)
-    one = gemm_outer(8 if vectors == 4 else 4, 1)
+    four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8 if vectors == 4 else 4, 1)
 
     @inline
     def narrow_products(sums, block, count, panel, table, taps, turned, pixels):

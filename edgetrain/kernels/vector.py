@@ -192,7 +192,7 @@ def loads(storage: Storage, stride: int = 1):
     """
 
     def emit(builder, args):
-        pointer = element(builder, *args, storage.nbytes)
+        pointer = element(builder, args[0], args[1], storage.nbytes)
         value = _load(builder, pointer, storage.name, WIDTH * stride)
         return value if stride == 1 else shuffle(builder, value, value, range(0, 2 * WIDTH, 2))
 
