@@ -25,7 +25,10 @@ ARROWS: dict[str, set[str]] = {
     "compiler": {"ir", "storage", "ops", "optim", "sparse", "kernels", "errors", "units"},
     "data": {"errors", "storage"},
     "runtime": {"kernels", "optim", "sparse", "data", "storage", "compiler.program", "errors"},
-    "api": {"compiler", "ir", "ops", "optim", "runtime", "kernels", "importer", "errors", "units"},
+    "api": {
+        "compiler", "ir", "ops", "optim", "storage", "runtime", "kernels", "importer", "errors",
+        "units",
+    },
     "cli": {
         "api", "compiler", "ir", "ops", "optim", "importer", "runtime", "data", "kernels",
         "errors", "units",

@@ -154,7 +154,8 @@ def drop_views(graph: Graph) -> Graph:
 
 def evaluation_graph(graph: Graph) -> Graph:
     """Forward with running statistics and without dropout."""
-    nodes, names = [], {}
+    nodes: list[Node] = []
+    names: dict[str, str] = {}
     running = {n.inputs[0]: n for n in graph.nodes if n.op == "bn_running"}
     for node in graph.nodes:
         node = replace(node, inputs=tuple(names.get(n, n) for n in node.inputs), phase="eval")

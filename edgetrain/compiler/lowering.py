@@ -63,7 +63,7 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
                     f"as {storages[operand.storage]}; this combination has no kernel."
                 )
         else:
-            values[operand.name] = int(arg) if operand.mode == "i" else 0
+            values[operand.name] = int(call.args[operand.name]) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)

@@ -84,7 +84,7 @@ def _convolution_weights(graph: Graph) -> list[str]:
 def _overrides(
     shapes: Mapping[str, tuple[int, ...]], options: Options, aliases: Mapping[str, str]
 ) -> dict[str, float]:
-    out = {}
+    out: dict[str, float] = {}
     for pattern, value in options.density_overrides.items():
         names = [n for n in shapes if fnmatchcase(n, pattern)]
         names += [kept for other, kept in aliases.items() if fnmatchcase(other, pattern)]

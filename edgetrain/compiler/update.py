@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import Call, Graph, Value
+from ..ir.keys import key_of
 from ..kernels import jit
-from ..ops.strides import key_of
 from ..sparse import Rewiring
 from ..storage.csr import POOL, Layer
 from .arena.problem import aligned

@@ -79,7 +79,7 @@ class Call:
     """
 
     kernel: str
-    args: Mapping[str, str | int | float | None]
+    args: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class Graph:
         for node in self.nodes:
             attrs = " ".join(f"{k}={v}" for k, v in sorted(node.attrs.items()))
             outputs = ", ".join(show(n) for n in node.outputs)
-            yield f"{outputs} <- {node.op}({', '.join(n or '-' for n in node.inputs)}) {attrs}".rstrip()
+            inputs = ", ".join(n or "-" for n in node.inputs)
+            yield f"{outputs} <- {node.op}({inputs}) {attrs}".rstrip()
         yield f"output {', '.join(self.outputs)}"
 
 

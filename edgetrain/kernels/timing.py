@@ -27,8 +27,8 @@ def seconds(
     extents = kernel.spec.extents(values, storages, 1, target.lanes)
     scratch = kernel.spec.scratch_nbytes(values, 1, target.lanes)
     offsets, at = {}, 0
-    for operand, nbytes in [*extents.items(), ("", scratch)]:
-        offsets[operand] = at
+    for name, nbytes in [*extents.items(), ("", scratch)]:
+        offsets[name] = at
         at += -(-max(nbytes, 1) // ALIGN) * ALIGN
     memory = np.zeros(at + ALIGN, np.uint8)
     base = -(-memory.ctypes.data // ALIGN) * ALIGN

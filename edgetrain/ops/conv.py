@@ -5,6 +5,8 @@ prologue: the convolution reads act(batch_norm(x)), a value that is never stored
 Saved for backward: x (weight gradient) and w (input gradient).
 """
 
+from typing import Any
+
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .strides import key_of, prod
@@ -79,7 +81,7 @@ class ConvWeightGrad(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, dy = (graph.values[n] for n in node.inputs[:2])
         w = graph.values[node.outputs[0]]
-        args = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
+        args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
         args |= {"key": key_of(node.name)}
         clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
         grad = Call("conv_dw", args | prologue(node, 2) | conv_sizes(node, x, w, dy))

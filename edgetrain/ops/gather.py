@@ -21,7 +21,7 @@ class Gather(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, index = (graph.values[n] for n in node.inputs)
         args = {"x": x.name, "idx": index.name, "y": node.outputs[0]}
-        return [Call("gather", args | _sizes(x, index, node.attrs["axis"]))]
+        return [Call("gather", {**args, **_sizes(x, index, node.attrs["axis"])})]
 
     def vjp(self, grads, node: Node) -> None:
         dy, (x, index) = grads.of(node.outputs[0]), node.inputs

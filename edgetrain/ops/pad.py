@@ -26,7 +26,7 @@ class PadMode(Op):
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        return [Call("pad_mode", {"x": x.name, "y": y.name} | _pad_walk(x, y, node.attrs))]
+        return [Call("pad_mode", {"x": x.name, "y": y.name, **_pad_walk(x, y, node.attrs)})]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])

@@ -24,7 +24,7 @@ class MaxPool(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         args = {"x": x.name, "y": y.name, "idx": node.outputs[1]}
-        return [Call("maxpool", args | _sizes(x, y, node.attrs, _MAX))]
+        return [Call("maxpool", {**args, **_sizes(x, y, node.attrs, _MAX)})]
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -51,7 +51,7 @@ class AveragePool(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         args = {"x": x.name, "y": y.name}
-        return [Call("avgpool", args | _sizes(x, y, node.attrs, _AVERAGE))]
+        return [Call("avgpool", {**args, **_sizes(x, y, node.attrs, _AVERAGE)})]
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]

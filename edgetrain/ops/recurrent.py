@@ -8,6 +8,8 @@ Backward turns the gates into their gradients in place; gradients of w, r, bias 
 their own that read them.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ..ir import Graph, Node, Value
@@ -180,7 +182,13 @@ class StateWeightGrad(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, y, lens, h0 = node.inputs[:4]
         out = graph.values[node.outputs[0]]
-        args = {"dgates": dgates, "y": y, "lens": lens or None, "h0": h0 or None, "out": out.name}
+        args: dict[str, Any] = {
+            "dgates": dgates,
+            "y": y,
+            "lens": lens or None,
+            "h0": h0 or None,
+            "out": out.name,
+        }
         return [Call(self.name, args | _gate_sizes(node) | _store_as(node, graph, out))]
 
     def flops(self, node: Node, graph: Graph) -> int:
@@ -202,7 +210,12 @@ class PeepholeGrad(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, cells, lens, c0 = node.inputs[:4]
         out = graph.values[node.outputs[0]]
-        args = {"dgates": dgates, "cells": cells, "lens": lens or None, "c0": c0 or None}
+        args: dict[str, Any] = {
+            "dgates": dgates,
+            "cells": cells,
+            "lens": lens or None,
+            "c0": c0 or None,
+        }
         args |= {"out": out.name} | _sizes(node.attrs)
         return [Call(self.name, args | _store_as(node, graph, out))]
 
@@ -261,8 +274,8 @@ def _attributes(node, cell: str, directions: int) -> dict:
     back = _DIRECTIONS.get(node.attrs.get("direction", "forward"))
     if back is None or directions != (2 if back == 2 else 1):
         raise node.fail(f"direction {node.attrs.get('direction')!r}", "as many as the weights have")
-    for name, usual in _OPTIONS.items():
-        if node.attrs.get(name, usual) not in (usual, []):
+    for name, default in _OPTIONS.items():
+        if node.attrs.get(name, default) not in (default, []):
             raise node.fail(f"{name} {node.attrs[name]}", f"no {name}")
     given = [str(a).lower() for a in node.attrs.get("activations") or _ACTIVATIONS[cell]]
     usual = _ACTIVATIONS[cell]
@@ -295,7 +308,7 @@ def _transposed(context, node, value: Value, perm: tuple[int, ...], tag: str) ->
 
 def _emit(context, node, cell: str, inputs: list, attrs: dict, batched: bool) -> None:
     t, b, d, n = (attrs[key] for key in ("t", "b", "d", "n"))
-    shapes = {"y": (t, d, b, n), "gates": (d, t, b, SLOTS[cell] * n)}
+    shapes: dict[str, tuple[int, ...]] = {"y": (t, d, b, n), "gates": (d, t, b, SLOTS[cell] * n)}
     if cell == "lstm":
         shapes["cells"] = (d, t, b, n)
     names = dict(zip(("y", "yh", "yc"), node.outputs, strict=False))

@@ -5,6 +5,8 @@ of `conv`. Attributes: the geometry, the weight's `shape`, its `chunk`, its `non
 start. Saved for backward: x (weight gradient) and the pool (input gradient).
 """
 
+from typing import Any
+
 from ..ir import Graph, Node, Value
 from .conv import GEOMETRY, prologue
 from .registry import Call, Op, register
@@ -76,7 +78,7 @@ class ConvCsrWeightGrad(Op):
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, dy = (graph.values[n] for n in node.inputs[:2])
-        args = {"x": x.name, "dy": dy.name, "dwt": node.outputs[0], "ctl": "ctl"}
+        args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": node.outputs[0], "ctl": "ctl"}
         args |= {"key": key_of(node.name)}
         return [Call("conv_csr_dw", args | prologue(node, 2) | _weight(node, 5, graph, x, dy))]
 

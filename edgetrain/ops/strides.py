@@ -1,10 +1,10 @@
 """Index arithmetic shared by families: strides, broadcasting, merging of dimensions."""
 
 import math
-import zlib
 from collections.abc import Sequence
 
 from ..errors import ModelError
+from ..ir.keys import key_of as key_of
 
 MAX_DIMS = 6
 
@@ -51,11 +51,6 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
 def numbered(prefix: str, numbers: Sequence[int]) -> dict[str, int]:
     """{'d0': .., 'd1': .., ...}"""
     return {f"{prefix}{k}": int(number) for k, number in enumerate(numbers)}
-
-
-def key_of(name: str) -> int:
-    """The number that keys a node's random stream: the same in every plan."""
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 def prod(numbers: Sequence[int]) -> int:

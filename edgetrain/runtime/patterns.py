@@ -55,7 +55,12 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
         number = numbers.get(values["pointers"], -1)
         columns = slots.get(COLUMNS)
         sound = number >= 0 and columns is not None and values["columns"] == columns.offset
-        if not sound or storages["I"] != columns.dtype or values["slots"] != columns.size:
+        if (
+            not sound
+            or columns is None
+            or storages["I"] != columns.dtype
+            or values["slots"] != columns.size
+        ):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         wanted = _shape(layers[number], number, len(layers))
         if "c" in values:

@@ -1,0 +1,8 @@
+"""Keys of random streams."""
+
+import zlib
+
+
+def key_of(name: str) -> int:
+    """The number that keys a node's random stream: the same in every plan."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
