@@ -1,12 +1,12 @@
 """edgetrain: trains an ONNX model inside a given number of bytes, every byte counted.
 
-    import edgetrain as et
-    model = et.load_onnx("model.onnx")
-    program = et.compile(model, loss="cross_entropy", optimizer=et.SGD(lr=0.1, momentum=0.9),
-                         minibatch=32, budget="256KiB")
-    trainer = et.Trainer(program, data="digits", out="runs/digits")
-    trainer.fit(epochs=10)
-    trainer.export_onnx("trained.onnx")
+import edgetrain as et
+model = et.load_onnx("model.onnx")
+program = et.compile(model, loss="cross_entropy", optimizer=et.SGD(lr=0.1, momentum=0.9),
+                     minibatch=32, budget="256KiB")
+trainer = et.Trainer(program, data="digits", out="runs/digits")
+trainer.fit(epochs=10)
+trainer.export_onnx("trained.onnx")
 """
 
 import importlib

@@ -14,7 +14,7 @@ from .compiler.pipeline import build_graphs
 from .errors import UsageError
 from .ops.loss import Loss
 from .ops.model import Model
-from .optim import SGD, Optimizer, make_optimizer
+from .optim import Optimizer, make_optimizer
 from .storage.csr import POOL, dense
 
 
@@ -157,9 +157,7 @@ def gradient_program(
     if chosen.kind == "cross_entropy" and chosen.class_axis is None:
         axis = _class_axis(model, chosen, np.shape(target), batch, options)
         chosen = dataclasses.replace(chosen, class_axis=axis)
-    return compile(
-        model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options
-    )
+    return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)
 
 
 def _class_axis(model: Model, loss: Loss, target: tuple[int, ...], batch: int, options) -> int:

@@ -47,7 +47,7 @@ def normalise(
       shape: of scale and shift as they broadcast to x; their own by default.
     """
     inside: list[Value | str] = []
-    after = []
+    after: list[tuple[str, Value]] = []
     for kind, value in zip(("mul", "add"), affine, strict=False):
         plain = vector(context, value) if value and value.size == size and not after else None
         inside.append(plain or "")

@@ -64,7 +64,9 @@ class Recurrent(Op):
     """One of lstm, gru, rnn."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
-        inputs = {key: name or None for key, name in zip(_INPUTS, node.inputs, strict=True)}
+        inputs: dict[str, Any] = {
+            key: name or None for key, name in zip(_INPUTS, node.inputs, strict=True)
+        }
         made, attrs = _outputs(node), node.attrs
         x, w, gates = (graph.values[n] for n in (inputs["x"], inputs["w"], made["gates"]))
         rows, width, slots = attrs["t"] * attrs["b"], GATES[self.name] * attrs["n"], gates.shape[-1]
@@ -252,8 +254,10 @@ def recurrent(context, node) -> None:
         x = _transposed(context, node, x, (1, 0, 2), "x")
     t, b, i = x.shape
     d, n, gates = w.shape[0], r.shape[-1], GATES[cell]
-    wanted = {"w": (d, gates * n, i), "r": (d, gates * n, n)}
+    wanted: dict[str, tuple[int, ...]] = {"w": (d, gates * n, i), "r": (d, gates * n, n)}
     inputs = {"x": x, "w": w, "r": r}
+    key: str
+    shape: tuple[int, ...]
     for index, key, shape in (
         (3, "bias", (d, 2 * gates * n)), (4, "lens", (b,)), (5, "h0", (d, b, n)),
         (6, "c0", (d, b, n)), (7, "peep", (d, 3 * n)),

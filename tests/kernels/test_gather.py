@@ -22,7 +22,9 @@ def test_gather_equals_naive_and_reads_nothing_outside(rng, shape, storage):
     idx, sizes = _case(rng, shape)
     x = (rng.normal(size=shape) * 100).astype(DTYPES[storage])
     expected = naive.gather(x, idx)
-    y = same_for_threads("gather", {"W": storage, "S": storage}, x=x, idx=idx, y=expected.shape, **sizes)["y"]
+    y = same_for_threads(
+        "gather", {"W": storage, "S": storage}, x=x, idx=idx, y=expected.shape, **sizes
+    )["y"]
     np.testing.assert_array_equal(y, expected)
 
 
