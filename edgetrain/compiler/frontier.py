@@ -19,7 +19,7 @@ from .steps import Placed, TapeProblem, buffers_of, tape_problem
 from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
-EFFORT = 1  # of the recomputation search, in its own unit of work
+EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
       UsageError: no microbatch is allowed.
     """
     plans: list[Plan] = []
-    for microbatch in microbatches(model, options):
+    tried = microbatches(model, options)
+    effort = max(4, EFFORT // len(tried))
+    for microbatch in tried:
         candidate = make_candidate(model, options, microbatch, target)
-        plans.extend(_plans(candidate, options))
+        plans.extend(_plans(candidate, options, effort))
     if options.max_extra_forward is not None:
         plans = [p for p in plans if p.extra_forward <= options.max_extra_forward + 1e-12]
     plans.sort(key=lambda plan: (plan.arena_nbytes, plan.cost))
@@ -143,12 +145,12 @@ def make_candidate(
     )  # fmt: skip
 
 
-def _plans(candidate: Candidate, options: Options) -> list[Plan]:
+def _plans(candidate: Candidate, options: Options, effort: int) -> list[Plan]:
     problem = candidate.train.problem
     repeats = options.minibatch // candidate.microbatch
     base = sum(step.cost for step in problem.steps)
     plans = []
-    for schedule, simulation in remat.frontier(problem, EFFORT):
+    for schedule, simulation in remat.frontier(problem, effort):
         placed = buffers_of(problem, schedule, simulation)
         offsets, height = arena.place(placed.buffers)
         nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
