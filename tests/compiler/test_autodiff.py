@@ -177,3 +177,23 @@ def test_computed_scale_of_a_batch_norm_is_refused():
     net.nodes[-1].input[1] = "scale"
     with pytest.raises(ModelError, match="scale"):
         graphs(net.model(net.head(y, 4)))
+
+
+def test_transposed_operands_are_read_where_they_lie():
+    """Attention without its softmax: one transpose is absorbed, one is read elsewhere too."""
+    net = Net(3, 4)
+    q = net.add("MatMul", ["x", net.weight("wq", 4, 4)], "q")
+    k = net.add("MatMul", ["x", net.weight("wk", 4, 4)], "k")
+    turned = net.add("Transpose", [k], "kt", perm=[0, 2, 1])
+    scores = net.add("MatMul", [q, turned], "s")
+    again = net.add("Transpose", [scores], "st", perm=[0, 2, 1])
+    mixed = net.add("MatMul", [again, k], "m")
+    net.add("Add", [mixed, net.add("MatMul", [net.add("Tanh", [again], "t"), q], "n")], "y")
+    model = net.model("y")
+    train = graphs(model, loss="mse").train
+    assert [n.inputs[0] for n in train.nodes if n.op == "copy" and n.phase == "forward"] == ["s"]
+    x, t, weights, loss, grads = _values(model, (3, 4), (3, 4))
+    q, k = x @ weights["wq"], x @ weights["wk"]
+    scores = q @ k.transpose(1, 2)
+    again = scores.transpose(1, 2)
+    _check(again @ k + torch.tanh(again) @ q, t, weights, loss, grads)
