@@ -30,6 +30,7 @@ def plan_model(
     facts = {
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,
+        "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
     }
     return plan, front, facts

@@ -19,6 +19,7 @@ from .steps import Placed, TapeProblem, buffers_of, tape_problem
 from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
+POINTS = 48  # plans kept of each microbatch
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
 
 
@@ -150,7 +151,7 @@ def _plans(candidate: Candidate, options: Options, effort: int) -> list[Plan]:
     repeats = options.minibatch // candidate.microbatch
     base = sum(step.cost for step in problem.steps)
     plans = []
-    for schedule, simulation in remat.frontier(problem, effort):
+    for schedule, simulation in remat.frontier(problem, effort, points=POINTS):
         placed = buffers_of(problem, schedule, simulation)
         offsets, height = arena.place(placed.buffers)
         nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
