@@ -136,47 +136,54 @@ def evaluate(p, order, drops, count, budget, t):
             if t.runs[s] > 0:
                 extra += p.cost[s]
             t.runs[s] += 1
-            for k in range(p.read_at[s], stop):
-                i = t.current[p.read[k]]
-                if i >= 0:
-                    touches = _touch(t, i, p.read[k], length, time, touches)
-                    t.reads[i] += 1
-            for k in range(p.inplace_at[s], p.inplace_at[s + 1]):
-                i = t.current[p.inplace_old[k]]
-                if i >= 0:
-                    t.swap_old[swaps] = i
-                    t.swap_new[swaps] = -1 - p.inplace_new[k]
-                    swaps += 1
-            for k in range(p.write_at[s], p.write_at[s + 1]):
-                v = p.write[k]
-                if not p.present[v]:
-                    if p.kept[v] and t.current[v] >= 0:
-                        t.death[t.current[v]] = length - 1
-                    t.current[v] = instances
-                    _open(t, instances, v, length)
-                    touches = _touch(t, instances, v, length, time, touches)
-                    instances += 1
-            for k in range(p.update_at[s], p.update_at[s + 1]):
-                v = p.update[k]
-                if p.present[v]:
-                    continue
-                if t.current[v] < 0:
-                    t.current[v] = instances
-                    _open(t, instances, v, length)
-                    instances += 1
-                else:
-                    t.reads[t.current[v]] += 1
-                touches = _touch(t, t.current[v], v, length, time, touches)
-            back = swaps - 1
-            while back >= 0 and t.swap_new[back] < 0:
-                t.swap_new[back] = t.current[-1 - t.swap_new[back]]
-                back -= 1
+            instances, touches, swaps = _run(p, t, s, length, time, instances, touches, swaps)
             length += 1
     for s in range(steps):
         if t.runs[s] == 0:
             return bad
     peak, where, excess = _measure(p, t, length, instances, swaps, budget)
     return length, touches, peak, where, extra, excess
+
+
+@hot
+def _run(p, t, s, length, time, instances, touches, swaps):
+    """What step `s` reads, shares, writes and updates at position `length`; the counts after it."""
+    for k in range(p.read_at[s], p.read_at[s + 1]):
+        i = t.current[p.read[k]]
+        if i >= 0:
+            touches = _touch(t, i, p.read[k], length, time, touches)
+            t.reads[i] += 1
+    for k in range(p.inplace_at[s], p.inplace_at[s + 1]):
+        i = t.current[p.inplace_old[k]]
+        if i >= 0:
+            t.swap_old[swaps] = i
+            t.swap_new[swaps] = -1 - p.inplace_new[k]
+            swaps += 1
+    for k in range(p.write_at[s], p.write_at[s + 1]):
+        v = p.write[k]
+        if not p.present[v]:
+            if p.kept[v] and t.current[v] >= 0:
+                t.death[t.current[v]] = length - 1
+            t.current[v] = instances
+            _open(t, instances, v, length)
+            touches = _touch(t, instances, v, length, time, touches)
+            instances += 1
+    for k in range(p.update_at[s], p.update_at[s + 1]):
+        v = p.update[k]
+        if p.present[v]:
+            continue
+        if t.current[v] < 0:
+            t.current[v] = instances
+            _open(t, instances, v, length)
+            instances += 1
+        else:
+            t.reads[t.current[v]] += 1
+        touches = _touch(t, t.current[v], v, length, time, touches)
+    back = swaps - 1
+    while back >= 0 and t.swap_new[back] < 0:
+        t.swap_new[back] = t.current[-1 - t.swap_new[back]]
+        back -= 1
+    return instances, touches, swaps
 
 
 @hot
