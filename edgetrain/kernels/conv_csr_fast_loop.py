@@ -1,0 +1,149 @@
+"""Inner loops of sparse convolutions emitted as vector IR; addresses are int64, strides bytes.
+
+Rows of nonzeros are walked with a cursor each: a call takes the nonzeros from the cursor on whose
+column is below `limit` and that lie before the row's end, and writes where it stopped. So panels
+of fewer channels than a chunk of the pool need no pointers of their own.
+"""
+
+import functools
+
+from llvmlite import ir
+
+from .jit import inline
+from .prim import F16, F32, I8, I16, I32, I64, POINTER, Storage
+from .vector import VECTOR, WIDTH, constant, fused, outlined, shuffle, splat
+
+_FOUR = ir.VectorType(F32, 4)
+
+
+def _at(builder, pointer, index, nbytes):
+    step = builder.mul(index, I64(nbytes)) if nbytes != 1 else index
+    return builder.gep(pointer, [step], source_etype=I8)
+
+
+def _float(builder, pointer, storage: Storage):
+    if storage.name == "f16":
+        return builder.fpext(builder.load(pointer, typ=F16, align=2), F32)
+    return builder.load(pointer, typ=F32, align=4)
+
+
+def _i32(builder, pointer):
+    return builder.sext(builder.load(pointer, typ=I32, align=4), I64)
+
+
+def _while(builder, start, values, conditions, body, step=1):
+    """while all conditions(j): values = body(j, values); j += step. Returns (j, values)."""
+    before = builder.block
+    head, inside, after = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    j = builder.phi(I64)
+    j.add_incoming(start, before)
+    carried = []
+    for value in values:
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        carried.append(phi)
+    for condition in conditions:
+        more = builder.append_basic_block("more")
+        builder.cbranch(condition(j), more, after)
+        builder.position_at_end(more)
+    builder.branch(inside)
+    builder.position_at_end(inside)
+    new = body(j, list(carried))
+    j.add_incoming(builder.add(j, I64(step)), builder.block)
+    for phi, value in zip(carried, new, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return j, carried
+
+
+def _walk(builder, columns, index: Storage, end, limit):
+    """(column of nonzero j, conditions that `ahead` nonzeros from j on are to be taken)."""
+    kind = I8 if index.nbytes == 1 else I16
+
+    def column(j):
+        pointer = _at(builder, columns, j, index.nbytes)
+        return builder.zext(builder.load(pointer, typ=kind, align=index.nbytes), I64)
+
+    def conditions(ahead):
+        def last(j):
+            return builder.add(j, I64(ahead - 1)) if ahead > 1 else j
+
+        return (
+            lambda j: builder.icmp_signed("<", last(j), end),
+            lambda j: builder.icmp_signed("<", column(last(j)), limit),
+        )
+
+    return column, conditions
+
+
+@functools.cache
+def sparse_columns(vectors: int, W: Storage, index: Storage):
+    """y[o][:] += sum of w[e] * panel[table[column of e]] over a range of nonzeros of each row.
+
+    Arguments: y, y_stride, panel, w, columns, table, cursors, stops, ends, ends_stride, rows,
+    limit. cursors and stops are int32 for each row, table int32 byte offsets. `vectors` vectors of
+    a row stay in registers. Order of a sum: what is in y, then the nonzeros in order, by fma.
+    """
+
+    def emit(builder, args):
+        y, panel, w, columns, table, cursors, stops, ends = (
+            builder.inttoptr(args[i], POINTER) for i in (0, 2, 3, 4, 5, 6, 7, 8)
+        )
+        y_stride, ends_stride, rows, limit = args[1], args[9], args[10], args[11]
+
+        def row(o, _):
+            start = _i32(builder, _at(builder, cursors, o, 4))
+            end = _i32(builder, _at(builder, ends, builder.mul(o, ends_stride), 1))
+            column, conditions = _walk(builder, columns, index, end, limit)
+            target = _at(builder, y, builder.mul(o, y_stride), 1)
+            places = [_at(builder, target, I64(64 * v), 1) for v in range(vectors)]
+
+            def body(e, totals):
+                offset = _i32(builder, _at(builder, table, column(e), 4))
+                source = _at(builder, panel, offset, 1)
+                weight = splat(builder, _float(builder, _at(builder, w, e, W.nbytes), W))
+                out = []
+                for v, total in enumerate(totals):
+                    place = _at(builder, source, I64(64 * v), 1)
+                    value = builder.load(place, typ=VECTOR, align=4)
+                    out.append(fused(builder, weight, value, total))
+                return out
+
+            totals = [builder.load(place, typ=VECTOR, align=64) for place in places]
+            stop, totals = _while(builder, start, totals, conditions(1), body)
+            for place, total in zip(places, totals, strict=True):
+                builder.store(total, place, align=64)
+            builder.store(builder.trunc(stop, I32), _at(builder, stops, o, 4), align=4)
+            return []
+
+        _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
+
+    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 12, emit)
+
+
+@functools.cache
+def row_products(most: int, W: Storage, index: Storage):
+    """Inline function over `sparse_columns` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
+    one, two, four = (sparse_columns(v, W, index) for v in (1, 2, 4))
+    eight = sparse_columns(most, W, index)
+
+    @inline
+    def products(
+        y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit
+    ):
+        """`count` vectors of a row, 1, 2, 4 or 8."""
+        for v in range(0, count, most):
+            a, b = y + 64 * v, panel + 64 * v
+            if count == 1:
+                one(a, 64, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+            elif count == 2:
+                two(a, 128, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+            elif count == 4:
+                four(a, 256, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+            else:
+                eight(a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+
+    return products
