@@ -1,8 +1,8 @@
-"""Dense convolution weights -> layers of the pool of slots, before autodiff.
+"""Dense weights of convolutions and linear layers -> layers of the pool, before autodiff.
 
-Dense stay: weights that are not trained or not read by convolutions alone, and, unless a pattern
+Dense stay: weights that are not trained or that something else reads too, and, unless a pattern
 names them, the first convolution, the classifier and depthwise kernels (Mostafa and Wang 2019
-and the report leave out the first two).
+and the report leave out the first two). Known limit: embeddings stay dense.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ from .options import Options
 
 _WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is
 _NUMPY = {"u8": np.uint8, "u16": np.uint16}
+_POINT = {"sh": 1, "sw": 1, "ph": 0, "pw": 0, "dh": 1, "dw": 1, "g": 1}  # a map of one pixel
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ def sparsify(
     Args:
       aliases: further names of tied parameters, which patterns may use.
     Raises:
-      UsageError: an override that matches no convolution weight.
+      UsageError: an override that matches no weight that can be sparse.
     """
     if options.density == 1.0 and not options.density_overrides:
         return Sparse(graph, arrays, ())
-    shapes = {n: graph.values[n].shape for n in _convolution_weights(graph) if trainable(n)}
+    shapes = {n: graph.values[n].shape for n in _weights(graph) if trainable(n)}
     overrides = _overrides(shapes, options, aliases)
     dense = _dense_by_default(graph)
     chosen = {n: s for n, s in shapes.items() if n in overrides or n not in dense}
@@ -65,20 +66,30 @@ def sparsify(
     return Sparse(_rewritten(graph, layers), _with_pattern(arrays, layers, options), layers)
 
 
-def _convolution_weights(graph: Graph) -> list[str]:
-    """Parameters that convolutions alone read, as their weight, in order of first use."""
+def _weights(graph: Graph) -> list[str]:
+    """Parameters that are read as a weight and nothing else, in order of first use."""
     readers = graph.readers()
     viewed = {value.view_of for value in graph.values.values()}
     out = []
     for node in graph.nodes:
-        name = node.inputs[1] if node.op == "conv" else ""
+        name = node.inputs[1] if len(node.inputs) > 1 else ""
         if not name or name in out or name in viewed or graph.values[name].role != "parameter":
             continue
-        alone = all(u.op == "conv" and u.reads.count(name) == 1 for u in readers[name])
+        alone = all(_reads_weight(user, name, graph) for user in readers[name])
         kernel = int(np.prod(graph.values[name].shape[2:]))
         if alone and kernel <= csr.MAX_TAPS and name not in graph.outputs:
             out.append(name)
     return out
+
+
+def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
+    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or [k, c] of a product."""
+    if node.op == "matmul":
+        plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0
+        linear = plain and node.attrs.get("tb", False) and len(graph.values[name].shape) == 2
+    else:
+        linear = node.op == "conv"
+    return linear and node.inputs[1] == name and node.reads.count(name) == 1
 
 
 def _overrides(
@@ -91,23 +102,23 @@ def _overrides(
         found = [name for name in names if name in shapes]
         if not found:
             raise UsageError(
-                f"density override {pattern!r}: it matches none of the convolution weights that "
-                f"are trained, such as {', '.join(list(shapes)[:3]) or 'none'}."
+                f"density override {pattern!r}: it matches none of the weights that can be sparse "
+                f"and are trained, such as {', '.join(list(shapes)[:3]) or 'none'}."
             )
         out |= dict.fromkeys(found, value)
     return out
 
 
 def _dense_by_default(graph: Graph) -> set[str]:
-    """Weights with no weighted layer before them or none after them, and depthwise ones."""
+    """Convolutions with no weighted layer before, weights with none after, depthwise kernels."""
     after: set[str] = set()  # values that depend on a weighted layer
     out = set()
     for node in graph.nodes:
         weighted = node.op in _WEIGHTED
-        if weighted and node.inputs[0] not in after:
-            out.add(node.inputs[1])
-        if weighted and node.op == "conv" and graph.values[node.inputs[1]].shape[1] == 1:
-            out.add(node.inputs[1])
+        if node.op == "conv":
+            depthwise = graph.values[node.inputs[1]].shape[1] == 1
+            if depthwise or node.inputs[0] not in after:
+                out.add(node.inputs[1])
         if weighted or any(name in after for name in node.reads):
             after.update(node.writes)
     before: set[str] = set()  # values that a weighted layer depends on
@@ -136,13 +147,17 @@ def _rewritten(graph: Graph, layers: tuple[Layer, ...]) -> Graph:
 
 
 def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
-    layer = layers.get(node.inputs[1]) if node.op == "conv" else None
+    layer = layers.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if layer is None:
         return node
     x, _, *rest = node.inputs
-    inputs = (x, POOL, *rest, COLUMNS, pointers_name(layer.name))
     attrs = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
-    return replace(node, op="conv_csr", inputs=inputs, attrs={**node.attrs, **attrs})
+    if node.op == "matmul":
+        rest, geometry, name = [*rest[:1], "", "", ""], _POINT, "linear_csr"
+    else:
+        geometry, name = node.attrs, "conv_csr"
+    inputs = (x, POOL, *rest, COLUMNS, pointers_name(layer.name))
+    return replace(node, op=name, inputs=inputs, attrs={**geometry, **attrs})
 
 
 def _with_pattern(

@@ -118,6 +118,17 @@ def csr_prune(W, INDEX):
     return run
 
 
+@inline
+def _ratio(a, b, c):
+    """floor(a * b / c) below 2^31, of numbers below 2^31: small processors divide 32 bits only."""
+    rest, out = a * b, 0
+    for bit in range(30, -1, -1):
+        if (c << bit) <= rest:
+            rest -= c << bit
+            out += 1 << bit
+    return out
+
+
 @kernel("csr_share", f"{_TABLE} layers target tolerance:f factor:f own", check="layers > 0")
 def csr_share():
     """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
@@ -136,7 +147,7 @@ def csr_share():
             at = HEADER + WORDS * layer
             kept = ld_i64(table, at + KEPT)
             before += kept
-            share = div(dropped * before, max(survived, 1)) - given
+            share = _ratio(dropped, before, max(survived, 1)) - given
             given += share
             room = ld_i64(table, at + CAP) - kept
             grown = min(share, room)

@@ -1,7 +1,8 @@
-"""Convolution by a sparse weight of the pool (storage/csr.py); compiler/sparsify.py emits it.
+"""Convolution and linear layer by a sparse weight of the pool; compiler/sparsify.py emits them.
 
-Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers; the first six are those
-of `conv`. Attributes: the geometry, the weight's `shape`, its `chunk`, its `nonzeros` at the
+Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see storage/csr.py); the
+first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
+maps of one pixel and takes no prologue. Attributes: the geometry, the weight's `shape`, its `chunk`, its `nonzeros` at the
 start. Saved for backward: x (weight gradient) and the pool (input gradient).
 """
 
@@ -18,6 +19,9 @@ def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
     xs, ws, ys = (
         (*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, node.attrs["shape"], y.shape)
     )
+    if len(ws) == 2:
+        samples = x.size // ws[1]
+        xs, ws, ys = (samples, ws[1], 1, 1), (*ws, 1, 1), (samples, ws[0], 1, 1)
     columns, pointers = node.inputs[first : first + 2]
     out: dict = {"columns": columns, "pointers": pointers, "chunk": node.attrs["chunk"]}
     out |= dict(zip(("n", "c", "h", "wd"), xs, strict=True))
@@ -49,13 +53,24 @@ class ConvCsr(Op):
         if grads.needs(pool):
             grads.contribute(pool, "conv_csr_dw", [x, dy, "", "", "", *pattern], attrs)
         if bias and grads.needs(bias):
-            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+            shape = self.bias_shape(len(grads.value(dy).shape))
+            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=shape)
         if grads.needs(x):
             grads.contribute(x, "conv_csr_dx", [dy, pool, *pattern], attrs)
 
+    def bias_shape(self, rank: int) -> tuple[int, ...] | None:
+        """Shape in which the bias meets an output of `rank` dimensions; None: its own."""
+        return (-1, *[1] * (rank - 2))
+
     def flops(self, node: Node, graph: Graph) -> int:
         return _flops(node, graph.values[node.outputs[0]])
+
+
+class LinearCsr(ConvCsr):
+    """y = x @ sparse w^T + bias over the last dimension."""
+
+    def bias_shape(self, rank: int) -> tuple[int, ...] | None:
+        return None
 
 
 class ConvCsrInputGrad(Op):
@@ -87,5 +102,6 @@ class ConvCsrWeightGrad(Op):
 
 
 register(ConvCsr("conv_csr"))
+register(LinearCsr("linear_csr"))
 register(ConvCsrInputGrad("conv_csr_dx"))
 register(ConvCsrWeightGrad("conv_csr_dw"))

@@ -44,6 +44,27 @@ def model() -> Model:
     return make_model()
 
 
+def make_transformer_like() -> Model:
+    """Linear layers over [batch, tokens, features], one of them used twice, and a head."""
+    net = Net(5, 12)
+    x = "x"
+    for k, weight in enumerate(("up.w", "same.w", "same.w")):
+        width = 12 if weight == "up.w" else 20
+        name = net.weight(weight, 20, width)
+        turned = net.add("Transpose", [name], f"turn{k}", perm=[1, 0])
+        x = net.add("MatMul", [x, turned], f"product{k}")
+        x = net.add("Tanh", [net.add("Add", [x, net.weight(f"b{k}", 20)], f"sum{k}")], f"act{k}")
+    x = net.add("ReduceMean", [x], "mean", axes=[1], keepdims=0)
+    x = net.add("Gemm", [x, net.weight("mid.w", 8, 20), net.weight("mid.b", 8)], "mid", transB=1)
+    net.add("Gemm", [x, net.weight("fc.w", 3, 8), net.weight("fc.b", 3)], "logits", transB=1)
+    return net.model("logits")
+
+
+@pytest.fixture(scope="module")
+def linear() -> Model:
+    return make_transformer_like()
+
+
 def _options(**options):
     from edgetrain.api import make_options
 
@@ -55,9 +76,9 @@ def _layers(model: Model, **options) -> dict[str, int]:
     return {layer.name: layer.share for layer in graphs.layers}
 
 
-def _data():
-    rng = np.random.default_rng(3)
-    return {"x": rng.standard_normal((BATCH, 3, 9, 9)).astype(np.float32)}, np.arange(BATCH) % 3
+def _data(model: Model):
+    rng, shape = np.random.default_rng(3), model.inputs[0].dims[1:]
+    return {"x": rng.standard_normal((BATCH, *shape)).astype(np.float32)}, np.arange(BATCH) % 3
 
 
 def _densified(model: Model, **options) -> tuple[Model, dict[str, np.ndarray]]:
@@ -72,6 +93,12 @@ def _densified(model: Model, **options) -> tuple[Model, dict[str, np.ndarray]]:
 
 def test_first_convolution_classifier_and_depthwise_stay_dense_by_default(model):
     assert _layers(model) == {"a.w": 346, "g.w": 346, "t.w": 691, "one.w": 29}
+
+
+def test_linear_layers_become_sparse_but_for_the_classifier(linear):
+    assert _layers(linear) == {"up.w": 72, "same.w": 120, "mid.w": 48}
+    nodes = build_graphs(linear, _options(), BATCH).train.nodes
+    assert sum(node.op == "linear_csr" for node in nodes) == 4
 
 
 def test_overrides_choose_by_pattern_and_win_over_the_exceptions(model):
@@ -90,7 +117,7 @@ def test_wrong_densities_are_refused(model):
             _options(**wrong)
     with pytest.raises(UsageError, match="distribution 'other'"):
         _options(distribution="other")
-    with pytest.raises(UsageError, match=r"'fc\.w': it matches none of the convolution weights"):
+    with pytest.raises(UsageError, match=r"'fc\.w': it matches none of the weights that can"):
         _layers(model, density_overrides={"fc.w": 0.5})
 
 
@@ -119,10 +146,12 @@ def _close(found: np.ndarray, expected: np.ndarray, scale: float, tolerance: flo
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("fp16", 2e-2)])
 @pytest.mark.parametrize("distribution", ["uniform", "erk"])
+@pytest.mark.parametrize("net", ["model", "linear"])
 def test_gradients_at_the_nonzeros_are_those_of_the_dense_model(
-    model, precision, tolerance, distribution
+    net, precision, tolerance, distribution, request
 ):
-    inputs, target = _data()
+    model = request.getfixturevalue(net)
+    inputs, target = _data(model)
     options = {"density": 0.3, "distribution": distribution}
     loss, found = et.loss_and_gradients(model, inputs, target, precision=precision, **options)
     densified, masks = _densified(model, distribution=distribution)
