@@ -320,7 +320,7 @@ def branch_and_bound(
 ) -> np.ndarray | None:
     """Offsets of at most `capacity` bytes, None where none was found within `effort`.
 
-    The orders take turns, forwards and backwards in time, each time with a larger share of the work.
+    The orders take turns, forwards and backwards in time, with a growing share of the work.
 
     Args:
       start, stop: lifetimes, half-open, none empty.  size: bytes.

@@ -19,20 +19,26 @@ from .strategies import log, no_bn, residual_1, residual_2, sqrt
 Solver = Callable[[Problem, int], list[Schedule]]
 
 DEFAULT_EFFORT = 32
+_LONG_CHAIN = 60
 
 
 def auto(problem: Problem, effort: int) -> list[Schedule]:
-    """The chain solver alone where each stage is one step, else as a start for the general one."""
+    """The general solver, from what the chain solver finds; that one alone on long plain chains."""
     stages = chain_of(problem)
     if stages is None:
         return general(problem, effort)
-    if _plain(stages):
+    if _long(stages):
         return chain(problem)
-    return general(problem, effort, Ladder(problem, stages).some(24))
+    return general(problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24))
 
 
 def _plain(stages: Chain) -> bool:
+    """One step a stage: the dynamic program sees the whole problem."""
     return all(len(row) <= 1 for row in (*stages.forward, *stages.backward))
+
+
+def _long(stages: Chain) -> bool:
+    return _plain(stages) and len(stages) > _LONG_CHAIN
 
 
 SOLVERS: dict[str, Solver] = {
@@ -76,7 +82,7 @@ def solve(
         if simulate(problem, whole).peak_nbytes <= budget:
             return whole
         stages = chain_of(problem) if solver in ("auto", "chain") else None
-        if stages is not None and _plain(stages):
+        if stages is not None and (solver == "chain" or _long(stages)):
             found = Ladder(problem, stages).within(budget)
             if found is not None:
                 return found

@@ -201,12 +201,12 @@ class Ladder:
         # (bytes of the whole table, slots, groups): work grows with slots * groups^3.
         slots = 256 if n > 128 else min(4096, max(512, 600_000_000 // n**3))
         plans = [(most * 0.5**rung, slots, 128) for rung in range(6)]
+        fine = [(most * 0.5**rung, 40, 260) for rung in (4, 6)]
         if most / exact <= max(slots, 1024):
             plans = [(most + exact, int(most / exact) + 1, 128)]
+            fine = [(exact * 40, 40, 260), (exact * 12, 12, 500)]
         if n > 128:
-            plans += [(most * 0.5**rung, 40, 260) for rung in (4, 6)]
-            if most / exact > 64:
-                plans += [(exact * 40, 40, 260), (exact * 12, 12, 500)]
+            plans += fine
         for nbytes, slots, groups in plans:
             self._read(nbytes / slots, slots, -(-n // groups))
         self.points.sort(key=lambda point: (point[1], point[0]))

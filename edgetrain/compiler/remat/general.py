@@ -27,7 +27,8 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
 
     Args:
       problem: any.
-      effort: millions of simulated steps; the result depends on it and never on time.
+      effort: millions of simulated steps, at most one for each step of the problem; the result
+        depends on it and never on time.
       seeds: schedules to start from besides the one that recomputes nothing.
     """
     first = Search(problem)
@@ -37,6 +38,7 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
         first.offer(seed)
     searches = [first, Search(problem, first)]
     searches[1].take(first)
+    effort = min(effort, len(problem.steps))
     for _ in range(2):
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda search: search.run(effort / 4), searches))

@@ -54,7 +54,7 @@ def test_chain_costs_never_rise_with_more_bytes():
     costs = []
     for budget in range(80, 1400, 64):
         try:
-            found = simulate(problem, solve(problem, budget=budget))
+            found = simulate(problem, solve(problem, budget=budget, solver="chain"))
         except BudgetError:
             assert not costs
             continue
@@ -82,12 +82,12 @@ def test_chain_is_at_or_below_published_pareto_rows(name):
     problem, _ = to_problem(load_graph(SHARED / "graphs" / f"{name}.json"))
     once = sum(step.cost for step in problem.steps)
     for peak, slowdown in json.loads((SHARED / "peers.json").read_text())[name]["pareto"]:
-        found = simulate(problem, solve(problem, budget=peak))
+        found = simulate(problem, solve(problem, budget=peak, solver="chain"))
         assert found.peak_nbytes <= peak
         assert 1 + found.extra_cost / once <= slowdown + 1e-9
 
 
 def test_frontier_of_a_chain_ends_without_recompute():
-    front = frontier(chain(30, nbytes=4, saved=4))
+    front = frontier(chain(30, nbytes=4, saved=4), solver="chain")
     assert front[-1][1].extra_cost == 0
     assert 10 <= len(front) <= 30
