@@ -78,18 +78,25 @@ def cache_dir() -> Path:
 
 
 @functools.cache
+def _direct_imports(name: str) -> tuple[str, ...]:
+    """Files of this package that one file imports, at its top or inside."""
+    out: list[str] = []
+    for node in ast.walk(ast.parse(Path(__file__).with_name(f"{name}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            out += [node.module] if node.module else [alias.name for alias in node.names]
+    return tuple(out)
+
+
+@functools.cache
 def _imports(module: str) -> frozenset[str]:
     """Files of this package that `module` imports, itself included, transitively."""
-    found, pending = set(), [module]
+    found: set[str] = set()
+    pending = [module]
     while pending:
         name = pending.pop()
-        path = Path(__file__).with_name(f"{name}.py")
-        if name in found or not path.is_file():
-            continue
-        found.add(name)
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                pending += [node.module] if node.module else [a.name for a in node.names]
+        if name not in found and Path(__file__).with_name(f"{name}.py").is_file():
+            found.add(name)
+            pending += _direct_imports(name)
     return frozenset(found)
 
 
@@ -128,10 +135,24 @@ def object_for(
     code = _emit(_llvm_text(symbol, build(), kinds), target)
     with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, path)
+        write_file(path, code)
     return code
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a cache file whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    os.replace(file.name, path)
+
+
+@functools.cache
+def package_digest() -> str:
+    """Changes whenever any source of this package does."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 @functools.cache

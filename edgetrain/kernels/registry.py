@@ -10,10 +10,15 @@ storage variable of the declaration and returns the Python function to compile:
 
 Several variants of one name may exist; the first whose `when` holds for the integers and the
 target is taken, so a choice never depends on the plan. The plain variant comes last.
+
+A second start reads all declarations from one file beside the compiled objects, and imports a
+family (and numba with it) only when one of its kernels has to be compiled.
 """
 
+import contextlib
 import functools
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,18 +29,24 @@ from . import jit
 from .spec import Spec
 
 _FUNCTIONS = {"min": min, "max": max, "__builtins__": {}}
-_BASE_MODULES = ("jit", "prim", "spec", "registry", "control")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One registered variant."""
+    """One registered variant.
+
+    Attributes:
+      factory: None where only the declaration is known yet.
+      when: condition for this variant, None for the plain one.
+      module: file of this package that declares it.
+    """
 
     name: str
     variant: str
     spec: Spec
-    factory: Callable
+    factory: Callable | None
     when: CodeType | None
+    module: str = ""
 
     def suits(self, values: Mapping[str, int], storages: Mapping[str, str], lanes: int) -> bool:
         """Whether this variant handles these integers and storages on vectors of `lanes`."""
@@ -56,13 +67,19 @@ class Kernel:
         def build() -> Callable:
             from .prim import STORAGES
 
-            return self.factory(*(STORAGES[storages[v]] for v in self.spec.variables))
+            factory = self.factory
+            if factory is None:
+                importlib.import_module(f"{__package__}.{self.module}")
+                factory = _FACTORIES[self.name, self.variant]
+            return factory(*(STORAGES[storages[v]] for v in self.spec.variables))
 
-        module = self.factory.__module__.rpartition(".")[2]
-        return jit.object_for(self.symbol(storages), build, self.spec.kinds, target, module)
+        symbol = self.symbol(storages)
+        return jit.object_for(symbol, build, self.spec.kinds, target, self.module)
 
 
 _KERNELS: dict[str, list[Kernel]] = {}
+_FACTORIES: dict[tuple[str, str], Callable] = {}
+_DECLARATIONS: dict[tuple[str, str], dict[str, str]] = {}
 
 
 def kernel(
@@ -75,26 +92,48 @@ def kernel(
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
     """
-    spec = Spec.parse(operands, check)
 
     def register(factory: Callable) -> Callable:
-        condition = compile(when, f"<when {name}>", "eval") if when else None
-        variants = _KERNELS.setdefault(name, [])
-        if any(k.variant == variant for k in variants):
+        if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
-        variants.append(Kernel(name, variant, spec, factory, condition))
-        variants.sort(key=lambda k: k.when is None)
+        _FACTORIES[name, variant] = factory
+        module = factory.__module__.rpartition(".")[2]
+        if (name, variant) not in _DECLARATIONS:
+            _declare(name, variant, operands, check, when, module, factory)
         return factory
 
     return register
 
 
+def _declare(
+    name: str, variant: str, operands: str, check: str, when: str, module: str,
+    factory: Callable | None = None,
+) -> None:  # fmt: skip
+    condition = compile(when, f"<when {name}>", "eval") if when else None
+    _DECLARATIONS[name, variant] = {
+        "name": name, "variant": variant, "operands": operands, "check": check, "when": when,
+        "module": module,
+    }  # fmt: skip
+    spec = Spec.parse(operands, check)
+    known = _KERNELS.setdefault(name, [])
+    known.append(Kernel(name, variant, spec, factory, condition, module))
+    known.sort(key=lambda k: k.when is None)
+
+
 @functools.cache
 def _load_families() -> None:
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        if module.name not in _BASE_MODULES:
-            importlib.import_module(f"{__package__}.{module.name}")
+    """Every declaration, from the file of an earlier start or from the families themselves."""
+    path = jit.cache_dir() / f"declarations-{jit.package_digest()[:32]}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        rows = json.loads(path.read_text())
+        for row in rows:
+            if (row["name"], row["variant"]) not in _DECLARATIONS:
+                _declare(**row)
+        return
+    for module in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+    with contextlib.suppress(OSError):
+        jit.write_file(path, json.dumps(list(_DECLARATIONS.values())).encode())
 
 
 def variants(name: str) -> list[Kernel]:
