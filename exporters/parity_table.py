@@ -6,13 +6,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from exporters.parity import ParityReport
     from exporters.parity_step import Row
 
 _NUMBERS = [Column(name, no_wrap=True) for name in ("error", "torch fp32", "tolerance")]
 
 
-def print_report(report: "ParityReport", console: Any, limit: int) -> None:
+def print_report(report: Any, console: Any, limit: int) -> None:
     """Facts, worst tensors of each kind, departures, verdict."""
     console = console or Console()
     facts = report.facts
