@@ -11,6 +11,8 @@ from edgetrain.kernels import jit
 
 from .nets import Net, graphs, residual
 
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
 
 def _backward(train):
     return [node for node in train.nodes if node.phase == "backward"]

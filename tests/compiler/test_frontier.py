@@ -16,6 +16,8 @@ from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv, residual
 
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
 OPTIONS = {"optimizer": "adam", "minibatch": 16}
 
 

@@ -10,6 +10,8 @@ from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv, graphs, residual
 
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
 
 def _ops(graph):
     return [node.op for node in graph.nodes]

@@ -19,6 +19,8 @@ from edgetrain.optim import AdamW
 
 from .nets import Net, graphs, residual
 
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
 
 def _ops(graph):
     return [node.op for node in graph.nodes]

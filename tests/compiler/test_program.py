@@ -16,6 +16,8 @@ from edgetrain.storage.container import read_container, write_container
 
 from .nets import conv_bn_relu_conv
 
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
 
 @pytest.fixture(scope="module")
 def program():

@@ -1,0 +1,16 @@
+"""A planner in a hurry, for tests whose models are too small to search in."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+
+import pytest
+
+
+@contextlib.contextmanager
+def hurried(share: float = 0.01) -> Iterator[None]:
+    """Within the context every search gets `share` of its effort."""
+    module = importlib.import_module("edgetrain.compiler.remat.general")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MILLION", int(module.MILLION * share))
+        yield
