@@ -124,6 +124,90 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
     return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 12, emit)
 
 
+def _merged(builder, a, b, step):
+    """Sums of neighbours `step` lanes apart: lanes of a and b alternate in blocks of `step`."""
+    low, high = [], []
+    for lane in range(0, WIDTH, 2 * step):
+        for source in (0, WIDTH):
+            low += range(source + lane, source + lane + step)
+            high += range(source + lane + step, source + lane + 2 * step)
+    return builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high))
+
+
+def _four_sums(builder, values):
+    """4 vectors -> vector of 4: the sum of each one's lanes."""
+    one = _merged(builder, values[0], values[1], 1)
+    two = _merged(builder, values[2], values[3], 1)
+    both = _merged(builder, one, two, 2)
+    for half in (8, 4):
+        low = shuffle(builder, both, both, range(half))
+        both = builder.fadd(low, shuffle(builder, both, both, range(half, 2 * half)))
+    return both
+
+
+@functools.cache
+def sparse_dots(vectors: int, index: Storage):
+    """sums[e] += sum over pixels of line[o] * panel[table[column of e]], as `sparse_columns`.
+
+    Arguments: sums, line, line_stride, panel, columns, table, cursors, stops, ends, ends_stride,
+    rows, limit, valid. sums is indexed like columns. Of the last vector `valid` lanes count; a
+    sum is taken in 16 lanes by fma, then over the lanes in a fixed order.
+    """
+
+    def emit(builder, args):
+        sums, line, panel, columns, table, cursors, stops, ends = (
+            builder.inttoptr(args[i], POINTER) for i in (0, 1, 3, 4, 5, 6, 7, 8)
+        )
+        line_stride, ends_stride, rows, limit = args[2], args[9], args[10], args[11]
+        lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
+        mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(args[12], I32)))
+
+        def load(pointer, v):
+            value = builder.load(_at(builder, pointer, I64(64 * v), 1), typ=VECTOR, align=4)
+            last = v == vectors - 1
+            return builder.select(mask, value, constant(0.0)) if last else value
+
+        def row(o, _):
+            start = _i32(builder, _at(builder, cursors, o, 4))
+            end = _i32(builder, _at(builder, ends, builder.mul(o, ends_stride), 1))
+            column, conditions = _walk(builder, columns, index, end, limit)
+            source = _at(builder, line, builder.mul(o, line_stride), 1)
+            pixels = [load(source, v) for v in range(vectors)]
+
+            def dot(e):
+                offset = _i32(builder, _at(builder, table, column(e), 4))
+                place = _at(builder, panel, offset, 1)
+                total = builder.fmul(pixels[0], load(place, 0))
+                for v in range(1, vectors):
+                    total = fused(builder, pixels[v], load(place, v), total)
+                return total
+
+            def four(e, _):
+                found = _four_sums(builder, [dot(builder.add(e, I64(i))) for i in range(4)])
+                place = _at(builder, sums, e, 4)
+                old = builder.load(place, typ=_FOUR, align=4)
+                builder.store(builder.fadd(old, found), place, align=4)
+                return []
+
+            def one(e, _):
+                none = constant(0.0)
+                found = _four_sums(builder, [dot(e), none, none, none])
+                place = _at(builder, sums, e, 4)
+                old = builder.load(place, typ=F32, align=4)
+                total = builder.fadd(old, builder.extract_element(found, I32(0)))
+                builder.store(total, place, align=4)
+                return []
+
+            middle, _ = _while(builder, start, [], conditions(4), four, 4)
+            stop, _ = _while(builder, middle, [], conditions(1), one)
+            builder.store(builder.trunc(stop, I32), _at(builder, stops, o, 4), align=4)
+            return []
+
+        _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
+
+    return outlined(f"et_sparse_dots_{vectors}_{index.name}", 13, emit)
+
+
 @functools.cache
 def row_products(most: int, W: Storage, index: Storage):
     """Inline function over `sparse_columns` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
@@ -147,3 +231,48 @@ def row_products(most: int, W: Storage, index: Storage):
                 eight(a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
 
     return products
+
+
+@functools.cache
+def row_dots(most: int, index: Storage):
+    """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
+    one, two, four, eight = (sparse_dots(v, index) for v in (1, 2, 4, 8))
+
+    @inline
+    def dots(
+        sums, line, stride, pixels, panel, columns, table, cursors, stops, ends, ends_stride,
+        rows, limit,
+    ):  # fmt: skip
+        """`pixels` of a line, in runs of 8, 4, 2, 1 vectors; at most `most`."""
+        left = (pixels + 15) >> 4
+        valid = pixels - 16 * (left - 1)
+        while left > 0:
+            if most == 8 and left >= 8:
+                eight(
+                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
+                    rows, limit, valid if left == 8 else 16,
+                )  # fmt: skip
+                step = 8
+            elif left >= 4:
+                four(
+                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
+                    rows, limit, valid if left == 4 else 16,
+                )  # fmt: skip
+                step = 4
+            elif left >= 2:
+                two(
+                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
+                    rows, limit, valid if left == 2 else 16,
+                )  # fmt: skip
+                step = 2
+            else:
+                one(
+                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
+                    rows, limit, valid,
+                )  # fmt: skip
+                step = 1
+            left -= step
+            line += 64 * step
+            panel += 64 * step
+
+    return dots

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from .naive_conv import Conv
 from .test_conv import FAST_CASES, convolutions
-from .test_conv_csr import check_forward
+from .test_conv_csr import check_dw, check_forward
 
 SPARSE_CASES = [
     *(p for p in FAST_CASES if p.kh * p.kw <= 256),
@@ -28,6 +28,14 @@ def test_fast_conv_csr_equals_plain_bit_for_bit(p, storage, variant):
         assert check_forward(p, storage, kind, variant, (1, 3, 8)).tobytes() == plain.tobytes()
 
 
+@pytest.mark.parametrize("kind", ["none", "norm"])
+@VARIANTS
+@EACH
+def test_fast_conv_csr_dw_equals_naive(p, storage, variant, kind):
+    check_dw(p, storage, kind, variant, (1, 3, 8))
+
+
 @given(convolutions(), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 def test_fast_sparse_convolutions_equal_naive_for_any_shape_and_density(p, density):
     check_forward(p, "f32", "norm", "wide", density=density)
+    check_dw(p, "f32", "norm", "wide", density=density)

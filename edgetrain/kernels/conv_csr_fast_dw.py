@@ -1,0 +1,115 @@
+"""Fast gradient of a sparse weight at its nonzeros: dot products of panel rows with dy.
+
+A thread owns a range of output channels and takes them in blocks of at most 32 rows and SUMS
+nonzeros, whose float32 sums it keeps while tiles of at most 128 pixels pass. The sum of a tile
+(16 lanes by fma, then the lanes) is added to the nonzero's, so the order depends on the shape and
+on the number of vectors held in registers; then one addition to `dwt`, rounded stochastically.
+"""
+
+from .conv_csr import CSR_CHECK, dw_operands
+from .conv_csr_fast import BANKS, PANEL, PIXELS, SLACK, SUITS, TAPS
+from .registry import kernel
+
+ROWS = 32  # most output channels of a block
+SUMS = 8192  # most nonzeros of a block (or one row's)
+
+_SCRATCH = (
+    f"4 * max({TAPS}, kh * kw) + 128 + {8 * ROWS} + {3 * SLACK} + "
+    f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + {ROWS * (4 * PIXELS + 64)} + "
+    f"4 * max({SUMS}, c // g * kh * kw)"
+)
+
+
+def _weight_gradient(vectors: int, S, INDEX, G):
+    """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
+
+    Scratch of a thread: table of offsets, cursors, panel, rows of dy, sums.
+    """
+    from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
+    from .act import ZERO
+    from .conv_csr_fast_loop import row_dots
+    from .conv_fast_sum import accumulate_row
+    from .prim import div, ld_i32, st_i32, u32
+    from .rng import stream
+    from .vector import vsplat
+
+    fill, set_row = pack.panel_fill(S), pack.set_row
+    dots, add = row_dots(vectors, INDEX), accumulate_row(G)
+
+    def run(
+        thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
+        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, act, lo, hi, key,
+    ):  # fmt: skip
+        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
+        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
+            h, wd, oh, ow = 1, h * wd, 1, h * wd
+        cg, kg, size = div(c, g), div(k, g), kh * kw
+        chunks, grid = tile.ceil_div(cg, chunk), tile.tile_grid(n, oh, ow, PIXELS)
+        banks, extra = tile.banks_of(kh, dh, sh)
+        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
+        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS)
+        cursors = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        stops = cursors + 4 * ROWS
+        panel = stops + 4 * ROWS
+        lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+        sums = lines + ROWS * (4 * PIXELS + 64) + SLACK
+        o, last = div(k * thread, nthreads), div(k * (thread + 1), nthreads)
+        while o < last:
+            first, group = ld_i32(pointers, o * chunks), div(o, kg)
+            outputs, end = 1, min(last, (group + 1) * kg, o + ROWS)
+            while (
+                o + outputs < end and ld_i32(pointers, (o + outputs + 1) * chunks) - first <= SUMS
+            ):
+                outputs += 1
+            count = ld_i32(pointers, (o + outputs) * chunks) - first
+            set_row(sums, vsplat(ZERO), tile.ceil_div(count, 16))
+            for t in range(grid[0] * grid[1] * grid[2]):
+                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
+                pitch = images * tw
+                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
+                later, extent = tile.next_tile(
+                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
+                )
+                if known != (rows << 40) + (images << 20) + tw:
+                    known = (rows << 40) + (images << 20) + tw
+                    tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
+                fill(
+                    lines, nothing, dy, n * k * oh * ow, image0, o, outputs, k, oh, ow,
+                    images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
+                    0, 0, 0, 0, ZERO, ZERO, later, extent,
+                )  # fmt: skip
+                for i in range(outputs):
+                    st_i32(cursors, i, ld_i32(pointers, (o + i) * chunks))
+                for q in range(chunks):
+                    width = min(chunk, cg - q * chunk)
+                    for c0 in range(0, width, part):
+                        cc = min(part, width - c0)
+                        fill(
+                            panel, nothing, x, n * c * h * wd, image0,
+                            group * cg + q * chunk + c0, cc, c, h, wd, images, row0, rows + extra,
+                            col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
+                            stat, gamma, beta, act, lo, hi, ahead, span,
+                        )  # fmt: skip
+                        dots(
+                            sums - 4 * first, lines, 4 * tile.region_floats(rows, pitch),
+                            rows * pitch, panel, columns, ws - 4 * c0 * size, cursors, stops,
+                            pointers + 4 * (o * chunks + q + 1), 4 * chunks, outputs,
+                            (c0 + cc) * size,
+                        )  # fmt: skip
+                        cursors, stops = stops, cursors
+            add(dwt, first, sums, count, numbers)
+            o += outputs
+
+    return run
+
+
+def _register(name: str, vectors: int, lanes: int) -> None:
+    how = {"variant": name, "when": f"lanes >= {lanes} and {SUITS}", "check": CSR_CHECK}
+    kernel("conv_csr_dw", dw_operands(_SCRATCH), **how)(
+        lambda S, INDEX, G: _weight_gradient(vectors, S, INDEX, G)
+    )
+
+
+_register("wide", 8, 16)
+_register("narrow", 4, 4)
