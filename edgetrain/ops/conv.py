@@ -97,11 +97,22 @@ register(ConvInputGrad("conv_dx"))
 register(ConvWeightGrad("conv_dw"))
 
 
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+def auto_pad(node) -> str:
+    """The attribute, one of AUTO_PADS."""
+    mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    if mode not in AUTO_PADS:
+        raise node.fail(f"auto_pad {mode!r}", f"one of {', '.join(AUTO_PADS)}")
+    return mode
+
+
 def window(node, sizes, kernel, strides, dilations, ceil_mode=0):
     """(pads before, pads after, output sizes) of a convolution or pool, by ONNX's rules."""
     rank = len(kernel)
     pads = list(node.attrs.get("pads", [0] * 2 * rank))
-    mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    mode = auto_pad(node)
     if len(pads) != 2 * rank or len(strides) != rank or len(dilations) != rank:
         raise node.fail(
             f"pads {pads}, strides {strides}, dilations {dilations}", f"{rank} spatial dimensions"

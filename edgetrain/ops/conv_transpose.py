@@ -6,7 +6,7 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 """
 
 from ..ir import Graph, Node
-from .conv import GEOMETRY, conv_sizes, geometry, planar
+from .conv import GEOMETRY, auto_pad, conv_sizes, geometry, planar
 from .registry import Call, Op, onnx_rule, register
 from .strides import contiguous, merged, numbered, prod
 
@@ -59,7 +59,7 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
     pads = list(node.attrs.get("pads", [0] * 2 * rank))
     extra = list(node.attrs.get("output_padding", [0] * rank))
     wanted = list(node.attrs.get("output_shape", []))[-rank:]
-    mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    mode = auto_pad(node)
     if not len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
         raise node.fail(
             f"pads {pads}, strides {strides}, dilations {dilations}, output_padding {extra}",

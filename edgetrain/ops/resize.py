@@ -56,8 +56,7 @@ def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int
         offset = size / 2 * (1 - count / (scale * size))
         return lambda i: offset + (i + 0.5) / scale - 0.5
     if mode == "align_corners":
-        # As in ONNX's own test data, the length is not rounded down where scales were given.
-        return lambda i: i * (size - 1) / (scale * size - 1) if count > 1 else 0.0
+        return lambda i: i * (size - 1) / (count - 1) if count > 1 else 0.0
     if mode == "asymmetric":
         return lambda i: i / scale
     if mode == "tf_half_pixel_for_nn":

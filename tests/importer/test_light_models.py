@@ -13,7 +13,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.ops.model import Model
-from exporters.reference import reference
+from exporters.reference import StepResult, reference, with_state
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 # Side of the image: the files' 224, smaller where the head takes any size.
@@ -70,15 +70,34 @@ def test_light_model_gradients_equal_torch(name):
     loss, gradients = et.loss_and_gradients(model, inputs, target)
     assert loss == pytest.approx(expected.loss, rel=1e-5)
     assert gradients.keys() == expected.gradients.keys()
-    single = None
     whole = np.sqrt(sum(np.sum(g * g) for g in expected.gradients.values()))
+    own: list[StepResult] = []
     for key, true in expected.gradients.items():
         scale = max(np.linalg.norm(true), 1e-4 * whole)
         error = np.linalg.norm(gradients[key] - true) / scale
-        if error > 5e-3:  # flips of masks: torch's float32 has them too
-            single = single or reference(model, inputs, target, dtype=torch.float32)
-            allowed = 3 * np.linalg.norm(single.gradients[key] - true) / scale
+        if error > 5e-3:
+            own = own or _float32_runs(model, inputs, target)
+            allowed = 3 * max(np.linalg.norm(r.gradients[key] - true) for r in own) / scale
             assert error <= allowed, (key, error, allowed)
+
+
+def _float32_runs(model, inputs, target) -> list[StepResult]:
+    """Torch's float32, then with weights moved by a unit in the last place.
+
+    Masks (a ReLU at zero) flip with every order of summation; one run may miss by luck what
+    another has.
+    """
+    draw = np.random.default_rng(0)
+    runs = [reference(model, inputs, target, dtype=torch.float32)]
+    for _ in range(3):
+        moved = {
+            name: model.initializers[name]
+            * (1 + draw.choice([-1, 0, 1], model.initializers[name].shape) * np.float32(2.0**-23))
+            for name in model.parameters
+        }
+        moved = {name: array.astype(np.float32) for name, array in moved.items()}
+        runs.append(reference(with_state(model, moved), inputs, target, dtype=torch.float32))
+    return runs
 
 
 def test_light_model_is_initialised_by_seed():
