@@ -19,7 +19,8 @@ from .steps import Placed, TapeProblem, buffers_of, tape_problem
 from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
-POINTS = 48  # plans kept of each microbatch
+POINTS = 48  # plans kept of each microbatch; half as many of a long schedule
+LONG_SCHEDULE = 600
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
 
 
@@ -150,8 +151,9 @@ def _plans(candidate: Candidate, options: Options, effort: int) -> list[Plan]:
     problem = candidate.train.problem
     repeats = options.minibatch // candidate.microbatch
     base = sum(step.cost for step in problem.steps)
+    points = POINTS if len(problem.steps) <= LONG_SCHEDULE else POINTS // 2
     plans = []
-    for schedule, simulation in remat.frontier(problem, effort, points=POINTS):
+    for schedule, simulation in remat.frontier(problem, effort, points=points):
         placed = buffers_of(problem, schedule, simulation)
         offsets, height = arena.place(placed.buffers)
         nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
