@@ -56,6 +56,12 @@ CASES = {
     "WRN-28-2 fp32": Case(_wrn, 32, 10, options={"precision": "fp32"}),
     "WRN-28-2 fp16": Case(_wrn, 32, 10, options={"precision": "fp16"}),
     "WRN-28-2 fp16, 12.2 MB": Case(_wrn, 32, 10, options={"precision": "fp16", "budget": "12.2MB"}),
+    "WRN-28-2 fp16, density 0.3": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.3}),
+    "WRN-28-2 fp16, density 0.2": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.2}),
+    "WRN-28-2 fp16, density 0.1": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.1}),
+    "WRN-28-2 fp16, density 0.3, 6.7 MB": Case(
+        _wrn, 32, 10, options={"precision": "fp16", "density": 0.3, "budget": "6.7MB"}
+    ),
     "ResNet-18 at 64, fp16": Case(_resnet18, 64, 10, 8, {"precision": "fp16"}),
     "MobileNetV2 at 64, fp16": Case(_mobilenet, 64, 1000, 8, {"precision": "fp16"}),
 }
