@@ -1,0 +1,65 @@
+"""Attention's further outputs and its lengths of padded keys, against onnx.reference."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from edgetrain.api import forward
+from edgetrain.errors import ModelError
+from edgetrain.importer.decode import decode
+
+_SHAPES = {"q": (2, 4, 3, 6), "k": (2, 2, 5, 6), "v": (2, 2, 5, 2)}
+
+
+def _proto(inputs: dict[str, np.ndarray], given: tuple[str, ...], outputs, opset, **attrs):
+    infos = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for k, a in inputs.items()
+    ]
+    outs = [helper.make_tensor_value_info(k, TensorProto.FLOAT, None) for k in outputs if k]
+    node = helper.make_node("Attention", given, outputs, "attend", **attrs)
+    graph = helper.make_graph([node], "model", infos, outs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def _inputs(**shapes) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    return {k: rng.normal(size=s).astype(np.float32) for k, s in (_SHAPES | shapes).items()}
+
+
+def _check(proto, inputs) -> None:
+    expected = ReferenceEvaluator(proto).run(None, inputs)
+    found = forward(decode(proto, Path("model")), inputs)
+    for info, array in zip(proto.graph.output, expected, strict=True):
+        np.testing.assert_allclose(found[info.name], array, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+def test_attention_gives_its_scores_at_every_stage(mode):
+    inputs, outputs = _inputs(), ("y", "", "", "scores")
+    # onnx.reference caps what mode 0 gives, which the standard says is the plain product.
+    attrs = {"is_causal": 1, "softcap": 2.0 if mode else 0.0, "qk_matmul_output_mode": mode}
+    _check(_proto(inputs, ("q", "k", "v"), outputs, 23, **attrs), inputs)
+
+
+def test_attention_gives_the_keys_and_values_that_the_past_is_joined_to():
+    inputs = _inputs(pk=(2, 2, 4, 6), pv=(2, 2, 4, 2))
+    given = ("q", "k", "v", "", "pk", "pv")
+    _check(_proto(inputs, given, ("y", "keys", "values"), 23, is_causal=1), inputs)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_ignores_padded_keys(causal):
+    inputs = _inputs() | {"count": np.array([5, 3], np.int64)}
+    given = ("q", "k", "v", "", "", "", "count")
+    _check(_proto(inputs, given, ("y",), 24, is_causal=causal), inputs)
+
+
+def test_attention_names_heads_that_cannot_be_shared():
+    inputs = _inputs(k=(2, 3, 5, 6), v=(2, 3, 5, 2))
+    proto = _proto(inputs, ("q", "k", "v"), ("y",), 23)
+    with pytest.raises(ModelError, match="'attend'.*a multiple of key heads"):
+        forward(decode(proto, Path("model")), inputs)
