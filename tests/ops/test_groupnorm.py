@@ -14,9 +14,7 @@ def _model(tmp_path, opset: int, groups: int, scale: np.ndarray, bias: np.ndarra
     infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 6, 4]) for name in "xy"
     ]
-    node = helper.make_node(
-        "GroupNormalization", ["x", "s", "b"], ["y"], "norm", num_groups=groups
-    )
+    node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], "norm", num_groups=groups)
     arrays = [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(bias, "b")]
     graph = helper.make_graph([node], "model", infos[:1], infos[1:], arrays)
     opsets = [helper.make_opsetid("", opset)]
