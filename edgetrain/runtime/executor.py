@@ -18,6 +18,9 @@ from ..kernels.spec import ALIGN
 from ..kernels.tape import BARRIER_WORDS
 from .arena import Arena
 
+# Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits,
+# so that a damaged one cannot make a loop endless.
+_NOT_COUNTS = ("key", "ignore", "padding")
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -63,12 +66,17 @@ def check_tape(words: np.ndarray, kernels: Sequence, arena_nbytes: int, threads:
 
 
 def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at) -> None:
-    values, scratch, k = {}, (0, 0), 0
+    values, scratch, k, most = {}, (0, 0), 0, 8 * arena_nbytes
     for operand in kernel.spec.operands:
         if operand.mode == "t":
             scratch, k = (words[k], words[k + 1]), k + 2
             continue
         values[operand.name] = words[k]
+        if operand.mode == "i" and operand.name not in _NOT_COUNTS and abs(words[k]) > most:
+            raise ProgramError(
+                f"tape word {at}: {operand.name} of {kernel.name} is {words[k]}; an arena of "
+                f"{arena_nbytes} bytes has nothing to count so far. Compile the model again."
+            )
         if operand.is_reference and words[k] < 0 and not operand.optional:
             raise ProgramError(f"tape word {at}: {kernel.name} lacks operand {operand.name}.")
         k += 1
