@@ -20,7 +20,7 @@ from .options import Options
 
 _WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is
 _NUMPY = {"u8": np.uint8, "u16": np.uint16}
-_POINT = {"sh": 1, "sw": 1, "ph": 0, "pw": 0, "dh": 1, "dw": 1, "g": 1}  # a map of one pixel
+_POINT: dict = {"sh": 1, "sw": 1, "ph": 0, "pw": 0, "dh": 1, "dw": 1, "g": 1}  # a map of one pixel
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,15 @@ def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
     if layer is None:
         return node
     x, _, *rest = node.inputs
-    attrs = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
+    attrs: dict = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
     if node.op == "matmul":
-        rest, geometry, name = [*rest[:1], "", "", ""], _POINT, "linear_csr"
+        rest, name = [*rest[:1], "", "", ""], "linear_csr"
+        attrs |= _POINT
     else:
-        geometry, name = node.attrs, "conv_csr"
+        name = "conv_csr"
+        attrs |= node.attrs
     inputs = (x, POOL, *rest, COLUMNS, pointers_name(layer.name))
-    return replace(node, op=name, inputs=inputs, attrs={**geometry, **attrs})
+    return replace(node, op=name, inputs=inputs, attrs=attrs)
 
 
 def _with_pattern(

@@ -2,8 +2,9 @@
 
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see storage/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
-maps of one pixel and takes no prologue. Attributes: the geometry, the weight's `shape`, its `chunk`, its `nonzeros` at the
-start. Saved for backward: x (weight gradient) and the pool (input gradient).
+maps of one pixel and takes no prologue. Attributes: the geometry, the weight's `shape`, its
+`chunk`, its `nonzeros` at the start. Saved for backward: x (weight gradient) and the pool (input
+gradient).
 """
 
 from typing import Any
