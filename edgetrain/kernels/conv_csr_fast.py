@@ -32,10 +32,11 @@ def _forward(vectors: int, S, W, INDEX):
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_products
+    from .conv_csr_fast_pack import shifting_fill
     from .prim import FP32, div, ld_i32, mod, st_i32
     from .vector import vsplat
 
-    fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
+    fill, store, set_row = shifting_fill(S), pack.tile_store(S), pack.set_row
     products, ldf = row_products(vectors, W, INDEX), FP32.ld
 
     def run(

@@ -29,12 +29,13 @@ def _weight_gradient(vectors: int, S, INDEX, G):
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_dots
+    from .conv_csr_fast_pack import shifting_fill
     from .conv_fast_sum import accumulate_row
     from .prim import div, ld_i32, st_i32, u32
     from .rng import stream
     from .vector import vsplat
 
-    fill, set_row = pack.panel_fill(S), pack.set_row
+    fill, set_row = shifting_fill(S), pack.set_row
     dots, add = row_dots(vectors, INDEX), accumulate_row(G)
 
     def run(

@@ -12,7 +12,7 @@ from .conv_csr import CSR_CHECK, dx_operands
 from .conv_csr_fast import PANEL, PIXELS, SLACK, TAPS
 from .registry import kernel
 
-SPACE = 65536  # bytes of lists and sums aimed at
+SPACE = 61440  # bytes of lists and sums aimed at
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
@@ -132,10 +132,11 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_products
+    from .conv_csr_fast_pack import shifting_fill
     from .prim import STORAGES, div, ld_i32, mod, st_i32
     from .vector import vsplat
 
-    fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
+    fill, store, set_row = shifting_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes = row_products(vectors, W, STORAGES["u16"]), W.nbytes
     fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
         W, INDEX
