@@ -1,0 +1,84 @@
+"""Fine-tuning: nothing is kept for what is frozen, and what that saves on MobileNetV2.
+
+Batch-norm of a frozen layer still takes its microbatch's statistics and moves its running ones, as
+torch's does in train mode.
+"""
+
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler import remat
+from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.compiler.frontier import make_candidate
+from edgetrain.kernels import jit
+from examples.zoo import ZOO
+from exporters import export_torch
+
+LAST = {"small": ("features.6.*", "head.*"), "full": ("features.17.*", "features.18.*", "head.*")}
+MINIBATCH = 32
+
+
+@pytest.fixture(scope="module", params=["small", pytest.param("full", marks=pytest.mark.slow)])
+def scale(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(scale, tmp_path_factory):
+    torch.manual_seed(0)
+    entry = ZOO["mobilenet_v2"]
+    path = tmp_path_factory.mktemp("mobilenet") / "model.onnx"
+    export_torch(entry.build(scale), entry.example_inputs(2, scale), path)
+    return et.load_onnx(path)
+
+
+def _candidate(model, microbatch, train=()):
+    options = make_options(
+        minibatch=MINIBATCH, microbatch=microbatch, train=train,
+        optimizer=et.SGD(lr=0.1, momentum=0.9),
+    )  # fmt: skip
+    return make_candidate(model, options, microbatch, jit.host())
+
+
+def _nbytes(candidate) -> int:
+    """Arena of the plan that recomputes nothing, before placement."""
+    problem = candidate.train.problem
+    peak = remat.simulate(problem, remat.store_all(problem, 0)[0]).peak_nbytes
+    return candidate.persistent_nbytes + max(peak, candidate.floor_nbytes)
+
+
+def test_frozen_parameters_have_no_gradient_and_no_state(model, scale):
+    candidate = _candidate(model, 8, LAST[scale])
+    names = {value.name for value in candidate.update.persistent}
+    stems = tuple(pattern.rstrip("*") for pattern in LAST[scale])
+    trained = {name for name in model.parameters if name.startswith(stems)}
+    assert 0 < len(trained) < len(model.parameters)
+    for name in model.parameters:
+        assert (accumulator_name(name) in names) == (name in trained)
+        assert (f"{name}.momentum" in names) == (name in trained)
+
+
+def test_frozen_layers_save_nothing_for_backward(model, scale):
+    graph = _candidate(model, 8, LAST[scale]).train.graph
+    trained = {n for n in graph.values if accumulator_name(n) in graph.values}
+    first = next(k for k, node in enumerate(graph.nodes) if trained.intersection(node.reads))
+    before = {graph.root(name) for node in graph.nodes[:first] for name in node.writes}
+    backward = [node for node in graph.nodes if node.phase == "backward"]
+    read = {graph.root(name) for node in backward for name in node.reads}
+    # The input of the first trained layer, and its batch-norm statistics where it reads through
+    # the one before.
+    boundary = {graph.root(name) for name in graph.nodes[first].reads}
+    assert before & read <= boundary
+
+
+def test_last_block_fits_a_fifth_of_the_whole(model, scale):
+    if scale == "small":
+        pytest.skip("six blocks: the forward of one is no small part of the whole")
+    whole = _nbytes(_candidate(model, MINIBATCH))
+    smaller, same = (_nbytes(_candidate(model, m, LAST[scale])) for m in (8, MINIBATCH))
+    # The planner may take a smaller microbatch of the same minibatch; with the same one the two
+    # largest neighbours of the frozen forward, which have to live together, are a fifth alone.
+    assert smaller <= whole / 5
+    assert same <= whole / 4
