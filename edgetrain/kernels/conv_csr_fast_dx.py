@@ -221,7 +221,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                             products(
                                 sums + b * ib * count * 64, count, panel, weights, ids,
                                 ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
-                                (o0 + oc) * size,
+                                (o0 + oc) * size, total,
                             )  # fmt: skip
                             cursors, stops = stops, cursors
                     store(

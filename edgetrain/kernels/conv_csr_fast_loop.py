@@ -14,6 +14,7 @@ from .prim import F16, F32, I8, I16, I32, I64, POINTER, Storage
 from .vector import VECTOR, WIDTH, constant, fused, outlined, shuffle, splat
 
 _FOUR = ir.VectorType(F32, 4)
+RUN = 48  # fp16 weights widened at a time
 
 
 def _at(builder, pointer, index, nbytes):
@@ -21,18 +22,12 @@ def _at(builder, pointer, index, nbytes):
     return builder.gep(pointer, [step], source_etype=I8)
 
 
-def _float(builder, pointer, storage: Storage):
-    if storage.name == "f16":
-        return builder.fpext(builder.load(pointer, typ=F16, align=2), F32)
-    return builder.load(pointer, typ=F32, align=4)
-
-
 def _i32(builder, pointer):
     return builder.sext(builder.load(pointer, typ=I32, align=4), I64)
 
 
-def _while(builder, start, values, conditions, body, step=1):
-    """while all conditions(j): values = body(j, values); j += step. Returns (j, values)."""
+def _while(builder, start, values, conditions, body):
+    """while all conditions(j): j, values = body(j, values). Returns (j, values)."""
     before = builder.block
     head, inside, after = (builder.append_basic_block(name) for name in ("head", "body", "end"))
     builder.branch(head)
@@ -50,8 +45,8 @@ def _while(builder, start, values, conditions, body, step=1):
         builder.position_at_end(more)
     builder.branch(inside)
     builder.position_at_end(inside)
-    new = body(j, list(carried))
-    j.add_incoming(builder.add(j, I64(step)), builder.block)
+    following, new = body(j, list(carried))
+    j.add_incoming(following, builder.block)
     for phi, value in zip(carried, new, strict=True):
         phi.add_incoming(value, builder.block)
     builder.branch(head)
@@ -79,20 +74,51 @@ def _walk(builder, columns, index: Storage, end, limit):
     return column, conditions
 
 
+def _widen(builder, buffer, w, first, slots):
+    """buffer[i] = float32 of fp16 w[first + i], i < RUN and first + i < slots.
+
+    One at a time, in the inner loop, it would take the processor's multipliers.
+    """
+    last = builder.add(first, I64(RUN))
+    source = _at(builder, w, first, 2)
+    with builder.if_else(builder.icmp_signed("<=", last, slots)) as (whole, part):
+        with whole:
+            for i in range(0, RUN, WIDTH):
+                place = _at(builder, source, I64(2 * i), 1)
+                half = builder.load(place, typ=ir.VectorType(F16, WIDTH), align=2)
+                wide = builder.fpext(half, VECTOR)
+                builder.store(wide, _at(builder, buffer, I64(4 * i), 1), align=64)
+        with part:
+
+            def one(i, _):
+                half = builder.load(_at(builder, source, i, 2), typ=F16, align=2)
+                builder.store(builder.fpext(half, F32), _at(builder, buffer, i, 4), align=4)
+                return builder.add(i, I64(1)), []
+
+            count = builder.sub(slots, first)
+            _while(builder, I64(0), [], [lambda i: builder.icmp_signed("<", i, count)], one)
+
+
 @functools.cache
 def sparse_columns(vectors: int, W: Storage, index: Storage):
     """y[o][:] += sum of w[e] * panel[table[column of e]] over a range of nonzeros of each row.
 
     Arguments: y, y_stride, panel, w, columns, table, cursors, stops, ends, ends_stride, rows,
-    limit. cursors and stops are int32 for each row, table int32 byte offsets. `vectors` vectors of
-    a row stay in registers. Order of a sum: what is in y, then the nonzeros in order, by fma.
+    limit, slots. cursors and stops are int32 for each row, table int32 byte offsets, slots the
+    elements of w. `vectors` vectors of a row stay in registers. Order of a sum: what is in y, then
+    the nonzeros in order, by fma.
     """
 
     def emit(builder, args):
         y, panel, w, columns, table, cursors, stops, ends = (
             builder.inttoptr(args[i], POINTER) for i in (0, 2, 3, 4, 5, 6, 7, 8)
         )
-        y_stride, ends_stride, rows, limit = args[1], args[9], args[10], args[11]
+        y_stride, ends_stride, rows, limit, slots = args[1], *args[9:]
+        buffer = None
+        if W.name == "f16":
+            run_of_floats = builder.alloca(ir.ArrayType(F32, RUN))
+            run_of_floats.align = 64
+            buffer = builder.inttoptr(builder.ptrtoint(run_of_floats, I64), POINTER)
 
         def row(o, _):
             start = _i32(builder, _at(builder, cursors, o, 4))
@@ -101,27 +127,44 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
             target = _at(builder, y, builder.mul(o, y_stride), 1)
             places = [_at(builder, target, I64(64 * v), 1) for v in range(vectors)]
 
-            def body(e, totals):
+            def add(e, weight, totals):
                 offset = _i32(builder, _at(builder, table, column(e), 4))
                 source = _at(builder, panel, offset, 1)
-                weight = splat(builder, _float(builder, _at(builder, w, e, W.nbytes), W))
+                weight = splat(builder, builder.load(weight, typ=F32, align=4))
                 out = []
                 for v, total in enumerate(totals):
                     place = _at(builder, source, I64(64 * v), 1)
                     value = builder.load(place, typ=VECTOR, align=4)
                     out.append(fused(builder, weight, value, total))
-                return out
+                return builder.add(e, I64(1)), out
+
+            def run(first, totals):
+                _widen(builder, buffer, w, first, slots)
+                last = builder.add(first, I64(RUN))
+                return _while(
+                    builder,
+                    first,
+                    totals,
+                    [*conditions(1), lambda e: builder.icmp_signed("<", e, last)],
+                    lambda e, t: add(e, _at(builder, buffer, builder.sub(e, first), 4), t),
+                )
 
             totals = [builder.load(place, typ=VECTOR, align=64) for place in places]
-            stop, totals = _while(builder, start, totals, conditions(1), body)
+            stop, totals = _while(
+                builder,
+                start,
+                totals,
+                conditions(1),
+                run if buffer else lambda e, t: add(e, _at(builder, w, e, 4), t),
+            )
             for place, total in zip(places, totals, strict=True):
                 builder.store(total, place, align=64)
             builder.store(builder.trunc(stop, I32), _at(builder, stops, o, 4), align=4)
-            return []
+            return builder.add(o, I64(1)), []
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
-    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 12, emit)
+    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 13, emit)
 
 
 def _merged(builder, a, b, step):
@@ -187,7 +230,7 @@ def sparse_dots(vectors: int, index: Storage):
                 place = _at(builder, sums, e, 4)
                 old = builder.load(place, typ=_FOUR, align=4)
                 builder.store(builder.fadd(old, found), place, align=4)
-                return []
+                return builder.add(e, I64(4)), []
 
             def one(e, _):
                 none = constant(0.0)
@@ -196,12 +239,12 @@ def sparse_dots(vectors: int, index: Storage):
                 old = builder.load(place, typ=F32, align=4)
                 total = builder.fadd(old, builder.extract_element(found, I32(0)))
                 builder.store(total, place, align=4)
-                return []
+                return builder.add(e, I64(1)), []
 
-            middle, _ = _while(builder, start, [], conditions(4), four, 4)
+            middle, _ = _while(builder, start, [], conditions(4), four)
             stop, _ = _while(builder, middle, [], conditions(1), one)
             builder.store(builder.trunc(stop, I32), _at(builder, stops, o, 4), align=4)
-            return []
+            return builder.add(o, I64(1)), []
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
@@ -216,19 +259,75 @@ def row_products(most: int, W: Storage, index: Storage):
 
     @inline
     def products(
-        y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit
+        y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots
     ):
         """`count` vectors of a row, 1, 2, 4 or 8."""
         for v in range(0, count, most):
             a, b = y + 64 * v, panel + 64 * v
             if count == 1:
-                one(a, 64, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+                one(
+                    a,
+                    64,
+                    b,
+                    w,
+                    columns,
+                    table,
+                    cursors,
+                    stops,
+                    ends,
+                    ends_stride,
+                    rows,
+                    limit,
+                    slots,
+                )
             elif count == 2:
-                two(a, 128, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+                two(
+                    a,
+                    128,
+                    b,
+                    w,
+                    columns,
+                    table,
+                    cursors,
+                    stops,
+                    ends,
+                    ends_stride,
+                    rows,
+                    limit,
+                    slots,
+                )
             elif count == 4:
-                four(a, 256, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+                four(
+                    a,
+                    256,
+                    b,
+                    w,
+                    columns,
+                    table,
+                    cursors,
+                    stops,
+                    ends,
+                    ends_stride,
+                    rows,
+                    limit,
+                    slots,
+                )
             else:
-                eight(a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit)
+                eight(
+                    a,
+                    512,
+                    b,
+                    w,
+                    columns,
+                    table,
+                    cursors,
+                    stops,
+                    ends,
+                    ends_stride,
+                    rows,
+                    limit,
+                    slots,
+                )
 
     return products
 
