@@ -58,6 +58,8 @@ def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
     nbytes = tensor_nbytes(tensor)
     if tensor.data_type == TensorProto.STRING:
         raise ModelError(f"tensor {tensor.name!r}: it holds strings; expected numbers.")
+    if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        raise ModelError(f"tensor {tensor.name!r}: it holds complex numbers; expected real ones.")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
             return _widened(_external(tensor, directory, nbytes))
