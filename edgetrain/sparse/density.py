@@ -1,6 +1,6 @@
 """How many nonzeros each layer gets, and where they lie at the start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -93,8 +93,3 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 def _mix_int(value: int) -> int:
     return int(_mix(np.array([value & _MASK], np.uint64))[0])
-
-
-def total(layers: Sequence[Layer]) -> int:
-    """Elements of all sparse weights, zeros included."""
-    return sum(layer.size for layer in layers)
