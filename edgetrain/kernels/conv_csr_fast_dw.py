@@ -1,7 +1,7 @@
 """Fast gradient of a sparse weight at its nonzeros: dot products of panel rows with dy.
 
-A thread owns a range of output channels and takes them in blocks of at most 32 rows and SUMS
-nonzeros, whose float32 sums it keeps while tiles of at most 128 pixels pass. The sum of a tile
+A thread owns a range of output channels and takes them in blocks whose rows of dy and float32
+sums, one a nonzero, fit in scratch while tiles of at most 128 pixels pass. The sum of a tile
 (16 lanes by fma, then the lanes) is added to the nonzero's, so the order depends on the shape and
 on the number of vectors held in registers; then one addition to `dwt`, rounded stochastically.
 """
@@ -10,13 +10,16 @@ from .conv_csr import CSR_CHECK, dw_operands
 from .conv_csr_fast import BANKS, PANEL, PIXELS, SLACK, SUITS, TAPS
 from .registry import kernel
 
-ROWS = 32  # most output channels of a block
-SUMS = 8192  # most nonzeros of a block (or one row's)
+ROWS = 128  # most output channels of a block
+LINE = 4 * PIXELS + 64  # bytes of a row of dy
+SPACE = 59392  # bytes of a block's rows and sums aimed at
+
+_ROW = f"({LINE} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
 
 _SCRATCH = (
     f"4 * max({TAPS}, kh * kw) + 128 + {8 * ROWS} + {3 * SLACK} + "
-    f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + {ROWS * (4 * PIXELS + 64)} + "
-    f"4 * max({SUMS}, c // g * kh * kw)"
+    f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + "
+    f"max({_ROW}, min({SPACE}, k // g * {_ROW}))"
 )
 
 
@@ -54,15 +57,16 @@ def _weight_gradient(vectors: int, S, INDEX, G):
         stops = cursors + 4 * ROWS
         panel = stops + 4 * ROWS
         lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-        sums = lines + ROWS * (4 * PIXELS + 64) + SLACK
         o, last = div(k * thread, nthreads), div(k * (thread + 1), nthreads)
         while o < last:
             first, group = ld_i32(pointers, o * chunks), div(o, kg)
             outputs, end = 1, min(last, (group + 1) * kg, o + ROWS)
-            while (
-                o + outputs < end and ld_i32(pointers, (o + outputs + 1) * chunks) - first <= SUMS
-            ):
+            while o + outputs < end:
+                count = ld_i32(pointers, (o + outputs + 1) * chunks) - first
+                if (outputs + 1) * LINE + 4 * count > SPACE:
+                    break
                 outputs += 1
+            sums = lines + outputs * LINE + SLACK
             count = ld_i32(pointers, (o + outputs) * chunks) - first
             set_row(sums, vsplat(ZERO), tile.ceil_div(count, 16))
             for t in range(grid[0] * grid[1] * grid[2]):
