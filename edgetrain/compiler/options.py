@@ -27,7 +27,8 @@ class Options:
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
       dims: sizes of symbolic dimensions.
-      train, freeze: patterns of parameter names; freeze wins.
+      train, freeze: patterns of parameter names; freeze wins. Batch-norm of a frozen layer still
+        normalises by its microbatch and moves its running statistics, as torch in train mode.
       max_grad_norm: clip the gradient to this norm; 0 does not.
     """
 
