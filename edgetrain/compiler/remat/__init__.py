@@ -83,7 +83,7 @@ def solve(
             return whole
         stages = chain_of(problem) if solver in ("auto", "chain") else None
         if stages is not None and (solver == "chain" or _long(stages)):
-            found = Ladder(problem, stages).within(budget)
+            found = Ladder(problem, stages, budget).within(budget)
             if found is not None:
                 return found
     points = frontier(problem, effort, solver=solver, points=None)

@@ -11,6 +11,9 @@ only places where longer segments may begin. Known limit: sizes are rounded to s
 schedule really needs is measured afterwards.
 """
 
+from collections.abc import Iterator
+from itertools import chain as chain_iterables
+
 import numpy as np
 
 from edgetrain.kernels.jit import hot
@@ -189,10 +192,14 @@ def chain(problem: Problem, effort: int = 0) -> list[Schedule]:
 
 
 class Ladder:
-    """Tables for halving numbers of bytes: finer slots where there are fewer bytes."""
+    """Tables for halving numbers of bytes: finer slots where there are fewer bytes.
 
-    def __init__(self, problem: Problem, stages: Chain) -> None:
+    `most_nbytes` leaves out what `within` would not try for that many bytes; the rest is the same.
+    """
+
+    def __init__(self, problem: Problem, stages: Chain, most_nbytes: float = np.inf) -> None:
         self.problem, self.stages = problem, stages
+        self.limit = self._limit(most_nbytes)
         n = len(stages)
         needs = stages.back + stages.grad + stages.run
         most = float((stages.out + stages.saved)[1:].sum() + 2 * needs.max())
@@ -208,7 +215,11 @@ class Ladder:
         if n > 128:
             plans += fine
         for nbytes, slots, groups in plans:
-            self._read(nbytes / slots, slots, -(-n // groups))
+            # Four times the bytes of a finer table leave nothing for it to win.
+            if most_nbytes < np.inf and 4 * nbytes < self.limit:
+                continue
+            unit = nbytes / slots
+            self._read(unit, int(min(slots, self.limit // unit + 1)), -(-n // groups))
         self.points.sort(key=lambda point: (point[1], point[0]))
 
     def _read(self, unit: float, slots: int, size: int) -> None:
@@ -246,13 +257,31 @@ class Ladder:
         Points that need more than a twentieth above it by the table's count are not tried; more
         bytes only put more points in front, so they never cost more.
         """
-        always = sum(self.problem.nbytes[v] for v in self.problem.always_live)
-        for k, point in enumerate(self.points):
-            if point[0] <= 1.05 * max(0, nbytes - always) + 1:
-                schedule = self.emit(k)
-                if simulate(self.problem, schedule).peak_nbytes <= nbytes:
-                    return schedule
+        limit = self._limit(nbytes)
+        candidates = (self.emit(k) for k, p in enumerate(self.points) if p[0] <= limit)
+        for schedule in chain_iterables(candidates, self._tightest()):
+            if simulate(self.problem, schedule).peak_nbytes <= nbytes:
+                return schedule
         return None
+
+    def _limit(self, nbytes: float) -> float:
+        """Bytes by a table's count up to which a point may need `nbytes` in truth."""
+        always = sum(self.problem.nbytes[v] for v in self.problem.always_live)
+        return 1.05 * max(0, nbytes - always) + 1
+
+    def _tightest(self) -> Iterator[Schedule]:
+        """Nothing kept: every backward runs the forward from the input again, n^2 / 2 in all.
+
+        First with each stage's output left over from the backward above it, where that is enough.
+        """
+        stages = range(len(self.stages), 0, -1)
+        for reuse in (True, False):
+            runs: list[tuple[str, int]] = []
+            for j in stages:
+                left = reuse and j < len(stages) and not self.stages.saved[j]
+                runs += [("F", k) for k in range(1, j + (not left))]
+                runs.append(("B", j))
+            yield expand(self.problem, self.stages, runs)
 
 
 def _divisor(stages: Chain) -> float:
