@@ -113,7 +113,7 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
         y, panel, w, columns, table, cursors, stops, ends = (
             builder.inttoptr(args[i], POINTER) for i in (0, 2, 3, 4, 5, 6, 7, 8)
         )
-        y_stride, ends_stride, rows, limit, slots = args[1], *args[9:]
+        y_stride, (ends_stride, rows, limit, slots) = args[1], args[9:]
         buffer = None
         if W.name == "f16":
             run_of_floats = builder.alloca(ir.ArrayType(F32, RUN))
@@ -169,7 +169,8 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
 
 def _merged(builder, a, b, step):
     """Sums of neighbours `step` lanes apart: lanes of a and b alternate in blocks of `step`."""
-    low, high = [], []
+    low: list[int] = []
+    high: list[int] = []
     for lane in range(0, WIDTH, 2 * step):
         for source in (0, WIDTH):
             low += range(source + lane, source + lane + step)
