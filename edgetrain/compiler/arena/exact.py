@@ -188,9 +188,7 @@ def _signature(q, f, least, latest):
         i = q.rows[f, k]
         low = q.low[i]
         barred = low < least or (low == least and i < latest)
-        x = (np.uint64(0 if barred else low) * np.uint64(2) + np.uint64(barred)) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        x = (np.uint64(low) * np.uint64(2) + np.uint64(barred)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(29))) + np.uint64(i + 1) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
         h += x ^ (x >> np.uint64(31))
