@@ -31,7 +31,8 @@ NOTE = (
     "Peak transient bytes (activations, gradients, workspace) and FLOPs over those without\n"
     "recomputation. All strategies run on our graph, in which BN and ReLU outputs are already\n"
     "fused away: checkpoint-none starts without what checkpoint-no-bn saves in the report, and\n"
-    "checkpoint-no-bn drops only additions. `python -m benchmarks.figure5` makes this table."
+    "checkpoint-no-bn drops only Add, Pad and pooling.\n"
+    "`python -m benchmarks.figure5` makes this table."
 )
 HEAD = (
     "| strategy | its peak, bytes | its FLOPs ratio | our peak, bytes | our FLOPs ratio |\n"

@@ -74,6 +74,13 @@ def test_chain_plans_a_long_chain_in_groups():
     assert tight.extra_flops < 5 * 300
 
 
+def test_chain_has_a_schedule_for_the_smallest_budget_of_a_long_chain():
+    problem = chain(300, nbytes=1)
+    found = simulate(problem, solve(problem, budget=5))
+    assert found.peak_nbytes == 5
+    assert found.extra_flops <= 299 * 300 // 2
+
+
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["chain_unit28", "chain_unit100", "chain_wrn28_10"])
 def test_chain_is_at_or_below_published_pareto_rows(name):
