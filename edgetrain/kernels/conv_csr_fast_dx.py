@@ -133,6 +133,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from .act import ZERO
     from .conv_csr_fast_loop import row_products
     from .conv_csr_fast_pack import shifting_fill
+    from .jit import inline
     from .prim import STORAGES, div, ld_i32, mod, st_i32
     from .vector import vsplat
 
@@ -141,6 +142,27 @@ def _input_gradient(vectors: int, S, W, INDEX):
     fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
         W, INDEX
     )
+
+    @inline
+    def parts(ws, size, cg, classes, largest):
+        """Addresses of the scratch's parts behind the tap table."""
+        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        counts = places + 2048
+        bounds = counts + tile.ceil_div(classes * cg, 16) * 64
+        cursors = bounds + tile.ceil_div(classes * cg + 1, 16) * 64
+        stops = cursors + tile.ceil_div(cg, 16) * 64
+        panel = stops + tile.ceil_div(cg, 16) * 64
+        sums = panel + tile.ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
+        return places, counts, bounds, cursors, stops, panel, sums
+
+    @inline
+    def count_blocks(counts, cg, classes, map_bytes):
+        """Blocks of channels that a group is worked on in."""
+        blocks, i = 0, 0
+        while i < cg:
+            i += channels_that_fit(counts, i, cg, classes, map_bytes)[0]
+            blocks += 1
+        return blocks
 
     def run(
         thread, nthreads, dy, w, columns, pointers, dx, ws,
@@ -154,23 +176,13 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), PIXELS)
         tiles = grid[0] * grid[1] * grid[2]
         largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
-        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
-        counts = places + 2048
-        bounds = counts + tile.ceil_div(classes * cg, 16) * 64
-        cursors = bounds + tile.ceil_div(classes * cg + 1, 16) * 64
-        stops = cursors + tile.ceil_div(cg, 16) * 64
-        panel = stops + tile.ceil_div(cg, 16) * 64
-        sums = panel + tile.ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
+        places, counts, bounds, cursors, stops, panel, sums = parts(ws, size, cg, classes, largest)
         find_slots(places, cg, size, kw, sh, sw, ph, pw, dh, dw)
         for group in range(g):
             count_channels(
                 counts, places, columns, pointers, group * kg, kg, chunks, chunk, classes * cg
             )
-            blocks, i = 0, 0
-            while i < cg:
-                i += channels_that_fit(counts, i, cg, classes, MAP * sw)[0]
-                blocks += 1
-            units = blocks * tiles * sh
+            units = count_blocks(counts, cg, classes, MAP * sw) * tiles * sh
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
             i0, block = 0, 0
             while u < end:
