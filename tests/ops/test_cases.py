@@ -70,6 +70,7 @@ def test_case_is_bit_identical_for_one_thread_and_at_the_minimum_budget(case):
             np.testing.assert_array_equal(other[name], grad, err_msg=name)
 
 
+@pytest.mark.slow  # the kernels' own tests have fp16; here every op would be compiled once more
 @EACH
 def test_case_in_fp16_is_close(case):
     built = harness.build(case)

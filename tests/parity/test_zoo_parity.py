@@ -8,19 +8,18 @@ from examples.zoo import ZOO
 from tests.parity.original import Case, departures
 
 # The fast suite keeps one of each kind.
-_SLOW = {
-    "alexnet_lrn",
-    "densenet",
-    "dynamic_conv",
-    "inception_v3",
-    "resnet50",
-    "unet_resize",
-    "unet_transposed",
-    "vgg19",
-    "vgg19_bn",
-    "wrn28_2_projection",
+_FAST = {
+    "mlp",
+    "conv1d",
+    "keyword",
+    "resnet18",
+    "vgg16_bn",
+    "mobilenet_v2",
+    "wrn28_2",
+    "transformer_encoder",
+    "vit_tiny",
 }
-_MODELS = [pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in ZOO]
+_MODELS = [pytest.param(n, marks=[] if n in _FAST else [pytest.mark.slow]) for n in ZOO]
 
 
 @pytest.fixture(scope="module", params=_MODELS)
