@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgetrain.cli import main, planning
+from edgetrain.compiler import cost
 from tests.digits_runs import CHOICES, MODEL
 
 PLAN_KEYS = {
@@ -45,6 +46,36 @@ def trained(digits_edge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def is_one_line(text: str) -> bool:
     return text.count("\n") == 1 and text.endswith("\n") and "Traceback" not in text
+
+
+def test_plan_explains_the_choice_and_draws_the_frontier(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "pareto.svg"
+    status, out, _ = run(
+        "plan", MODEL, *CHOICES, "--budget", "1MiB", "--explain", "--pareto", picture
+    )
+    assert status == 0
+    assert "Chosen: " in out and "largest live: " in out and "The next smaller plan: " in out
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_plan_lists_the_frontier_as_json(run: Run) -> None:
+    status, out, _ = run("plan", MODEL, *CHOICES, "--pareto", "--json")
+    rows = json.loads(out)["frontier"]
+    assert status == 0 and rows[-1]["relative_time"] == 1.0
+    sizes = [row["arena_nbytes"] for row in rows]
+    times = [row["relative_time"] for row in rows]
+    assert sizes == sorted(sizes) and times == sorted(times, reverse=True)
+
+
+def test_plan_calibrates_this_machine(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_path", lambda: tmp_path / "rates.json")
+    status, _, err = run("plan", MODEL, *CHOICES, "--calibrate")
+    stored = json.loads((tmp_path / "rates.json").read_text())
+    assert status == 0 and "GFLOP/s" in err
+    assert cost.rates() == cost.Rates(**stored)
+    cost.rates.cache_clear()
 
 
 def test_plan_json_has_the_promised_keys_and_adds_up(run: Run) -> None:
