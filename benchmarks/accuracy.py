@@ -1,7 +1,8 @@
 """Short runs on real data: edgetrain inside its bytes, beside torch in fp32 on the same samples.
 
     python -m benchmarks.accuracy mnist mnist.npz --epochs 4 --budget 1MB
-    python -m benchmarks.accuracy cifar10 DIR --epochs 1 --budget 14MB --precision fp16 --torch
+    python -m benchmarks.accuracy cifar10 DIR --epochs 1 --budget 12.2MB --precision fp16 --torch
+    python -m benchmarks.accuracy cifar10 DIR --budget 6.7MB --precision fp16 --density 0.3
 
 Both sides see the same samples in the same order with the same augmentation, the same schedule and
 the same initial weights. Writes a JSON file with the loss of every step and the accuracies.
@@ -61,6 +62,7 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
     program = et.compile(
         model, budget=args.budget, precision=args.precision, minibatch=args.minibatch,
         microbatch=args.microbatch, optimizer=optimizer, seed=args.seed, threads=args.threads,
+        density=args.density, rewiring=args.rewiring,
     )  # fmt: skip
     losses: list[float] = []
 
@@ -136,6 +138,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--budget")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--density", type=float, default=1.0)
+    parser.add_argument("--rewiring", default="dsr", help="dsr, set or none (dsr)")
     parser.add_argument("--minibatch", type=int, default=100)
     parser.add_argument("--microbatch", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.1)
