@@ -15,12 +15,18 @@ from ..ops.registry import op
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One kernel call: `args` as in ir.Call; `scratch` bytes for each thread, all operands."""
+    """One kernel call: `args` as in ir.Call.
+
+    Attributes:
+      scratch: bytes for each thread, all operands.
+      skip: operand name -> bytes from the start of its value, where it is a part of one.
+    """
 
     kernel: Kernel
     storages: Mapping[str, str]
     args: Mapping[str, str | int | float | None]
     scratch: int
+    skip: Mapping[str, int]
 
     @property
     def key(self) -> tuple[str, str, tuple[str, ...]]:
@@ -68,7 +74,8 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
     scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
-    return Instruction(kernel, storages, call.args, scratch)
+    skip = {n: k * NBYTES[graph.values[call.args[n]].dtype] for n, k in call.skip.items() if k}
+    return Instruction(kernel, storages, call.args, scratch, skip)
 
 
 def encode(
@@ -90,7 +97,8 @@ def encode(
             continue
         arg = instruction.args.get(operand.name)
         if operand.is_reference:
-            words.append(-1 if arg is None else offsets[str(arg)])
+            skip = instruction.skip.get(operand.name, 0)
+            words.append(-1 if arg is None else offsets[str(arg)] + skip)
         elif operand.mode == "f":
             words.append(int(np.float32(arg).view(np.uint32)))
         else:

@@ -11,7 +11,7 @@ from ..ir import Builder, Graph, Value
 from ..ops.bind import bind
 from ..ops.model import Model
 from ..storage.csr import POOL, Layer
-from . import fusion
+from . import fusion, slicing
 from .autodiff import add_loss, check_output, training_graph
 from .options import Options
 from .precision import assign_storage, mark_derived
@@ -63,6 +63,11 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         fusion.apply_in_readers,
         fusion.mask_relus,
         fusion.drop_views,
+    ):
+        train = verify(a_pass(train))
+    cuts = slicing.choose(train)
+    for a_pass in (
+        lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         train = verify(a_pass(train))
@@ -71,6 +76,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
+        lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))

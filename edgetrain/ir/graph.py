@@ -76,10 +76,14 @@ class Call:
 
     A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
     float a scalar. Scratch operands are not mentioned.
+
+    Attributes:
+      skip: elements of a value that lie before the part which the operand of this name is.
     """
 
     kernel: str
     args: Mapping[str, Any]
+    skip: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

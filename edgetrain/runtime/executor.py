@@ -14,7 +14,7 @@ import numpy as np
 from ..compiler.program import Program
 from ..errors import ProgramError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
-from ..kernels.spec import ALIGN
+from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.tape import BARRIER_WORDS
 from .arena import Arena
 
@@ -81,7 +81,11 @@ def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at
             raise ProgramError(f"tape word {at}: {kernel.name} lacks operand {operand.name}.")
         k += 1
     extents = kernel.spec.extents(values, storages, threads, lanes)
-    regions = [(name, values[name], nbytes) for name, nbytes in extents.items()]
+    storage = {o.name: storages.get(o.storage, o.storage) for o in kernel.spec.operands}
+    # An operand may be a part of a value: only its elements lie at multiples of their size.
+    regions = [
+        (name, values[name], nbytes, NBYTES[storage[name]]) for name, nbytes in extents.items()
+    ]
     need = kernel.spec.scratch_nbytes(values, threads, lanes)
     if need:
         if scratch[1] < need:
@@ -89,9 +93,9 @@ def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at
                 f"tape word {at}: {kernel.name} has {scratch[1]} bytes of scratch a thread, "
                 f"needs {need}. Compile the model for this processor."
             )
-        regions.append(("scratch", scratch[0], scratch[1] * threads))
-    for name, offset, nbytes in regions:
-        if offset < 0 or offset % ALIGN or nbytes < 0 or offset + nbytes > arena_nbytes:
+        regions.append(("scratch", scratch[0], scratch[1] * threads, ALIGN))
+    for name, offset, nbytes, align in regions:
+        if offset < 0 or offset % align or nbytes < 0 or offset + nbytes > arena_nbytes:
             raise ProgramError(
                 f"tape word {at}: operand {name} of {kernel.name} takes bytes {offset} to "
                 f"{offset + nbytes} of an arena of {arena_nbytes}. Compile the model again."

@@ -73,12 +73,11 @@ def test_frozen_layers_save_nothing_for_backward(model, scale):
     assert before & read <= boundary
 
 
-def test_last_block_fits_a_fifth_of_the_whole(model, scale):
+@pytest.mark.parametrize("microbatch", [8, 16, 32])
+def test_last_block_fits_a_fifth_of_the_whole(model, scale, microbatch):
     if scale == "small":
         pytest.skip("six blocks: the forward of one is no small part of the whole")
-    whole = _nbytes(_candidate(model, MINIBATCH))
-    smaller, same = (_nbytes(_candidate(model, m, LAST[scale])) for m in (8, MINIBATCH))
-    # The planner may take a smaller microbatch of the same minibatch; with the same one the two
-    # largest neighbours of the frozen forward, which have to live together, are a fifth alone.
-    assert smaller <= whole / 5
-    assert same <= whole / 4
+    whole, last = (_nbytes(_candidate(model, microbatch, t)) for t in ((), LAST[scale]))
+    # 0.19 at a microbatch of 8, where weights and the state of the trained 60 % of them (the
+    # classifier is most of MobileNetV2) are two thirds of the plan; 0.15 at 16, 0.12 at 32.
+    assert last <= whole / 5
