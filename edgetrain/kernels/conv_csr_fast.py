@@ -12,7 +12,8 @@ from .registry import kernel
 PIXELS = 128  # most of a tile
 BLOCK, BLOCKS = 16, 8  # rows that threads share out; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
-PANEL, SLACK = 20480, 1024  # panel as in conv_fast_tile.py; vector loads may reach past it
+PANEL = 32768  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
+SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
 
@@ -32,11 +33,10 @@ def _forward(vectors: int, S, W, INDEX):
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_products
-    from .conv_csr_fast_pack import shifting_fill
     from .prim import FP32, div, ld_i32, mod, st_i32
     from .vector import vsplat
 
-    fill, store, set_row = shifting_fill(S), pack.tile_store(S), pack.set_row
+    fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
     products, ldf = row_products(vectors, W, INDEX), FP32.ld
 
     def run(
@@ -51,7 +51,7 @@ def _forward(vectors: int, S, W, INDEX):
         grid = tile.tile_grid(n, oh, ow, PIXELS)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS)
+        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
         cursors = ws + tile.ceil_div(max(TAPS, size), 16) * 64
         stops = cursors + 4 * BLOCK * BLOCKS
         panel = stops + 4 * BLOCK * BLOCKS

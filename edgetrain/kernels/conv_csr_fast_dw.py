@@ -1,7 +1,8 @@
 """Fast gradient of a sparse weight at its nonzeros: dot products of panel rows with dy.
 
-A thread owns a range of output channels and takes them in blocks whose rows of dy and float32
-sums, one a nonzero, fit in scratch while tiles of at most 128 pixels pass. The sum of a tile
+A thread owns a range of input channels, so that each is packed once. It takes the output channels
+in blocks whose rows of dy and float32 sums, one a nonzero, fit in scratch while tiles of at most
+128 pixels pass. The sum of a tile
 (16 lanes by fma, then the lanes) is added to the nonzero's, so the order depends on the shape and
 on the number of vectors held in registers; then one addition to `dwt`, rounded stochastically.
 """
@@ -17,7 +18,7 @@ SPACE = 59392  # bytes of a block's rows and sums aimed at
 _ROW = f"({LINE} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
 
 _SCRATCH = (
-    f"4 * max({TAPS}, kh * kw) + 128 + {8 * ROWS} + {3 * SLACK} + "
+    f"4 * max({TAPS}, kh * kw) + 192 + {16 * ROWS} + {3 * SLACK} + "
     f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + "
     f"max({_ROW}, min({SPACE}, k // g * {_ROW}))"
 )
@@ -26,20 +27,54 @@ _SCRATCH = (
 def _weight_gradient(vectors: int, S, INDEX, G):
     """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
 
-    Scratch of a thread: table of offsets, cursors, panel, rows of dy, sums.
+    Scratch of a thread: table of offsets; first nonzeros, shifts, cursors of rows; panel, rows of
+    dy, sums.
     """
     from . import conv_fast_pack as pack
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_dots
-    from .conv_csr_fast_pack import shifting_fill
     from .conv_fast_sum import accumulate_row
-    from .prim import div, ld_i32, st_i32, u32
+    from .jit import inline
+    from .prim import div, ld_i32, mod, st_i32, u32
     from .rng import stream
-    from .vector import vsplat
+    from .vector import outline, vsplat
 
-    fill, set_row = shifting_fill(S), pack.set_row
+    fill, set_row, ldc = pack.panel_fill(S), pack.set_row, INDEX.ld
     dots, add = row_dots(vectors, INDEX), accumulate_row(G)
+
+    @inline
+    def nonzero_at(columns, pointers, at, column):
+        """First nonzero of (row, chunk) `at` whose column is `column` or more."""
+        low, high = ld_i32(pointers, at), ld_i32(pointers, at + 1)
+        while low < high:
+            middle = (low + high) >> 1
+            if ldc(columns, middle) < column:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def find_rows(firsts, columns, pointers, o, outputs, chunks, q0, column0, q1, column1):
+        """Rows from o on, from (chunk q0, column0) to before (q1, column1).
+
+        firsts[i]: first nonzero; firsts[ROWS + i]: from a nonzero to its place in the sums, which
+        follow each other; firsts[2 * ROWS] rows have sums that fit beside their rows of dy.
+        """
+        count = 0
+        for i in range(outputs):
+            first = nonzero_at(columns, pointers, (o + i) * chunks + q0, column0)
+            end = nonzero_at(columns, pointers, (o + i) * chunks + q1, column1)
+            if i > 0 and (i + 1) * LINE + 4 * (count + end - first) > SPACE:
+                outputs = i
+                break
+            st_i32(firsts, i, first)
+            st_i32(firsts, ROWS + i, count - first)
+            count += end - first
+        st_i32(firsts, 2 * ROWS, outputs)
+        st_i32(firsts, 2 * ROWS + 1, count)
+
+    find = outline(f"et_csr_find_rows_{INDEX.name}", find_rows)
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
@@ -52,22 +87,25 @@ def _weight_gradient(vectors: int, S, INDEX, G):
         chunks, grid = tile.ceil_div(cg, chunk), tile.tile_grid(n, oh, ow, PIXELS)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS)
-        cursors = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
+        firsts = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        cursors = firsts + 8 * ROWS + 64
         stops = cursors + 4 * ROWS
         panel = stops + 4 * ROWS
         lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
-        o, last = div(k * thread, nthreads), div(k * (thread + 1), nthreads)
-        while o < last:
-            first, group = ld_i32(pointers, o * chunks), div(o, kg)
-            outputs, end = 1, min(last, (group + 1) * kg, o + ROWS)
-            while o + outputs < end:
-                count = ld_i32(pointers, (o + outputs + 1) * chunks) - first
-                if (outputs + 1) * LINE + 4 * count > SPACE:
-                    break
-                outputs += 1
+        i0, last, o = div(c * thread, nthreads), div(c * (thread + 1), nthreads), 0
+        while i0 < last:
+            group = div(i0, cg)
+            i1 = min(last, (group + 1) * cg)
+            q0, q1 = div(i0 - group * cg, chunk), div(i1 - 1 - group * cg, chunk)
+            low, high = mod(i0 - group * cg, cg) - q0 * chunk, i1 - group * cg - q1 * chunk
+            o = max(o, group * kg)
+            find(
+                firsts, columns, pointers, o, min(ROWS, (group + 1) * kg - o), chunks,
+                q0, low * size, q1, high * size,
+            )  # fmt: skip
+            outputs, count = ld_i32(firsts, 2 * ROWS), ld_i32(firsts, 2 * ROWS + 1)
             sums = lines + outputs * LINE + SLACK
-            count = ld_i32(pointers, (o + outputs) * chunks) - first
             set_row(sums, vsplat(ZERO), tile.ceil_div(count, 16))
             for t in range(grid[0] * grid[1] * grid[2]):
                 image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
@@ -85,10 +123,11 @@ def _weight_gradient(vectors: int, S, INDEX, G):
                     0, 0, 0, 0, ZERO, ZERO, later, extent,
                 )  # fmt: skip
                 for i in range(outputs):
-                    st_i32(cursors, i, ld_i32(pointers, (o + i) * chunks))
-                for q in range(chunks):
-                    width = min(chunk, cg - q * chunk)
-                    for c0 in range(0, width, part):
+                    st_i32(cursors, i, ld_i32(firsts, i))
+                for q in range(q0, q1 + 1):
+                    begin = low if q == q0 else 0
+                    width = high if q == q1 else chunk
+                    for c0 in range(begin, width, part):
                         cc = min(part, width - c0)
                         fill(
                             panel, nothing, x, n * c * h * wd, image0,
@@ -97,14 +136,23 @@ def _weight_gradient(vectors: int, S, INDEX, G):
                             stat, gamma, beta, act, lo, hi, ahead, span,
                         )  # fmt: skip
                         dots(
-                            sums - 4 * first, lines, 4 * tile.region_floats(rows, pitch),
-                            rows * pitch, panel, columns, ws - 4 * c0 * size, cursors, stops,
+                            sums, lines, 4 * tile.region_floats(rows, pitch), rows * pitch,
+                            panel, columns, ws - 4 * c0 * size, cursors, stops,
                             pointers + 4 * (o * chunks + q + 1), 4 * chunks, outputs,
-                            (c0 + cc) * size,
+                            (c0 + cc) * size, firsts + 4 * ROWS,
                         )  # fmt: skip
                         cursors, stops = stops, cursors
-            add(dwt, first, sums, count, numbers)
+            for i in range(outputs):
+                first, at = ld_i32(firsts, i), ld_i32(firsts, ROWS + i)
+                end = (
+                    count
+                    if i + 1 == outputs
+                    else (ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1))
+                )
+                add(dwt, first, sums + 4 * (first + at), end - first - at, numbers)
             o += outputs
+            if o == (group + 1) * kg:
+                i0 = i1
 
     return run
 

@@ -132,12 +132,11 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from . import conv_fast_tile as tile
     from .act import ZERO
     from .conv_csr_fast_loop import row_products
-    from .conv_csr_fast_pack import shifting_fill
     from .jit import inline
     from .prim import STORAGES, div, ld_i32, mod, st_i32
     from .vector import vsplat
 
-    fill, store, set_row = shifting_fill(S), pack.classes_store(S), pack.set_row
+    fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes = row_products(vectors, W, STORAGES["u16"]), W.nbytes
     fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
         W, INDEX
@@ -215,7 +214,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                         if taps_h * taps_w == 0:
                             continue
                         channel = taps_w * tile.region_floats(banks * (rows + extra), pitch)
-                        part = tile.chunk_channels(kg, channel, size, TAPS)
+                        part = tile.chunk_channels(kg, channel, size, TAPS, PANEL)
                         fill_tap_table(
                             ws, part, taps_h, taps_w, ydist, rows + extra, banks, pitch, size,
                             r0, rstep, s0, sstep, kw,

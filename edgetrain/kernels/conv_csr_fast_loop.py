@@ -191,16 +191,17 @@ def _four_sums(builder, values):
 
 @functools.cache
 def sparse_dots(vectors: int, index: Storage):
-    """sums[e] += sum over pixels of line[o] * panel[table[column of e]], as `sparse_columns`.
+    """Sum of e += sum over pixels of line[o] * panel[table[column of e]], as `sparse_columns`.
 
     Arguments: sums, line, line_stride, panel, columns, table, cursors, stops, ends, ends_stride,
-    rows, limit, valid. sums is indexed like columns. Of the last vector `valid` lanes count; a
-    sum is taken in 16 lanes by fma, then over the lanes in a fixed order.
+    rows, limit, valid, shifts. The sum of nonzero e of row o is the float32 sums[shifts[o] + e].
+    Of the last vector `valid` lanes count; a sum is taken in 16 lanes by fma, then over the lanes
+    in a fixed order.
     """
 
     def emit(builder, args):
-        sums, line, panel, columns, table, cursors, stops, ends = (
-            builder.inttoptr(args[i], POINTER) for i in (0, 1, 3, 4, 5, 6, 7, 8)
+        line, panel, columns, table, cursors, stops, ends, shifts = (
+            builder.inttoptr(args[i], POINTER) for i in (1, 3, 4, 5, 6, 7, 8, 13)
         )
         line_stride, ends_stride, rows, limit = args[2], args[9], args[10], args[11]
         lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
@@ -215,6 +216,8 @@ def sparse_dots(vectors: int, index: Storage):
             start = _i32(builder, _at(builder, cursors, o, 4))
             end = _i32(builder, _at(builder, ends, builder.mul(o, ends_stride), 1))
             column, conditions = _walk(builder, columns, index, end, limit)
+            shift = builder.mul(_i32(builder, _at(builder, shifts, o, 4)), I64(4))
+            sums = builder.inttoptr(builder.add(args[0], shift), POINTER)
             source = _at(builder, line, builder.mul(o, line_stride), 1)
             pixels = [load(source, v) for v in range(vectors)]
 
@@ -249,7 +252,7 @@ def sparse_dots(vectors: int, index: Storage):
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
-    return outlined(f"et_sparse_dots_{vectors}_{index.name}", 13, emit)
+    return outlined(f"et_sparse_dots_{vectors}_{index.name}", 14, emit)
 
 
 @functools.cache
@@ -267,68 +270,24 @@ def row_products(most: int, W: Storage, index: Storage):
             a, b = y + 64 * v, panel + 64 * v
             if count == 1:
                 one(
-                    a,
-                    64,
-                    b,
-                    w,
-                    columns,
-                    table,
-                    cursors,
-                    stops,
-                    ends,
-                    ends_stride,
-                    rows,
-                    limit,
+                    a, 64, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
                     slots,
-                )
+                )  # fmt: skip
             elif count == 2:
                 two(
-                    a,
-                    128,
-                    b,
-                    w,
-                    columns,
-                    table,
-                    cursors,
-                    stops,
-                    ends,
-                    ends_stride,
-                    rows,
-                    limit,
+                    a, 128, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
                     slots,
-                )
+                )  # fmt: skip
             elif count == 4:
                 four(
-                    a,
-                    256,
-                    b,
-                    w,
-                    columns,
-                    table,
-                    cursors,
-                    stops,
-                    ends,
-                    ends_stride,
-                    rows,
-                    limit,
+                    a, 256, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
                     slots,
-                )
+                )  # fmt: skip
             else:
                 eight(
-                    a,
-                    512,
-                    b,
-                    w,
-                    columns,
-                    table,
-                    cursors,
-                    stops,
-                    ends,
-                    ends_stride,
-                    rows,
-                    limit,
+                    a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
                     slots,
-                )
+                )  # fmt: skip
 
     return products
 
@@ -341,7 +300,7 @@ def row_dots(most: int, index: Storage):
     @inline
     def dots(
         sums, line, stride, pixels, panel, columns, table, cursors, stops, ends, ends_stride,
-        rows, limit,
+        rows, limit, shifts,
     ):  # fmt: skip
         """`pixels` of a line, in runs of 8, 4, 2, 1 vectors; at most `most`."""
         left = (pixels + 15) >> 4
@@ -350,25 +309,25 @@ def row_dots(most: int, index: Storage):
             if most == 8 and left >= 8:
                 eight(
                     sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 8 else 16,
+                    rows, limit, valid if left == 8 else 16, shifts,
                 )  # fmt: skip
                 step = 8
             elif left >= 4:
                 four(
                     sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 4 else 16,
+                    rows, limit, valid if left == 4 else 16, shifts,
                 )  # fmt: skip
                 step = 4
             elif left >= 2:
                 two(
                     sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 2 else 16,
+                    rows, limit, valid if left == 2 else 16, shifts,
                 )  # fmt: skip
                 step = 2
             else:
                 one(
                     sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid,
+                    rows, limit, valid, shifts,
                 )  # fmt: skip
                 step = 1
             left -= step

@@ -6,6 +6,7 @@ Panels are written in rising order, so a vector store may spill past the end of 
 import functools
 
 from .act import ONE, ZERO, act_value, norm_scale, norm_shift
+from .conv_fast_lines import holds_lines, lines_fill
 from .conv_fast_tile import ceil_div, region_floats
 from .jit import inline
 from .prim import FP32, Storage, div, fma, mod, to_float
@@ -148,7 +149,7 @@ def _lines(S: Storage):
 @functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    (fill_rows, fill_block), nbytes = _lines(S), S.nbytes
+    (fill_rows, fill_block), nbytes, fill_lines = _lines(S), S.nbytes, lines_fill(S)
 
     def fill(
         panel, nothing, x, size, first_image, first_channel, channels, c, h, wd,
@@ -162,6 +163,13 @@ def panel_fill(S: Storage):
         the compiler must not know: it would call memset for rows of a few zeros. In each plane
         `span` elements are prefetched, `ahead` elements after the tile's first.
         """
+        if holds_lines(tw, wd, sx, xlow, xdist, taps_w):
+            fill_lines(
+                panel, x, size, first_image, first_channel, channels, c, h, wd,
+                images, row0, rows, sy, ylow, ydist, banks, xlow, xdist, taps_w,
+                stat, gamma, beta, act, lo, hi, ahead, span,
+            )  # fmt: skip
+            return
         norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
         region, image_step = 4 * region_floats(banks * rows, images * tw), c * h * wd
         for i in range(channels):

@@ -109,9 +109,9 @@ def scratch_parts(ws, products, rows, channel_floats):
 
 
 @inline
-def chunk_channels(channels, channel_floats, taps, limit):
-    """Channels of a chunk: a panel of about PANEL bytes, at most `limit` products, equal parts."""
-    most = min(div(PANEL, 4 * max(channel_floats, 1)), div(limit, max(taps, 1)))
+def chunk_channels(channels, channel_floats, taps, limit, nbytes=PANEL):
+    """Channels of a chunk: a panel of about `nbytes`, at most `limit` products, equal parts."""
+    most = min(div(nbytes, 4 * max(channel_floats, 1)), div(limit, max(taps, 1)))
     most = max(min(most, channels), 1)
     return ceil_div(channels, max(ceil_div(channels, most), 1))
 
