@@ -3,7 +3,8 @@
 Buffers are placed from the bottom up, each at the lowest offset that those placed before it
 allow, so every stacking is met once. A node is refused where some section of time cannot hold
 what is still to be placed in it, or where an unplaced buffer would fit below the next one. What
-is left falls apart into parts that share no time; they are searched one by one.
+is left falls apart into parts that share no time; they are searched one by one, and a part may
+be put into a new order, the most crowded first, by what is left in its sections.
 
 Source: Moffitt 2023, MiniMalloc (canonical solutions, section inference, dynamic decomposition).
 Known limit: exponential; a run is bounded by the work it may do.
@@ -19,6 +20,9 @@ from edgetrain.kernels.jit import hot
 class Search(NamedTuple):
     """State of one search; buffers are numbered in the order in which they are preferred.
 
+    A section is the time up to the next end of a buffer, so that buffers share a section where
+    they share time. A frame is one part whose next buffer is being chosen.
+
     Attributes:
       first, last: sections [first, last) in which each buffer is live.
       size: bytes.  near_at, near: the buffers that share a section with each.
@@ -26,9 +30,10 @@ class Search(NamedTuple):
       placed: whether low is final.
       floor, release, queue: scratch for each section, each buffer, and buffers in order.
       trail_buffer, trail_low: what to restore when a node is given up.
-      rows, held: members of the part that each frame has open, and their number.
-      picks, picked, next_pick: candidates of each frame, their number, the next one to try.
+      rows, held: members of the part that each frame has open, in order, and their number.
+      picks, picked, next_pick: places in the row that may come next, their number, the next one.
       parent, beyond: the frame whose placement split the part off; the first section after it.
+      least, gate: offset of the placement before; members of the row that precede it in order.
       mark, sign: length of the trail when a frame was opened; hash of what it depends on.
       failed: hashes of states known to lead nowhere.
       work: touched sections so far, and how many are allowed; length of the trail.
@@ -53,6 +58,8 @@ class Search(NamedTuple):
     next_pick: np.ndarray
     parent: np.ndarray
     beyond: np.ndarray
+    least: np.ndarray
+    gate: np.ndarray
     mark: np.ndarray
     sign: np.ndarray
     failed: np.ndarray
@@ -62,21 +69,21 @@ class Search(NamedTuple):
 def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray) -> Search:
     """A search over buffers renumbered by `order`."""
     start, stop, size = start[order], stop[order], size[order]
-    times = np.unique(np.concatenate([start, stop]))
-    first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
-    count, sections = len(size), len(times)
+    ends = np.unique(stop)
+    first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
+    count, sections = len(size), len(ends)
     meets = (start[:, None] < stop[None, :]) & (start[None, :] < stop[:, None])
     np.fill_diagonal(meets, False)
     near_at = np.zeros(count + 1, np.int64)
     near_at[1:] = np.cumsum(meets.sum(axis=1))
     trail = near_at[-1] + count + 1
-    rooms = [sections + 1, count, count, trail, trail]
-    frames = [np.zeros(count + 2, np.int64) for _ in range(6)]
+    rooms = [sections, count, count, trail, trail]
+    frames = [np.zeros(count + 3, np.int64) for _ in range(8)]
     arrays = [first, last, size, near_at, np.nonzero(meets)[1]]
     arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
     arrays += [np.zeros(room, np.int64) for room in rooms]
-    arrays += [np.zeros((count + 2, count), np.int32) for _ in range(2)]
-    arrays += [*frames, np.zeros(count + 2, np.uint64), np.zeros(1 << 18, np.uint64)]
+    arrays += [np.zeros((count + 3, count), np.int32) for _ in range(2)]
+    arrays += [*frames, np.zeros(count + 3, np.uint64), np.zeros(1 << 18, np.uint64)]
     return Search._make([*arrays, np.zeros(3, np.int64)])
 
 
@@ -111,18 +118,18 @@ def _undo(q, mark):
 
 
 @hot
-def _holds(q, members, least, latest, capacity):
+def _holds(q, members, least, gate, capacity):
     """Whether every section can hold what its unplaced buffers still need.
 
-    A buffer that could only lie before (least, latest) must come to rest on one still to be
+    A buffer that could only lie before the last placement must come to rest on one still to be
     placed. Each section is then a machine whose jobs are released at their lowest offsets.
     """
     count = 0
-    for i in members:
+    for at, i in enumerate(members):
         if q.placed[i]:
             continue
         low = q.low[i]
-        if low < least or (low == least and i < latest):
+        if low < least or (low == least and at < gate):
             low = capacity
             for k in range(q.near_at[i], q.near_at[i + 1]):
                 j = q.near[k]
@@ -152,19 +159,19 @@ def _holds(q, members, least, latest, capacity):
 
 
 @hot
-def _split(q, members, left, into):
-    """Unplaced members that share time, directly or not, with the section `left` or the next.
-
-    Returns:
-      (number of them written to `into`, end of their time, first section beyond it or -1).
+def _split(q, f, left, top):
+    """Open frame `top` for the unplaced members of frame f that share time with section `left`,
+    directly or not, or with the next one that holds any; False where there are none.
     """
-    sections = q.floor.size
-    start, found = sections, 0
+    members, into = q.rows[f][: q.held[f]], q.rows[top]
+    pick = q.next_pick[f] - 1
+    start, unplaced = q.floor.size, 0
     for i in members:
         if not q.placed[i] and q.first[i] >= left:
             start = min(start, q.first[i])
-    if start == sections:
-        return 0, left
+            unplaced += 1
+    if unplaced == 0:
+        return False
     end, grown = start, True
     while grown:
         grown = False
@@ -173,21 +180,42 @@ def _split(q, members, left, into):
             if near and not q.placed[i] and q.last[i] > end:
                 end = q.last[i]
                 grown = True
-    for i in members:
+    found = gate = 0
+    for at, i in enumerate(members):
         if not q.placed[i] and q.first[i] >= start and q.first[i] < end:
             into[found] = i
             found += 1
-    return found, end
+            gate += pick >= 0 and at < q.picks[f, pick]
+    q.held[top], q.parent[top], q.beyond[top] = found, f, end
+    q.least[top] = q.low[members[q.picks[f, pick]]] if pick >= 0 else 0
+    q.gate[top] = gate
+    return True
 
 
 @hot
-def _signature(q, f, least, latest):
+def _crowd(q, f):
+    """Order frame f's row by the bytes left in the fullest section of each, the most first."""
+    members = q.rows[f][: q.held[f]]
+    for i in members:
+        q.floor[q.first[i] : q.last[i]] = 0
+    for i in members:
+        q.floor[q.first[i] : q.last[i]] += q.size[i]
+    crowd = np.empty(members.size, np.int64)
+    for k, i in enumerate(members):
+        crowd[k] = -q.floor[q.first[i] : q.last[i]].max() * q.size.size + i
+    members[:] = members[np.argsort(crowd)]
+    q.gate[f] = 0
+
+
+@hot
+def _signature(q, f):
     """Hash of all that the rest of the search in frame f depends on; never 0."""
     h = np.uint64(0)
+    least, gate = q.least[f], q.gate[f]
     for k in range(q.held[f]):
         i = q.rows[f, k]
         low = q.low[i]
-        barred = low < least or (low == least and i < latest)
+        barred = low < least or (low == least and k < gate)
         x = (np.uint64(low) * np.uint64(2) + np.uint64(barred)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(29))) + np.uint64(i + 1) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
@@ -196,27 +224,27 @@ def _signature(q, f, least, latest):
 
 
 @hot
-def _rank(q, f, least, latest):
+def _rank(q, f):
     """Fill frame f's picks: members that may come next, by offset, then by preference.
 
     Where the next one would leave room for another below it, the other came before.
     """
     members, picks = q.rows[f], q.picks[f]
+    least, gate = q.least[f], q.gate[f]
     ceiling, count = np.int64(2**62), 0
     for k in range(q.held[f]):
         i = members[k]
         ceiling = min(ceiling, q.low[i] + q.size[i])
     for k in range(q.held[f]):
-        i = members[k]
-        low = q.low[i]
-        if low < ceiling and (low > least or (low == least and i > latest)):
+        low = q.low[members[k]]
+        if low < ceiling and (low > least or (low == least and k >= gate)):
             j = count
-            while j > 0 and q.low[picks[j - 1]] > low:
+            while j > 0 and q.low[members[picks[j - 1]]] > low:
                 picks[j] = picks[j - 1]
                 j -= 1
-            picks[j] = i
+            picks[j] = k
             count += 1
-    q.sign[f] = _signature(q, f, least, latest)
+    q.sign[f] = _signature(q, f)
     q.work[0] += q.held[f]
     if q.failed[q.sign[f] % np.uint64(q.failed.size)] == q.sign[f]:
         count = 0
@@ -224,59 +252,56 @@ def _rank(q, f, least, latest):
 
 
 @hot
-def _next_part(q, f, top):
-    """Open frame top + 1 for the next part of a solved frame's ancestors; -1 when all is done."""
-    while f >= 0:
-        parent, left = q.parent[f], q.beyond[f]
-        if parent < 0:
-            return -1
-        found, end = _split(q, q.rows[parent][: q.held[parent]], left, q.rows[top + 1])
-        if found:
-            q.held[top + 1], q.parent[top + 1], q.beyond[top + 1] = found, parent, end
-            return top + 1
-        f = parent
-    return -1
+def _open(q, top, crowded):
+    """Open frame top + 1 for what is left of `top`, else for the next part of an ancestor.
+
+    Returns:
+      False when all is placed.
+    """
+    f, left = top, np.int64(0)
+    while not _split(q, f, left, top + 1):
+        f, left = q.parent[f], q.beyond[f]
+        if f < 0:
+            return False
+    if crowded and q.held[top + 1] < q.held[f] - 1:
+        _crowd(q, top + 1)
+    _rank(q, top + 1)
+    return True
 
 
 @hot
-def fits(q, capacity):
+def fits(q, capacity, crowded):
     """Place all buffers within `capacity` bytes; False where that failed or work ran out.
 
     A frame holds one part; it fails once none of its picks leads on, which sends the search back
-    to the frame whose placement split the part off, past parts that do not matter to it.
+    to the frame whose placement split the part off, past parts that do not matter to it. Frame 0
+    holds everything and places nothing.
     """
-    count = q.size.size
-    for i in range(count):
+    for i in range(q.size.size):
         q.rows[0, i] = i
-    q.held[0], q.parent[0], q.beyond[0] = count, -1, 0
-    top = 0
-    _rank(q, 0, np.int64(-1), np.int64(-1))
-    while top >= 0 and q.work[0] <= q.work[1]:
+    q.held[0], q.parent[0] = q.size.size, -1
+    if crowded:
+        _crowd(q, 0)
+    if not _open(q, 0, crowded):
+        return True
+    top = 1
+    while top > 0 and q.work[0] <= q.work[1]:
         if q.work[2] > q.mark[top]:
             _undo(q, q.mark[top])
-            if _alone(q, q.picks[top, q.next_pick[top] - 1]):
+            if _alone(q, q.rows[top, q.picks[top, q.next_pick[top] - 1]]):
                 q.next_pick[top] = q.picked[top]
         if q.next_pick[top] == q.picked[top]:
             q.failed[q.sign[top] % np.uint64(q.failed.size)] = q.sign[top]
             top = q.parent[top]
             continue
-        i = q.picks[top, q.next_pick[top]]
+        at = q.picks[top, q.next_pick[top]]
+        i = q.rows[top, at]
         q.next_pick[top] += 1
         _place(q, i)
-        members = q.rows[top][: q.held[top]]
-        if not _holds(q, members, q.low[i], i, capacity):
-            continue
-        found, end = _split(q, members, np.int64(0), q.rows[top + 1])
-        if found:
-            q.held[top + 1], q.parent[top + 1], q.beyond[top + 1] = found, top, end
-            new = top + 1
-        else:
-            new = _next_part(q, top, top)
-            if new < 0:
+        if _holds(q, q.rows[top][: q.held[top]], q.low[i], at, capacity):
+            if not _open(q, top, crowded):
                 return True
-        pick = q.picks[q.parent[new], q.next_pick[q.parent[new]] - 1]
-        _rank(q, new, q.low[pick], np.int64(pick))
-        top = new
+            top += 1
     return False
 
 
@@ -289,10 +314,15 @@ def _alone(q, i):
     return waiting == 0
 
 
-def preferences(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
-    """Static orders by length, area, crowding, size and end, each of two keys; none twice.
+def preferences(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray
+) -> list[tuple[np.ndarray, bool]]:
+    """Static orders of two keys by length, area, crowding, size and end; none twice.
 
     Which of them leads to a solution at once differs from file to file, so there are many.
+
+    Returns:
+      (order, whether parts are to be put into order again by what is left of them).
     """
     times = np.unique(np.concatenate([start, stop]))
     first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
@@ -302,14 +332,17 @@ def preferences(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[n
     load = np.cumsum(change)
     crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
     width, area = stop - start, (stop - start) * size
-    pairs = [
-        (stop, width), (crowd, width), (area, crowd), (crowd, area), (width, area), (stop, size),
-        (-start, size), (area, size), (stop, area), (-start, width), (width, crowd), (size, stop),
+    rows = [
+        (width, area, True), (area, width, True), (width, area, False), (size, width, True),
+        (crowd, area, False), (stop, width, True), (-start, width, True), 
+        (stop, width, False), (-start, width, False), (area, crowd, False), (width, crowd, False),
+        (crowd, width, False), (stop, size, False), (-start, size, False), (area, size, False),
+        (stop, area, False), (-start, area, False), (size, stop, False),
     ]  # fmt: skip
-    found: dict[bytes, np.ndarray] = {}
-    for one, two in pairs:
+    found: dict[tuple[bytes, bool], tuple[np.ndarray, bool]] = {}
+    for one, two, crowded in rows:
         order = np.lexsort((-area, -two, -one))
-        found.setdefault(order.tobytes(), order)
+        found.setdefault((order.tobytes(), crowded), (order, crowded))
     return list(found.values())
 
 
@@ -318,27 +351,23 @@ def branch_and_bound(
 ) -> np.ndarray | None:
     """Offsets of at most `capacity` bytes, None where none was found within `effort`.
 
-    The orders take turns, forwards and backwards in time, with a growing share of the work.
+    The orders take turns with a growing share of the work.
 
     Args:
       start, stop: lifetimes, half-open, none empty.  size: bytes.
       effort: millions of touched sections.
     """
     share, spent = max(2.0, 1e-4 * len(size) ** 2), 0.0
-    ways = [(start, stop), (-stop, -start)]
     while spent < effort:
-        for begin, end in ways:
-            for order in preferences(begin, end, size):
-                q = new_search(begin, end, size, order)
-                q.work[1] = int(min(share, effort - spent) * 1e6)
-                if fits(q, capacity):
-                    offsets = np.zeros(len(size), np.int64)
-                    offsets[order] = q.low
-                    return offsets
-                if q.work[0] <= q.work[1]:
-                    return None
-                spent += q.work[0] / 1e6
-                if spent >= effort:
-                    return None
-        share *= 6
+        for order, crowded in preferences(start, stop, size):
+            q = new_search(start, stop, size, order)
+            q.work[1] = int(min(share, effort - spent) * 1e6)
+            if fits(q, capacity, crowded):
+                offsets = np.zeros(len(size), np.int64)
+                offsets[order] = q.low
+                return offsets
+            spent += q.work[0] / 1e6
+            if q.work[0] <= q.work[1] or spent >= effort:
+                return None
+        share *= 3
     return None

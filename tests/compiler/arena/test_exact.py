@@ -70,7 +70,7 @@ def test_place_reaches_a_capacity_that_greedy_misses(seed):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", ["A", "C", "G", "K"])
+@pytest.mark.parametrize("name", ["A", "C", "E", "G", "I", "K"])
 def test_place_reaches_the_capacity_of_hard_public_instances(name):
     path = SHARED / f"{name}.1048576.csv"
     if not path.is_file():
