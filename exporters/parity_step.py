@@ -16,6 +16,7 @@ from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
 from edgetrain.runtime.session import Session
+from exporters.parity_slots import Slots
 from exporters.reference import Reference, StepResult, with_state
 
 LOSS_TOLERANCE = {"fp32": 1e-5, "fp16": 1e-2}
@@ -73,13 +74,15 @@ class Comparison:
         self._model, self._loss, self._session, self._exact = model, loss, session, exact
         self._optimizer, self._precision = optimizer, precision
         self._torch = torch_optimizer(optimizer, exact.parameters.values())
-        self._order = gradient_order(exact.graph)
+        self._slots = Slots(session)
+        names = gradient_order(exact.graph)
+        self._order = [name for name in names if self._slots.trains(name)]
 
     def step(self, step: int, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> list[Row]:
         """Set the engine to the reference's state, run both, compare, move the reference on."""
         self._round_and_load(step)
         state = self._arrays()
-        expected = self._exact.step(inputs, target, self._loss)
+        expected = self._masked(self._exact.step(inputs, target, self._loss))
         single = self._single(state, inputs, target)
         value = run_microbatch(self._session, inputs, target)
         rows = [self._loss_row(step, value, expected, single), *self._statistics(step, expected)]
@@ -92,11 +95,20 @@ class Comparison:
     def _single(self, state, inputs, target) -> StepResult:
         """The same step in torch's float32."""
         exact = self._exact
-        return Reference(
+        single = Reference(
             with_state(self._model, state), len(target), device=str(exact.device),
             dtype=torch.float32, dims=self._session.program.recipe["dims"],
             output=exact.output_name,
         ).step(inputs, target, self._loss)  # fmt: skip
+        return self._masked(single)
+
+    def _masked(self, result: StepResult) -> StepResult:
+        """Without gradients where the engine's weights are none: frozen, or off the nonzeros."""
+        for name, gradient in result.gradients.items():
+            mask = self._slots.mask(name) if self._slots.trains(name) else 0.0
+            if mask is not None:
+                gradient *= mask
+        return result
 
     def _perturbed(self, state, inputs, target) -> Iterator[StepResult]:
         """Torch's float32 with weights moved by a unit in the last place.
@@ -119,22 +131,26 @@ class Comparison:
 
     def _round_and_load(self, step: int) -> None:
         """Both sides start from the same float32 numbers."""
-        exact, values = self._exact, self._session.values
+        exact, slots = self._exact, self._slots
         with torch.no_grad():
             for tensor in (*exact.parameters.values(), *exact.buffers.values()):
                 tensor.copy_(tensor.float())
+            for name, tensor in exact.parameters.items():
+                mask = self._slots.mask(name)
+                if mask is not None:
+                    tensor.mul_(exact.tensor(mask))
             for state in self._torch.state.values():
                 for tensor in state.values():
                     if isinstance(tensor, torch.Tensor) and tensor.dim():
                         tensor.copy_(tensor.float())
         for name, array in self._arrays().items():
-            if name in values:
-                values[name][...] = array
+            if slots.has(name):
+                slots.write(name, array)
         for name, tensor in exact.parameters.items():
             for tag, of_torch in _STATE[self._optimizer.name].items():
                 array = self._torch.state.get(tensor, {}).get(of_torch)
-                if array is not None and f"{name}.{tag}" in values:
-                    values[f"{name}.{tag}"][...] = array.cpu().numpy()
+                if array is not None and slots.has(name, f".{tag}"):
+                    slots.write(name, array.cpu().numpy(), f".{tag}")
         session = self._session
         session.ints[control.STEP] = step - 1
         session.ints[control.ADAM_T] = step - 1
@@ -165,9 +181,7 @@ class Comparison:
         for name in self._order:
             true = expected.gradients[name]
             scale = max(float(np.linalg.norm(true)), NEAR_ZERO * whole, 1e-30)
-            # A parameter the engine has no accumulator for has no gradient there.
-            ours = found.get(name, np.zeros_like(true, np.float32)).astype(np.float64)
-            error = float(np.linalg.norm(ours - true)) / scale
+            error = float(np.linalg.norm(found[name].astype(np.float64) - true)) / scale
             torchs = max(float(np.linalg.norm(s.gradients[name] - true)) for s in singles) / scale
             tolerance = max(GRADIENT_TOLERANCE, TORCH_ERROR_FACTOR * torchs)
             judged = tolerance if self._precision == "fp32" else None
@@ -175,32 +189,29 @@ class Comparison:
 
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
         """Both optimizers, fed the reference's gradient as float32."""
-        session, exact = self._session, self._exact
-        values = session.values
+        session, exact, slots = self._session, self._exact, self._slots
         count = max(1, int(session.ints[control.TARGETS]))
         factor = session.reals[control.NOMINAL] / count / session.reals[control.LOSS_SCALE]
-        for name, tensor in exact.parameters.items():
+        trained = {n: t for n, t in exact.parameters.items() if slots.trains(n)}
+        for name, tensor in trained.items():
             gradient = expected.gradients[name].astype(np.float32)
             tensor.grad = exact.tensor(gradient)
-            if accumulator_name(name) in values:
-                values[accumulator_name(name)][...] = gradient / np.float32(factor)
+            slots.write(name, gradient / np.float32(factor), accumulator_name(""))
         session.executor.run("update")
         self._torch.step()
         tolerances = {"parameter": UPDATE_TOLERANCE, "state": STATE_TOLERANCE}
-        for name, tensor in exact.parameters.items():
-            if accumulator_name(name) not in values:
-                continue
-            pairs = {"parameter": (name, tensor)}
+        for name, tensor in trained.items():
+            pairs = {"": tensor}
             for tag, of_torch in _STATE[self._optimizer.name].items():
-                if f"{name}.{tag}" in values:
-                    pairs[tag] = f"{name}.{tag}", self._torch.state[tensor][of_torch]
-            for kind, (slot, true) in pairs.items():
+                if slots.has(name, f".{tag}"):
+                    pairs[f".{tag}"] = self._torch.state[tensor][of_torch]
+            for tag, true in pairs.items():
                 array = true.detach().cpu().numpy()
-                error = float(np.linalg.norm(values[slot].astype(np.float64) - array))
+                error = float(np.linalg.norm(slots.read(name, tag) - array))
                 error /= max(float(np.linalg.norm(array)), 1e-12)
-                kind = "parameter" if kind == "parameter" else "state"
+                kind = "state" if tag else "parameter"
                 tolerance = tolerances[kind] if self._precision == "fp32" else None
-                yield Row(step, kind, slot, error, tolerance)
+                yield Row(step, kind, name + tag, error, tolerance)
 
 
 # Tag of the engine's optimizer state -> torch's name for it.

@@ -126,6 +126,10 @@ def test_plan_draws_the_arena(run: Run, tmp_path: Path) -> None:
         (["plan", "m.onnx", "--nesterov"], "nesterov"),
         (["plan", "m.onnx", "--loss", "mse", "--label-smoothing", "0.1"], "--label-smoothing"),
         (["plan", "m.onnx", "--dim", "T"], "NAME=SIZE"),
+        (["plan", "m.onnx", "--density-override", "conv1.*"], "PATTERN=DENSITY"),
+        (["plan", MODEL, "--density-override", "conv9.*=0.5"], "conv9.*"),
+        (["plan", "m.onnx", "--density-override", "conv1.*=2"], "at most 1"),
+        (["plan", "m.onnx", "--rewiring", "rigl"], "--rewiring"),
         (["plan", "m.onnx", "--minibatch", "10", "--microbatch", "3"], "divisor"),
         (["plan", "m.onnx", "--picture", "plan.gif"], ".svg"),
         (["train", "--data", "digits", "--epochs", "1"], "no model"),
@@ -183,6 +187,23 @@ def test_compile_writes_a_program(run: Run, tmp_path: Path) -> None:
     assert status == 0 and json.loads(out)["path"] == str(path)
     status, out, _ = run("inspect", path, "--json")
     assert status == 0 and json.loads(out)["recipe"]["optimizer"]["momentum"] == 0.9
+
+
+def test_compile_takes_densities_their_distribution_and_rewiring(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.edge"
+    status, _, _ = run(
+        "compile", MODEL, *CHOICES, "-o", path, "--density", 0.5, "--density-override",
+        "conv2.*=0.25", "--density-override", "conv3.weight=1", "--density-override",
+        "conv1.weight=0.5", "--distribution", "erk", "--rewiring", "set",
+    )  # fmt: skip
+    recipe = json.loads(run("inspect", path, "--json")[1])["recipe"]
+    assert status == 0
+    assert recipe["density_overrides"] == {
+        "conv2.*": 0.25, "conv3.weight": 1.0, "conv1.weight": 0.5,
+    }  # fmt: skip
+    assert (recipe["distribution"], recipe["rewiring"]["name"]) == ("erk", "set")
+    shares = {name: share / np.prod(shape) for name, shape, share, _ in recipe["sparse_layers"]}
+    assert shares == {"conv1.weight": 0.5, "conv2.weight": 0.25}
 
 
 def test_train_json_is_a_line_for_each_event(run: Run, tmp_path: Path, digits_edge: Path) -> None:

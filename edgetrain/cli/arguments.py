@@ -18,6 +18,17 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "precision": {"choices": ["fp32", "fp16"], "help": "storage of values (fp32)"},
     "model_memory": {"choices": ["fp32", "fp16", "int8"], "help": "storage of weights and state"},
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
+    "density_override": {
+        "action": "append", "metavar": "PATTERN=D",
+        "help": "density of weights by name, such as 'conv1.*=1' (dense); the last that fits wins",
+    },
+    "distribution": {
+        "choices": ["uniform", "erk"],
+        "help": "of nonzeros over layers; erk: Erdos-Renyi-kernel (uniform)",
+    },
+    "rewiring": {
+        "choices": ["dsr", "set", "none"], "help": "how the nonzeros move while training (dsr)",
+    },
     "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
     "momentum": {"type": float, "metavar": "M", "help": "of sgd (0)"},
     "dampening": {"type": float, "metavar": "D", "help": "of sgd (0)"},

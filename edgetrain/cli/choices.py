@@ -28,6 +28,7 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["optimizer"] = _optimizer(given.pop("optimizer", "sgd"), optimizer)
     given["loss"] = _loss(given.pop("loss", "cross_entropy"), loss)
     given["dims"] = _dims(given.pop("dim", []))
+    given["density_overrides"] = _densities(given.pop("density_override", []))
     return given
 
 
@@ -59,6 +60,21 @@ def _dims(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
         dims[name] = int(size)
     return dims
+
+
+def _densities(texts: list[str]) -> dict[str, float]:
+    densities = {}
+    for text in texts:
+        pattern, _, number = text.rpartition("=")
+        try:
+            densities[pattern] = float(number)
+        except ValueError:
+            pattern = ""
+        if not pattern:
+            raise UsageError(
+                f"--density-override {text!r}: expected PATTERN=DENSITY, such as 'conv1.*=0.5'."
+            )
+    return densities
 
 
 def schedule(arguments: Namespace) -> Schedule | None:

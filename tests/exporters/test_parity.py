@@ -55,6 +55,31 @@ def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer)
     assert {row.step for row in report.rows} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW()])
+def test_parity_holds_for_sparse_weights(path, optimizer):
+    report = parity(
+        path, steps=3, optimizer=optimizer, density_overrides={"body.weight": 0.5, "head.*": 0.3}
+    )
+    assert report.ok
+    names = {row.name for row in report.rows if row.kind in ("gradient", "parameter")}
+    assert names == {name for name, _ in _Net().named_parameters()}
+
+
+def test_parity_of_sparse_weights_judges_every_nonzero(path, monkeypatch):
+    from exporters import parity_slots
+
+    right = parity_slots.positions_of
+    monkeypatch.setattr(parity_slots, "positions_of", lambda *args: right(*args)[::-1])
+    assert not parity(path, steps=1, density_overrides={"body.weight": 0.5}).ok
+
+
+def test_parity_of_a_frozen_body_judges_the_head(path):
+    report = parity(path, steps=2, train=("head.*",))
+    assert report.ok
+    judged = {row.name for row in report.rows if row.kind in ("gradient", "parameter")}
+    assert judged == {"head.weight", "head.bias"}
+
+
 def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
     draw = np.random.default_rng(0)
     inputs = {

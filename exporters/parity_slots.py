@@ -1,0 +1,55 @@
+"""A session's weights, accumulators and state by parameter, whether dense or in the sparse pool."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.runtime.session import Session
+from edgetrain.storage.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
+
+
+class Slots:
+    """Reads and writes in the dense shape; what lies off the nonzeros is zero, and not written.
+
+    A `tag` is what follows a parameter's name: "" for the weight, ".grad", ".momentum".
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._values: Mapping[str, np.ndarray] = session.values
+        self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
+
+    def has(self, name: str, tag: str = "") -> bool:
+        """Whether the session keeps it; a frozen parameter has neither gradient nor state."""
+        return (POOL if name in self._layers else name) + tag in self._values
+
+    def trains(self, name: str) -> bool:
+        """Whether the parameter has a gradient."""
+        return self.has(name, accumulator_name(""))
+
+    def read(self, name: str, tag: str = "") -> np.ndarray:
+        """As float64."""
+        layer = self._layers.get(name)
+        found = dense(layer, self._values, POOL + tag) if layer else self._values[name + tag]
+        return found.astype(np.float64)
+
+    def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
+        layer = self._layers.get(name)
+        if layer is None:
+            self._values[name + tag][...] = array
+            return
+        first, last = self._values[pointers_name(name)][[0, -1]]
+        pool = self._values[POOL + tag].reshape(-1)
+        pool[first:last] = array.reshape(-1)[self._positions(layer)]
+
+    def mask(self, name: str) -> np.ndarray | None:
+        """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""
+        layer = self._layers.get(name)
+        if layer is None:
+            return None
+        out = np.zeros(layer.size)
+        out[self._positions(layer)] = 1.0
+        return out.reshape(layer.shape)
+
+    def _positions(self, layer: Layer) -> np.ndarray:
+        return positions_of(layer, self._values[COLUMNS], self._values[pointers_name(layer.name)])
