@@ -109,10 +109,12 @@ def _window_count():
 
 
 _AVERAGE = _SIZES + " pb pr include_pad"
-_AVERAGE_CHECK = _CHECK + ";min(pb, pr) >= 0"
+AVERAGE_CHECK = _CHECK + ";min(pb, pr) >= 0"
+avgpool_operands = f"x:r:S{_X} y:w:S{_Y} {_AVERAGE}"
+avgpool_bwd_operands = f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc"
 
 
-@kernel("avgpool", f"x:r:S{_X} y:w:S{_Y} {_AVERAGE}", check=_AVERAGE_CHECK)
+@kernel("avgpool", avgpool_operands, check=AVERAGE_CHECK)
 def avgpool(S):
     """y = mean of each window; the divisor counts padding where include_pad, as torch and ONNX.
 
@@ -145,7 +147,7 @@ def avgpool(S):
     return run
 
 
-@kernel("avgpool_bwd", f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc", check=_AVERAGE_CHECK)
+@kernel("avgpool_bwd", avgpool_bwd_operands, check=AVERAGE_CHECK)
 def avgpool_bwd(S):
     """dx (+)= sum over the windows that cover a pixel of dy over the window's divisor.
 

@@ -56,22 +56,23 @@ def grad_sumsq(G):
     return run
 
 
-@kernel("grad_finish", "partials:r:f64[64] ctl:m:i64[64] max_norm:f b1:f b2:f")
+@kernel("grad_finish", "partials:r:f64[64] ctl:m:i64[64] max_norm:f c1:f c2:f")
 def grad_finish():
     """The gradient's norm, whether the update is skipped, what it multiplies gradients by.
 
     Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS. GRAD_NORM
     is the norm of that mean, GRAD_FACTOR the multiplier to reach it, clipped to `max_norm` (0: no
     clipping). SKIP is set where the norm is not finite or nothing was counted; else ADAM_T, BIAS1
-    and BIAS2 advance. Thread 0 does it.
+    and BIAS2 advance; c1, c2 are 1 - beta. Thread 0 does it.
     """
 
     @inline
-    def advance(ctl, word, beta):
-        # 1 - beta^t from 1 - beta^(t-1), with beta as the update kernels know it
-        st_f64(ctl, word, 1.0 - np.float64(beta) * (1.0 - ld_f64(ctl, word)))
+    def advance(ctl, word, complement):
+        # 1 - beta^t from 1 - beta^(t-1)
+        before = ld_f64(ctl, word)
+        st_f64(ctl, word, before + np.float64(complement) * (1.0 - before))
 
-    def run(thread, nthreads, partials, ctl, max_norm, b1, b2):
+    def run(thread, nthreads, partials, ctl, max_norm, c1, c2):
         if thread == 0:
             total = 0.0
             for chunk in range(CHUNKS):
@@ -87,8 +88,8 @@ def grad_finish():
             st_i64(ctl, SKIP, 0 if finite and targets > 0 else 1)
             if finite and targets > 0:
                 st_i64(ctl, ADAM_T, ld_i64(ctl, ADAM_T) + 1)
-                advance(ctl, BIAS1, b1)
-                advance(ctl, BIAS2, b2)
+                advance(ctl, BIAS1, c1)
+                advance(ctl, BIAS2, c2)
 
     return run
 
@@ -171,19 +172,20 @@ def _second_moment(V):
 
 @kernel(
     "adam",
-    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key b1:f b2:f eps:f wd:f decoupled",
+    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
 )
 def adam(W, G, M, V):
     """torch.optim.Adam (decoupled 0: decay added to the gradient) and AdamW (decoupled 1).
 
     w weights, g gradients (zeroed), m first moment, v second moment, all [n]; fp16 v holds the
-    square root of the moment. BIAS1 and BIAS2 in ctl are of this update.
+    square root of the moment. c1 = 1 - beta1, b2 = beta2 and c2 = 1 - beta2 come apart: 1 - beta2
+    of a float32 beta2 would be off by 1e-5 of itself. BIAS1 and BIAS2 in ctl are of this update.
     """
     ldw, srw, ldg, stg, ldm, srm = W.ld, W.sr, G.ld, G.st, M.ld, M.sr
     load_second, store_second = _second_moment(V)
     zero = _zero(G)
 
-    def run(thread, nthreads, w, g, m, v, ctl, n, key, b1, b2, eps, wd, decoupled):
+    def run(thread, nthreads, w, g, m, v, ctl, n, key, c1, b2, c2, eps, wd, decoupled):
         lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
         if ld_i64(ctl, SKIP) != 0:
             zero(g, lo, hi)
@@ -199,8 +201,8 @@ def adam(W, G, M, V):
             value = ldw(w, i)
             gradient = ldg(g, i) * factor + added * value
             first = ldm(m, i)
-            first += (gradient - first) * (ONE - b1)
-            second = load_second(v, i) * b2 + (ONE - b2) * gradient * gradient
+            first += (gradient - first) * c1
+            second = load_second(v, i) * b2 + c2 * gradient * gradient
             root = sqrt(second)
             value = value * kept - step * first / (root * root_bias + eps)
             srw(w, i, value, weight_key)

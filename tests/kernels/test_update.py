@@ -20,14 +20,18 @@ def integer(ctl, name):
     return int(ctl[getattr(layout, name)])
 
 
-def finish(g, ctl, max_norm=0.0, b1=0.9, b2=0.999, storage="f32"):
+def finish(g, ctl, max_norm=0.0, storage="f32"):
     """ctl after grad_sumsq and grad_finish."""
     partials = same_for_threads(
         "grad_sumsq", {"G": storage}, g=g, partials=np.zeros(64), n=g.size, first=1
     )["partials"]
     return same_for_threads(
-        "grad_finish", partials=partials, ctl=ctl, max_norm=max_norm, b1=b1, b2=b2
+        "grad_finish", partials=partials, ctl=ctl, max_norm=max_norm, c1=1 - 0.9, c2=1 - 0.999
     )["ctl"]
+
+
+def betas(b1, b2):
+    return {"c1": 1 - b1, "b2": b2, "c2": 1 - b2}
 
 
 def start(rng, lr, **words):
@@ -96,7 +100,7 @@ def test_adam_equals_torch_for_ten_steps(rng, decoupled, max_norm):
         ctl = finish(g * SCALED, ctl, max_norm)
         out = same_for_threads(
             "adam", dict.fromkeys("WGMV", "f32"), w=w, g=g * SCALED, m=m, v=v, ctl=ctl, n=N,
-            key=3, b1=0.9, b2=0.999, eps=1e-8, wd=0.05, decoupled=decoupled,
+            key=3, **betas(0.9, 0.999), eps=1e-8, wd=0.05, decoupled=decoupled,
         )  # fmt: skip
         w, m, v = out["w"], out["m"], out["v"]
         assert not out["g"].any()
@@ -160,7 +164,7 @@ def test_update_writes_nothing_but_zero_gradients_when_skipped(rng, name, storag
     if name == "sgd":
         operands |= {"mu": 0.9, "wd": 0.1, "dampening": 0.0, "nesterov": 0}
     else:
-        operands |= {"m": state, "b1": 0.9, "b2": 0.99, "eps": 1e-8, "wd": 0.1, "decoupled": 0}
+        operands |= {"m": state, **betas(0.9, 0.99), "eps": 1e-8, "wd": 0.1, "decoupled": 0}
     out = same_for_threads(
         name, dict.fromkeys("WGMV" if name == "adam" else "WGV", storage), **operands
     )

@@ -1,0 +1,77 @@
+"""Average pooling by windows two columns wide that do not overlap, on vectors of 16.
+
+The operands are those of pool.py. Sums run in float32 over the kernel rows, columns in pairs.
+"""
+
+from .pool import AVERAGE_CHECK, avgpool_bwd_operands, avgpool_operands
+from .registry import kernel
+
+_PAIRS = {
+    "variant": "pairs",
+    "when": "lanes >= 4 and kw == 2 and sw == 2 and kh == sh and ph + pw + pb + pr == 0 "
+    "and h == oh * sh and wd == 2 * ow",
+    "check": AVERAGE_CHECK,
+}
+
+
+@kernel("avgpool", avgpool_operands, **_PAIRS)
+def avgpool(S):
+    """y = mean of each window. Written: y whole. Threads split rows of y."""
+    from .act import ONE, ZERO
+    from .prim import div, to_float
+    from .vector import WIDTH, loads, stores, vadd, vmul, vsplat
+
+    ld, st, vld2, vst = S.ld, S.st, loads(S, 2), stores(S)
+
+    def run(
+        thread, nthreads, x, y,
+        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad,
+    ):  # fmt: skip
+        lines, size, share = n * c * oh, n * c * h * wd, ONE / to_float(kh * kw)
+        for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
+            for j in range(0, ow, WIDTH):
+                first = q * kh * wd + 2 * j
+                if first + (kh - 1) * wd + 2 * WIDTH < size:
+                    total = vsplat(ZERO)
+                    for at in range(first, first + kh * wd, wd):
+                        total = vadd(total, vadd(vld2(x, at), vld2(x, at + 1)))
+                    vst(y, q * ow + j, vmul(total, vsplat(share)), ow - j)
+                else:
+                    for i in range(min(WIDTH, ow - j)):
+                        one = ZERO
+                        for at in range(first + 2 * i, first + 2 * i + kh * wd, wd):
+                            one += ld(x, at) + ld(x, at + 1)
+                        st(y, q * ow + j + i, one * share)
+
+    return run
+
+
+@kernel("avgpool_bwd", avgpool_bwd_operands, **_PAIRS)
+def avgpool_bwd(S):
+    """dx (+)= dy of the window over its size. Written: dx whole. Threads split rows of dx."""
+    from .act import ONE
+    from .prim import div, to_float
+    from .vector import WIDTH, loads, loads_first, stores, vadd, vinterleave, vmul, vsplat
+
+    vld, vld_first, vst = loads(S), loads_first(S), stores(S)
+
+    def run(
+        thread, nthreads, dy, dx, ws,
+        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad, acc,
+    ):  # fmt: skip
+        lines, share = n * c * h, ONE / to_float(kh * kw)
+        for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
+            source, target = div(q, kh) * ow, q * wd
+            for j in range(0, ow, WIDTH):
+                rest = ow - j
+                v = vld(dy, source + j) if rest >= WIDTH else vld_first(dy, source + j, rest)
+                v = vmul(v, vsplat(share))
+                for part in range(2):
+                    at, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
+                    if count > 0:
+                        z = vinterleave(v, v, part)
+                        if acc != 0:
+                            z = vadd(z, vld_first(dx, at, count))
+                        vst(dx, at, z, count)
+
+    return run
