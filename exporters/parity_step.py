@@ -27,11 +27,8 @@ TORCH_ERROR_FACTOR = 3.0
 # A gradient that is zero in truth (a bias before batch-norm) is measured against the whole's norm.
 NEAR_ZERO = 1e-4
 STATISTICS_TOLERANCE = 1e-5
-# Relative to the weights, which may be a few first updates old: the betas below show in these.
-UPDATE_TOLERANCE = 5e-6
-# Kernels take betas as float32: 1 - 0.999 is then off by 1.3e-5, in the moment and in its bias
-# correction alike, so that the weights do not see it.
-STATE_TOLERANCE = 2e-5
+# Of weights and optimizer state, relative to their norm: a few roundings of float32.
+UPDATE_TOLERANCE = 1e-6
 
 # Relative size of a unit in the last place of float32, and how often torch is run with weights
 # moved by it.
@@ -199,7 +196,6 @@ class Comparison:
             slots.write(name, gradient / np.float32(factor), accumulator_name(""))
         session.executor.run("update")
         self._torch.step()
-        tolerances = {"parameter": UPDATE_TOLERANCE, "state": STATE_TOLERANCE}
         for name, tensor in trained.items():
             pairs = {"": tensor}
             for tag, of_torch in _STATE[self._optimizer.name].items():
@@ -209,9 +205,8 @@ class Comparison:
                 array = true.detach().cpu().numpy()
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
                 error /= max(float(np.linalg.norm(array)), 1e-12)
-                kind = "state" if tag else "parameter"
-                tolerance = tolerances[kind] if self._precision == "fp32" else None
-                yield Row(step, kind, name + tag, error, tolerance)
+                tolerance = UPDATE_TOLERANCE if self._precision == "fp32" else None
+                yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
 
 # Tag of the engine's optimizer state -> torch's name for it.

@@ -56,7 +56,7 @@ def update_tape(
         calls.append(Call("grad_sumsq", args))
     b1, b2 = optimizer.betas
     finish = {"partials": PARTIALS, "ctl": "ctl", "max_norm": options.max_grad_norm}
-    calls.append(Call("grad_finish", finish | {"b1": b1, "b2": b2}))
+    calls.append(Call("grad_finish", finish | {"c1": 1.0 - b1, "c2": 1.0 - b2}))
     for parameter in parameters:
         grad = values[accumulator_name(parameter.name)]
         key = key_of(f"update {parameter.name}")

@@ -38,8 +38,9 @@ class Adam(Optimizer):
     def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> Call:
         args: dict = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "key": key}
         args |= {"m": state[0].name, "v": state[1].name, "n": parameter.size}
-        args |= {"b1": self.beta1, "b2": self.beta2, "eps": self.eps, "wd": self.weight_decay}
-        return Call("adam", args | {"decoupled": self.decoupled})
+        args |= {"c1": 1.0 - self.beta1, "b2": self.beta2, "c2": 1.0 - self.beta2}
+        args |= {"eps": self.eps, "wd": self.weight_decay, "decoupled": self.decoupled}
+        return Call("adam", args)
 
 
 @dataclass(frozen=True)

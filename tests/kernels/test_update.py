@@ -107,6 +107,21 @@ def test_adam_equals_torch_for_ten_steps(rng, decoupled, max_norm):
         np.testing.assert_allclose(w, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_adam_moments_and_bias_corrections_are_those_of_the_double_betas(rng):
+    w, ctl = start(rng, 0.01, LOSS_SCALE=1, NOMINAL=1, TARGETS=1)
+    g, zero = rng.standard_normal(N).astype(np.float32), np.zeros(N, np.float32)
+    ctl = finish(g, ctl)
+    out = same_for_threads(
+        "adam", dict.fromkeys("WGMV", "f32"), w=w, g=g, m=zero, v=zero, ctl=ctl, n=N, key=3,
+        **betas(0.9, 0.999), eps=1e-8, wd=0.0, decoupled=0,
+    )  # fmt: skip
+    # 1 - 0.999 of float32 is off by 1.3e-5; three roundings are below 2e-7
+    exact = g.astype(np.float64)
+    np.testing.assert_allclose(out["v"], (1 - 0.999) * exact**2, rtol=3e-7)
+    np.testing.assert_allclose(out["m"], (1 - 0.9) * exact, rtol=3e-7)
+    np.testing.assert_allclose([real(ctl, "BIAS1"), real(ctl, "BIAS2")], [0.1, 0.001], rtol=1e-7)
+
+
 def test_sgd_in_fp16_follows_naive_twin_within_rounding(rng):
     w, ctl = start(rng, 0.1)
     storages = dict.fromkeys("WGV", "f16")
@@ -134,16 +149,19 @@ def test_adam_in_fp16_keeps_tiny_and_huge_second_moments(rng, size):
     m16 = v16 = np.zeros(N, np.float16)
     m64 = v64 = np.zeros(N)
     w64 = w.astype(np.float64)
-    options = {"b1": 0.9, "b2": 0.999, "eps": 1e-12, "wd": 0.0, "decoupled": 1}
+    options = {"eps": 1e-12, "wd": 0.0, "decoupled": 1}
     for step in range(STEPS):
         g = (np.full(N, size) * (1 + 0.1 * rng.standard_normal(N))).astype(np.float32)
         ctl[layout.STEP] = step
         ctl = finish(g, ctl)
         out = same_for_threads(
-            "adam", storages, w=w, g=g, m=m16, v=v16, ctl=ctl, n=N, key=3, **options
-        )
+            "adam", storages, w=w, g=g, m=m16, v=v16, ctl=ctl, n=N, key=3, **betas(0.9, 0.999),
+            **options,
+        )  # fmt: skip
         w, m16, v16 = out["w"], out["m"], out["v"]
-        w64, m64, v64 = naive_update.adam(w64, g, m64, v64, lr=0.01, **options, t=step + 1)
+        w64, m64, v64 = naive_update.adam(
+            w64, g, m64, v64, lr=0.01, b1=0.9, b2=0.999, **options, t=step + 1
+        )
     assert np.isfinite(v16.astype(np.float32)).all() and v16.all()
     # at 3e-6 moments are a handful of fp16's smallest steps, so single elements scatter
     assert np.abs((w - w64).mean()) < 0.004
