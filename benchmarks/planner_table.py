@@ -30,7 +30,7 @@ def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]
         began = time.perf_counter()
         front = [s for _, s in frontier(problem, effort, points=None)]
         took = time.perf_counter() - began
-        whole, flops = front[-1].peak_nbytes, problem.forward_flops()
+        whole, flops = theirs["regular_peak_bytes"], problem.forward_flops()
         peer = theirs["local_search_peak_bytes"]
         fit = [s for s in front if s.peak_nbytes <= peer]
         row = [path.stem, f"{front[0].peak_nbytes / whole:.3f}", f"{peer / whole:.3f}"]

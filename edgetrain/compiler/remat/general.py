@@ -1,7 +1,8 @@
 """Any graph: drops on the real peak, annealed down a ladder of budgets.
 
 Known inefficiency: one value is dropped at a time, so schedules of several levels are found
-step by step; seeds from the chain solver give them at once where the graph is a chain of blocks.
+step by step; forgetful seeds give them at once, and the chain solver's where the graph is a chain
+of blocks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import anneal, archive, engine
+from .eager import forgetful
 from .packed import Packed, pack
 from .problem import Problem, Schedule
 from .profile import Idle, crossing, cuts, idle_values
@@ -23,7 +25,8 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
     """Non-dominated schedules of a problem, by increasing peak.
 
     Two searches with random numbers of their own run side by side and exchange what they found
-    once, so that the result does not depend on the processors there are.
+    once, so that the result does not depend on the processors there are. The second one starts
+    from forgetful seeds too: it looks after tight budgets, the first one after ample ones.
 
     Args:
       problem: any.
@@ -38,6 +41,7 @@ def general(problem: Problem, effort: int, seeds: Iterable[Schedule] = ()) -> li
         first.offer(seed)
     searches = [first, Search(problem, first)]
     searches[1].take(first)
+    searches[1].forget()
     effort = min(effort, len(problem.steps))
     for _ in range(2):
         with ThreadPoolExecutor(2) as pool:
@@ -96,6 +100,13 @@ class Search:
                 held |= crossing(idle, position)
             for limit in limits:
                 self.offer_drops(order, np.sort(keys[~held & (self.moves.density <= limit)]))
+
+    def forget(self) -> None:
+        """Offer the forgetful seeds."""
+        order = np.arange(len(self.problem.steps))
+        room = self.archive.drops.shape[1]
+        for peak, extra, drops in forgetful(self.packed, room, self.traces[0]):
+            archive.offer(self.archive, peak, extra, order, drops, len(drops))
 
     def offer_drops(self, order: np.ndarray, drops: np.ndarray) -> None:
         """Keep these decisions where nothing dominates them."""

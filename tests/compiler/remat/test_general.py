@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from edgetrain.compiler.remat import frontier, simulate, solve
+from edgetrain.compiler.remat import Problem, Step, frontier, simulate, solve
 from edgetrain.compiler.remat.engine import INFEASIBLE, evaluate, new_trace
 from edgetrain.compiler.remat.general import decisions
 from edgetrain.compiler.remat.packed import pack
@@ -85,3 +85,39 @@ def test_solve_limits_recomputed_flops():
     problem = chain(16)
     simulation = simulate(problem, solve(problem, max_extra=0.5, effort=1))
     assert 0 < simulation.extra_flops <= 8
+
+
+def residual_chain(blocks: int) -> Problem:
+    """Blocks x -> c -> x + d of one size each; their backward needs x, c and the gradient."""
+    steps, nbytes = [], [1]
+    xs, cs = [0], []
+    for _ in range(blocks):
+        c, x = len(nbytes), len(nbytes) + 1
+        nbytes += [1, 1]
+        k = len(steps)
+        steps += [
+            Step(k, f"c{k}", (xs[-1],), (c,), cost=1.0, flops=1, recomputable=True),
+            Step(k + 1, f"x{k}", (xs[-1], c), (x,), cost=1.0, flops=1, recomputable=True,
+                 inplace=((x, xs[-1]),)),
+        ]  # fmt: skip
+        cs.append(c)
+        xs.append(x)
+    grad = len(nbytes)
+    nbytes.append(1)
+    for b in reversed(range(blocks)):
+        inner = len(nbytes)
+        nbytes.append(1)
+        k = len(steps)
+        first = ((), (grad,)) if b == blocks - 1 else ((grad,), ())
+        steps += [
+            Step(k, f"dc{b}", (cs[b], *first[0]), (inner, *first[1]), cost=2.0),
+            Step(k + 1, f"dx{b}", (xs[b], inner), (), (grad,), cost=2.0),
+        ]
+    return Problem(tuple(nbytes), tuple(steps), frozenset({0}))
+
+
+@pytest.mark.parametrize("effort", [1, 3, 8])
+def test_general_reaches_the_working_set_of_a_residual_chain_whatever_the_effort(effort):
+    # The input, a block's x and c, the gradient and the inner one: no block keeps anything.
+    front = frontier(residual_chain(16), effort, solver="general")
+    assert front[0][1].peak_nbytes == 5
