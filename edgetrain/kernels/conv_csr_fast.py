@@ -7,6 +7,7 @@ the plain kernel's bit for bit, on every target and for every number of threads.
 """
 
 from .conv_csr import CSR_CHECK, forward_operands
+from .conv_fast import panel_extent
 from .registry import kernel
 
 PIXELS = 128  # most of a tile
@@ -17,10 +18,12 @@ SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
 
+CHANNEL = f"kw * ({4 * PIXELS} * {BANKS} + 128)"  # most bytes of a channel of the panel
+
 _ROWS = f"{BLOCK} * min({BLOCKS}, (k // g + {BLOCK - 1}) // {BLOCK})"
 _SCRATCH = (
     f"4 * max({TAPS}, kh * kw) + 128 + {8 * BLOCK * BLOCKS} + {2 * SLACK} + "
-    f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + {4 * PIXELS} * {_ROWS}"
+    f"{panel_extent('(c // g)', CHANNEL, PANEL)} + {4 * PIXELS} * {_ROWS}"
 )
 
 
@@ -55,7 +58,7 @@ def _forward(vectors: int, S, W, INDEX):
         cursors = ws + tile.ceil_div(max(TAPS, size), 16) * 64
         stops = cursors + 4 * BLOCK * BLOCKS
         panel = stops + 4 * BLOCK * BLOCKS
-        sums = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+        sums = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
         units = g * grid[0] * grid[1] * grid[2] * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:

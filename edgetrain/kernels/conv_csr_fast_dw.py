@@ -8,7 +8,8 @@ on the number of vectors held in registers; then one addition to `dwt`, rounded 
 """
 
 from .conv_csr import CSR_CHECK, dw_operands
-from .conv_csr_fast import BANKS, PANEL, PIXELS, SLACK, SUITS, TAPS
+from .conv_csr_fast import CHANNEL, PANEL, PIXELS, SLACK, SUITS, TAPS
+from .conv_fast import panel_extent
 from .registry import kernel
 
 ROWS = 128  # most output channels of a block
@@ -19,7 +20,7 @@ _ROW = f"({LINE} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
 
 _SCRATCH = (
     f"4 * max({TAPS}, kh * kw) + 192 + {16 * ROWS} + {3 * SLACK} + "
-    f"max({PANEL}, kw * ({4 * PIXELS} * {BANKS} + 128)) + "
+    f"{panel_extent('(c // g)', CHANNEL, PANEL)} + "
     f"max({_ROW}, min({SPACE}, k // g * {_ROW}))"
 )
 
@@ -92,7 +93,7 @@ def _weight_gradient(vectors: int, S, INDEX, G):
         cursors = firsts + 8 * ROWS + 64
         stops = cursors + 4 * ROWS
         panel = stops + 4 * ROWS
-        lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+        lines = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
         i0, last, o = div(c * thread, nthreads), div(c * (thread + 1), nthreads), 0
         while i0 < last:
             group = div(i0, cg)

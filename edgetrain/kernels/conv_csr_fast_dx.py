@@ -10,6 +10,7 @@ plain kernel's bit for bit.
 
 from .conv_csr import CSR_CHECK, dx_operands
 from .conv_csr_fast import PANEL, PIXELS, SLACK, TAPS
+from .conv_fast import panel_extent
 from .registry import kernel
 
 SPACE = 61440  # bytes of lists and sums aimed at
@@ -18,9 +19,10 @@ MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
 _SUITS = "I == 'u8' and max(sh, sw) <= 2 and k // g * kh * kw <= 65535 and n * h * wd >= 16"
 _CHANNEL = f"({MAP} * sw + 6 * (k // g) * kh * kw)"  # bytes of one channel at most
+_PANEL_CHANNEL = f"kw * ({MAP} * kh + 128)"
 _SCRATCH = (
     f"4 * max({TAPS}, kh * kw) + 2048 + 12 * sh * sw * (c // g) + {3 * SLACK} + "
-    f"max({PANEL}, kw * ({MAP} * kh + 128)) + "
+    f"{panel_extent('(k // g)', _PANEL_CHANNEL, PANEL)} + "
     f"max({_CHANNEL}, min({SPACE}, c // g * {_CHANNEL}))"
 )
 
@@ -143,7 +145,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     )
 
     @inline
-    def parts(ws, size, cg, classes, largest):
+    def parts(ws, size, cg, kg, classes, largest):
         """Addresses of the scratch's parts behind the tap table."""
         places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
         counts = places + 2048
@@ -151,7 +153,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
         cursors = bounds + tile.ceil_div(classes * cg + 1, 16) * 64
         stops = cursors + tile.ceil_div(cg, 16) * 64
         panel = stops + tile.ceil_div(cg, 16) * 64
-        sums = panel + tile.ceil_div(max(PANEL, 4 * largest), 64) * 64 + SLACK
+        sums = panel + tile.panel_nbytes(kg, largest, PANEL) + SLACK
         return places, counts, bounds, cursors, stops, panel, sums
 
     @inline
@@ -175,7 +177,9 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), PIXELS)
         tiles = grid[0] * grid[1] * grid[2]
         largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
-        places, counts, bounds, cursors, stops, panel, sums = parts(ws, size, cg, classes, largest)
+        places, counts, bounds, cursors, stops, panel, sums = parts(
+            ws, size, cg, kg, classes, largest
+        )
         find_slots(places, cg, size, kw, sh, sw, ph, pw, dh, dw)
         for group in range(g):
             count_channels(

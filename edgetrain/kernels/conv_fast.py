@@ -18,12 +18,17 @@ SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
-def _scratch(rows: int, outputs: str, pixels: str, banks: str, maps: str) -> str:
+def panel_extent(channels: str, channel: str, nbytes: int = PANEL) -> str:
+    """Expression of `conv_fast_tile.panel_nbytes`, for at most `channel` bytes of a channel."""
+    return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
+
+
+def _scratch(rows: int, channels: str, outputs: str, pixels: str, banks: str, maps: str) -> str:
     """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles."""
     limit = f"(256 - 128 * ({maps} == 1) * ({outputs} > 64))"
     most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
-    products = f"{4 * (2 + rows)} * max({TAPS}, kh * kw)"
-    panel = f"max({PANEL}, kw * (4 * {most} * {banks} + 128))"
+    products = f"{4 * (2 + rows)} * (min(max({TAPS}, kh * kw), {channels} * kh * kw) + 16)"
+    panel = panel_extent(f"({channels})", f"kw * (4 * {most} * {banks} + 128)")
     blocks = (
         f"min(({outputs} + {rows - 1}) // {rows}, max(1, {SUMS // rows} // ({limit} * {maps})))"
     )
@@ -32,12 +37,12 @@ def _scratch(rows: int, outputs: str, pixels: str, banks: str, maps: str) -> str
 
 def _forward_scratch(rows: int) -> str:
     banks = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
-    return _scratch(rows, "k // g", "n * oh * ow", banks, "1")
+    return _scratch(rows, "c // g", "k // g", "n * oh * ow", banks, "1")
 
 
 def _dx_scratch(rows: int) -> str:
     pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
-    return _scratch(rows, "c // g", pixels, "kh", "sw")
+    return _scratch(rows, "k // g", "c // g", pixels, "kh", "sw")
 
 
 def _forward(block: int, vectors: int, S, W):
@@ -66,7 +71,9 @@ def _forward(block: int, vectors: int, S, W):
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
         chunk = tile.chunk_channels(cg, channel, size, TAPS)
-        copied, panel, sums = tile.scratch_parts(ws, max(TAPS, size), block, channel)
+        copied, panel, sums = tile.scratch_parts(
+            ws, min(max(TAPS, size), cg * size), block, cg, channel
+        )
         units = g * grid[0] * grid[1] * grid[2] * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:
@@ -146,7 +153,9 @@ def _input_gradient(block: int, vectors: int, S, W):
         blocks, most = tile.ceil_div(cg, block), max(div(SUMS, limit * block * sw), 1)
         grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), limit)
         largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
-        copied, panel, sums = tile.scratch_parts(ws, max(TAPS, size), block, largest)
+        copied, panel, sums = tile.scratch_parts(
+            ws, min(max(TAPS, size), kg * size), block, kg, largest
+        )
         units = g * grid[0] * grid[1] * grid[2] * sh * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:

@@ -11,19 +11,21 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from .conv import CHECK, dw_operands
-from .conv_fast import PANEL, SINGLE, SLACK
+from .conv_fast import SINGLE, SLACK, panel_extent
 from .registry import kernel
 
 OUTPUTS = 64  # most output channels of a block
 PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixels at least
-TAPS = 160  # most rows of a block (or one channel's)
+TAPS = 192  # most rows of a block (or one channel's)
+PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
 _BLOCK = f"min({OUTPUTS}, (k // g + 15) // 16 * 16)"
 _PIXELS = "(64 + 64 * (k // g <= 32) + 128 * (k // g <= 16))"
 _ROWS = f"(min(max({TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
 _BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
+_CHANNEL = f"kw * (4 * {_PIXELS} * {_BANKS} + 128)"
 _SCRATCH = (
-    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + max({PANEL}, kw * (4 * {_PIXELS} * {_BANKS} + 128)) + "
+    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + {panel_extent('(c // g)', _CHANNEL, PANEL)} + "
     f"max({4 * PIXELS}, 64 * {_ROWS}) + 64 * ({_PIXELS} + 16) + {6 * SLACK}"
 )
 
@@ -55,7 +57,7 @@ def _dense(vectors: int, S, G):
         grid = tile.tile_grid(n, oh, ow, limit)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, TAPS))
+        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, TAPS, PANEL))
         while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
             chunks += 1
         chunk = tile.ceil_div(cg, chunks)
@@ -63,7 +65,7 @@ def _dense(vectors: int, S, G):
         rows_of_block = tile.ceil_div(chunk * size, 16) * 16
         sums = ws + rows_of_block * 4 + SLACK
         panel = sums + rows_of_block * block * 4
-        lines = panel + tile.ceil_div(max(PANEL, 4 * channel), 64) * 64 + SLACK
+        lines = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
         turned = lines + 64 * (limit + 16) + SLACK
         units = g * blocks * chunks
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
@@ -123,7 +125,7 @@ _register("narrow", 1, 4)
 
 _DEPTH_PIXELS = 512
 _DEPTH_SCRATCH = (
-    f"68 * ((kh * kw + 7) // 8 * 8) + max({PANEL}, kw * ({4 * _DEPTH_PIXELS} * {_BANKS} + 128)) + "
+    f"68 * ((kh * kw + 7) // 8 * 8) + kw * ({4 * _DEPTH_PIXELS} * {_BANKS} + 128) + "
     f"{4 * _DEPTH_PIXELS} + {8 * SLACK}"
 )
 

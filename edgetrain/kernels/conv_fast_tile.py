@@ -101,11 +101,17 @@ def region_floats(rows, pitch):
 
 
 @inline
-def scratch_parts(ws, products, rows, channel_floats):
+def panel_nbytes(channels, channel_floats, nbytes=PANEL):
+    """Bytes of a panel for chunks of `channels` channels aimed at `nbytes`; see panel_extent."""
+    return ceil_div(min(max(nbytes, 4 * channel_floats), 4 * channels * channel_floats), 64) * 64
+
+
+@inline
+def scratch_parts(ws, products, rows, channels, channel_floats):
     """Addresses of the weights, panel and sums after the table of `products` pairs."""
     weights = ws + ceil_div(products, 8) * 64
     panel = weights + ceil_div(products, 16) * 64 * rows + SLACK
-    return weights, panel, panel + ceil_div(max(PANEL, 4 * channel_floats), 64) * 64 + SLACK
+    return weights, panel, panel + panel_nbytes(channels, channel_floats) + SLACK
 
 
 @inline
