@@ -115,7 +115,7 @@ def _span(S: Storage):
 @functools.cache
 def lines_fill(S: Storage):
     """Function that packs a chunk of channels, for tiles that `holds_lines`."""
-    span, nbytes = _span(S), S.nbytes
+    span, vld, nbytes = _span(S), loads(S), S.nbytes
 
     @inline
     def middle(
@@ -134,16 +134,28 @@ def lines_fill(S: Storage):
             )  # fmt: skip
             _nothing(target + bottom * step, (rows - bottom) * line)
             return
+        short = wd <= WIDTH and plane + (images - 1) * map_size + h * wd + WIDTH <= size
         for row in range(rows):
             y = low + row * sy
-            if y >= 0 and y < h:
+            if y < 0 or y >= h:
+                _nothing(target, line)
+            elif short:
+                at = plane + y * wd
+                for image in range(images):
+                    v = vld(x, at + image * map_size)
+                    if norm != 0:
+                        v = vfma(v, vsplat(scale), vsplat(shift))
+                    if act == RELU:
+                        v = vact_value(RELU, v, lo, hi)
+                    elif act != NONE:
+                        v = vact_value(act, v, lo, hi)
+                    _vst(target, image * wd, v, WIDTH)
+            else:
                 for image in range(images):
                     span(
                         target + 4 * image * wd, x, plane + image * map_size + y * wd, wd, size,
                         scale, shift, norm, act, lo, hi,
                     )  # fmt: skip
-            else:
-                _nothing(target, line)
             target += step
 
     def fill(

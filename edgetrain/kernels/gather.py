@@ -7,13 +7,13 @@ the end. An index outside the axis reads as zeros and receives no gradient.
 from .registry import kernel
 
 
-def _wrapped():
+def wrapping():
+    """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 where it lies outside."""
     from .jit import inline
     from .prim import ld_i32
 
     @inline
     def wrapped(idx, i, axis):
-        """Index i of idx in [0, axis), or -1."""
         at = ld_i32(idx, i)
         at = at + axis if at < 0 else at
         return at if 0 <= at < axis else -1
@@ -34,7 +34,7 @@ def gather(W, S):
     from .mathf import ZERO
     from .prim import div
 
-    ld, st, wrapped = W.ld, S.st, _wrapped()
+    ld, st, wrapped = W.ld, S.st, wrapping()
     nothing = ZERO if S.name in ("f32", "f16") else 0
 
     def run(thread, nthreads, x, idx, y, outer, axis, inner, count):
@@ -69,7 +69,7 @@ def gather_bwd(S, G):
     from .prim import div, hash32, u32
     from .rng import stream
 
-    ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, _wrapped()
+    ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, wrapping()
 
     def run(thread, nthreads, idx, dy, dx, ctl, key, sr, outer, axis, inner, count, padding):
         random = stream(ctl, key) if sr and ctl != 0 else u32(0)

@@ -1,0 +1,79 @@
+"""Rows of a sparse table taken by index (embeddings), and the gradient at the table's nonzeros.
+
+The table [rows, channels] is a layer of the pool (storage/csr.py, pattern as in conv_csr.py with
+one kernel element a channel); idx int32[count], y [count, channels]. Indices are those of
+gather.py: a negative one counts from the end, one outside reads zeros and receives no gradient.
+"""
+
+from .gather import wrapping
+from .registry import kernel
+
+_PATTERN = "columns:r:I[slots] pointers:r:i32[rows*((channels+chunk-1)//chunk)+1]"
+_SIZES = "count rows channels taps chunk slots"
+_CHECK = "min(count, rows, channels, chunk, slots) > 0;taps == 1"
+
+
+@kernel(
+    "gather_csr",
+    f"w:r:W[slots] {_PATTERN} idx:r:i32[count] y:w:S[count*channels] {_SIZES}",
+    check=_CHECK,
+)
+def gather_csr(W, INDEX, S):
+    """y[i] = table[idx[i]], zeros off the nonzeros. Threads split the rows of y."""
+    from .mathf import ZERO
+    from .prim import div, ld_i32
+
+    ldw, ldc, st, wrapped = W.ld, INDEX.ld, S.st, wrapping()
+
+    def run(
+        thread, nthreads, w, columns, pointers, idx, y, count, rows, channels, taps, chunk, slots
+    ):
+        chunks = div(channels + chunk - 1, chunk)
+        for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+            at, target = wrapped(idx, i, rows), i * channels
+            for j in range(channels):
+                st(y, target + j, ZERO)
+            if at < 0:
+                continue
+            for q in range(chunks):
+                group, first = at * chunks + q, target + q * chunk
+                for e in range(ld_i32(pointers, group), ld_i32(pointers, group + 1)):
+                    st(y, first + ldc(columns, e), ldw(w, e))
+
+    return run
+
+
+@kernel(
+    "gather_csr_bwd",
+    f"idx:r:i32[count] dy:r:S[count*channels] {_PATTERN} dwt:m:G[slots] ctl:r:i64[64] {_SIZES} key",
+    check=_CHECK,
+)
+def gather_csr_bwd(S, INDEX, G):
+    """dwt[e] += dy[i, column of e] for every nonzero e of row idx[i], in the order of i.
+
+    Stored with stochastic rounding, numbered by (i, e). Threads split the rows of the table: each
+    reads all indices and adds those of its own.
+    """
+    from .prim import div, hash32, ld_i32
+    from .rng import stream
+
+    ld, ldc, old, sr_store, wrapped = S.ld, INDEX.ld, G.ld, G.sr, wrapping()
+
+    def run(
+        thread, nthreads, idx, dy, columns, pointers, dwt, ctl,
+        count, rows, channels, taps, chunk, slots, key,
+    ):  # fmt: skip
+        random, chunks = stream(ctl, key), div(channels + chunk - 1, chunk)
+        low, high = div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)
+        for i in range(count):
+            at = wrapped(idx, i, rows)
+            if at < low or at >= high:
+                continue
+            numbers = hash32(random, i)
+            for q in range(chunks):
+                group, source = at * chunks + q, i * channels + q * chunk
+                for e in range(ld_i32(pointers, group), ld_i32(pointers, group + 1)):
+                    value = old(dwt, e) + ld(dy, source + ldc(columns, e))
+                    sr_store(dwt, e, value, numbers)
+
+    return run
