@@ -111,10 +111,11 @@ def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     if options.loss.kind == "cross_entropy":
         limits["loss.target"] = output.shape[options.loss.axis(output.shape)]
     for node in graph.nodes:
-        if node.op == "gather":
-            root = graph.root(node.inputs[1])
+        if node.op in ("gather", "gather_csr"):
+            root = graph.root(node.inputs[-1])
             if graph.values[root].role == "input":
-                rows = graph.values[node.inputs[0]].shape[node.attrs["axis"]]
+                shape = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
+                rows = shape[node.attrs.get("axis", 0)]
                 limits[root] = min(rows, limits.get(root, rows))
     return limits
 

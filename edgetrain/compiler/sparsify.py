@@ -1,8 +1,8 @@
-"""Dense weights of convolutions and linear layers -> layers of the pool, before autodiff.
+"""Dense weights of convolutions, linear layers, embeddings -> layers of the pool, before autodiff.
 
 Dense stay: weights that are not trained or that something else reads too, and, unless a pattern
-names them, the first convolution, the classifier and depthwise kernels (Mostafa and Wang 2019
-and the report leave out the first two). Known limit: embeddings stay dense.
+names them, the first convolution, the classifier (with an embedding that is tied to it) and
+depthwise kernels (Mostafa and Wang 2019 and the report leave out the first two).
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def _weights(graph: Graph) -> list[str]:
     viewed = {value.view_of for value in graph.values.values()}
     out = []
     for node in graph.nodes:
-        name = node.inputs[1] if len(node.inputs) > 1 else ""
+        name = _slot(node)
         if not name or name in out or name in viewed or graph.values[name].role != "parameter":
             continue
         alone = all(_reads_weight(user, name, graph) for user in readers[name])
@@ -82,14 +82,25 @@ def _weights(graph: Graph) -> list[str]:
     return out
 
 
+def _slot(node: Node) -> str:
+    """Where the weight of a layer is read; "" where the node has no such input."""
+    at = 0 if node.op == "gather" else 1
+    return node.inputs[at] if len(node.inputs) > at else ""
+
+
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
-    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or [k, c] of a product."""
-    if node.op == "matmul":
+    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or [k, c] of a product.
+
+    A table of rows that are taken by index has the layout of a product's weight.
+    """
+    if node.op == "gather":
+        linear = node.attrs["axis"] == 0 and len(graph.values[name].shape) == 2
+    elif node.op == "matmul":
         plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0
         linear = plain and node.attrs.get("tb", False) and len(graph.values[name].shape) == 2
     else:
         linear = node.op == "conv"
-    return linear and node.inputs[1] == name and node.reads.count(name) == 1
+    return linear and _slot(node) == name and node.reads.count(name) == 1
 
 
 def _overrides(
@@ -147,11 +158,14 @@ def _rewritten(graph: Graph, layers: tuple[Layer, ...]) -> Graph:
 
 
 def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
-    layer = layers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    layer = layers.get(_slot(node))
     if layer is None:
         return node
-    x, _, *rest = node.inputs
     attrs: dict = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
+    if node.op == "gather":
+        table = (POOL, COLUMNS, pointers_name(layer.name), node.inputs[1])
+        return replace(node, op="gather_csr", inputs=table, attrs=attrs)
+    x, _, *rest = node.inputs
     if node.op == "matmul":
         rest, name = [*rest[:1], "", "", ""], "linear_csr"
         attrs |= _POINT

@@ -1,8 +1,9 @@
-"""Convolution and linear layer by a sparse weight of the pool; compiler/sparsify.py emits them.
+"""Convolution, linear layer, embedding by a sparse weight of the pool, from compiler/sparsify.py.
 
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see storage/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
-maps of one pixel and takes no prologue. Attributes: the geometry, the weight's `shape`, its
+maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
+it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its
 `chunk`, its `nonzeros` at the start. Saved for backward: x (weight gradient) and the pool (input
 gradient).
 """
@@ -102,7 +103,51 @@ class ConvCsrWeightGrad(Op):
         return _flops(node, graph.values[node.inputs[1]])
 
 
+def _table(node: Node, graph: Graph, first: int, indices: str) -> dict:
+    """Operands of the kernels of embeddings; columns and pointers are inputs `first` and next."""
+    columns, pointers = node.inputs[first : first + 2]
+    rows, channels = node.attrs["shape"]
+    sizes = {"rows": rows, "channels": channels, "taps": 1, "chunk": node.attrs["chunk"]}
+    sizes |= {"count": graph.values[indices].size, "slots": graph.values[columns].size}
+    return {"columns": columns, "pointers": pointers, "idx": indices, **sizes}
+
+
+class GatherCsr(Op):
+    """y = rows of a sparse table at the indices."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        args = {"w": node.inputs[0], "y": node.outputs[0]}
+        return [Call("gather_csr", args | _table(node, graph, 1, node.inputs[3]))]
+
+    def vjp(self, grads, node: Node) -> None:
+        dy, (pool, *pattern, indices) = grads.of(node.outputs[0]), node.inputs
+        if dy and grads.needs(pool):
+            attrs = {k: node.attrs[k] for k in ("shape", "chunk", "nonzeros")}
+            grads.contribute(pool, "gather_csr_bwd", [dy, indices, *pattern], attrs)
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return 0
+
+
+class GatherCsrBackward(Op):
+    """Gradient at the nonzeros, added to the pool's accumulator.
+
+    Inputs: dy, indices, columns, pointers.
+    """
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        args: dict[str, Any] = {"dy": node.inputs[0], "dwt": node.outputs[0], "ctl": "ctl"}
+        args |= {"key": key_of(node.name)}
+        return [Call("gather_csr_bwd", args | _table(node, graph, 2, node.inputs[1]))]
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        rows = node.attrs["shape"][0]
+        return graph.values[node.inputs[1]].size * node.attrs["nonzeros"] // rows
+
+
 register(ConvCsr("conv_csr"))
 register(LinearCsr("linear_csr"))
 register(ConvCsrInputGrad("conv_csr_dx"))
 register(ConvCsrWeightGrad("conv_csr_dw"))
+register(GatherCsr("gather_csr"))
+register(GatherCsrBackward("gather_csr_bwd"))

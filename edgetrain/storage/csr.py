@@ -34,7 +34,8 @@ class Layer:
     """One sparse weight.
 
     Attributes:
-      shape: of the dense weight: [k, c/g, kh, kw] or [k, c/g, kw].
+      shape: of the dense weight: [k, c/g, kh, kw] or [k, c/g, kw]; [k, c] of a linear layer,
+        [rows, c] of an embedding.
       share: nonzeros at the start.
       cap: nonzeros it may grow to.
     """

@@ -16,8 +16,8 @@ from edgetrain.ops.model import Model
 class Net:
     """Collects nodes and seeded weights; every float initializer but statistics is trained."""
 
-    def __init__(self, *shape: int, seed: int = 0) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, *shape: int, seed: int = 0, dtype: int = TensorProto.FLOAT) -> None:
+        self.rng, self.dtype = np.random.default_rng(seed), dtype
         self.shape, self.nodes, self.weights = shape, [], {}
         self.constants: dict[str, np.ndarray] = {}
 
@@ -50,7 +50,7 @@ class Net:
 
     def model(self, *outputs: str) -> Model:
         arrays = [numpy_helper.from_array(a, n) for n, a in (self.weights | self.constants).items()]
-        infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *self.shape])]
+        infos = [helper.make_tensor_value_info("x", self.dtype, ["batch", *self.shape])]
         outs = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", None])
             for name in outputs

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from onnx import TensorProto
 
 import edgetrain as et
 from edgetrain.compiler.pipeline import build_graphs
@@ -65,6 +66,23 @@ def linear() -> Model:
     return make_transformer_like()
 
 
+def make_language_model() -> Model:
+    """Two embeddings, one of them tied to the classifier, and a linear layer between."""
+    net = Net(6, dtype=TensorProto.INT32)
+    net.add("Gather", [net.weight("table.w", 30, 40), "x"], "rows")
+    net.add("Gather", [net.weight("tied.w", 30, 20), "x"], "own")
+    x = net.add("MatMul", ["rows", net.weight("mid.w", 40, 20)], "mid")
+    x = net.add("Tanh", [net.add("Add", [x, "own"], "sum")], "act")
+    x = net.add("ReduceMean", [x], "mean", axes=[1], keepdims=0)
+    net.add("Gemm", [x, "tied.w"], "logits", transB=1)
+    return net.model("logits")
+
+
+@pytest.fixture(scope="module")
+def language() -> Model:
+    return make_language_model()
+
+
 def _options(**options):
     from edgetrain.api import make_options
 
@@ -78,6 +96,8 @@ def _layers(model: Model, **options) -> dict[str, int]:
 
 def _data(model: Model):
     rng, shape = np.random.default_rng(3), model.inputs[0].dims[1:]
+    if model.inputs[0].dtype != "float":
+        return {"x": rng.integers(0, 30, (BATCH, *shape)).astype(np.int32)}, np.arange(BATCH) % 3
     return {"x": rng.standard_normal((BATCH, *shape)).astype(np.float32)}, np.arange(BATCH) % 3
 
 
@@ -99,6 +119,23 @@ def test_linear_layers_become_sparse_but_for_the_classifier(linear):
     assert _layers(linear) == {"up.w": 72, "same.w": 120, "mid.w": 48}
     nodes = build_graphs(linear, _options(), BATCH).train.nodes
     assert sum(node.op == "linear_csr" for node in nodes) == 4
+
+
+def test_embeddings_become_sparse_but_for_one_that_is_the_classifier(language):
+    assert _layers(language) == {"table.w": 360}
+    tied = {"density_overrides": {"tied.w": 0.5}}
+    assert _layers(language, **tied) == {"table.w": 360, "tied.w": 300}
+    graph = build_graphs(language, _options(**tied), BATCH).train
+    ops = [node.op for node in graph.nodes if "csr" in node.op]
+    assert sorted(ops) == [
+        "conv_csr_dw", "conv_csr_dx", "gather_csr", "gather_csr", "gather_csr_bwd",
+        "gather_csr_bwd", "linear_csr",
+    ]  # fmt: skip
+
+
+def test_ids_of_a_sparse_embedding_have_its_rows_as_limit(language):
+    program = et.compile(language, minibatch=BATCH, density=0.3)
+    assert program.limits["x"] == 30
 
 
 def test_overrides_choose_by_pattern_and_win_over_the_exceptions(model):
@@ -146,15 +183,17 @@ def _close(found: np.ndarray, expected: np.ndarray, scale: float, tolerance: flo
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("fp16", 2e-2)])
 @pytest.mark.parametrize("distribution", ["uniform", "erk"])
-@pytest.mark.parametrize("net", ["model", "linear"])
+@pytest.mark.parametrize("net", ["model", "linear", "language"])
 def test_gradients_at_the_nonzeros_are_those_of_the_dense_model(
     net, precision, tolerance, distribution, request
 ):
     model = request.getfixturevalue(net)
     inputs, target = _data(model)
     options = {"density": 0.3, "distribution": distribution}
+    if net == "language":
+        options["density_overrides"] = {"tied.w": 0.5}
     loss, found = et.loss_and_gradients(model, inputs, target, precision=precision, **options)
-    densified, masks = _densified(model, distribution=distribution)
+    densified, masks = _densified(model, **options)
     expected = reference(densified, inputs, target, dtype=torch.float64)
     assert loss == pytest.approx(expected.loss, rel=tolerance)
     assert found.keys() == expected.gradients.keys()
