@@ -13,7 +13,7 @@ from .registry import kernel
 PIXELS = 128  # most of a tile
 BLOCK, BLOCKS = 16, 8  # rows that threads share out; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
-PANEL = 32768  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
+PANEL = 26624  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
 SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"

@@ -13,7 +13,7 @@ from .conv_csr_fast import PANEL, PIXELS, SLACK, TAPS
 from .conv_fast import panel_extent
 from .registry import kernel
 
-SPACE = 65536  # bytes of lists and sums aimed at
+SPACE = 61440  # bytes of lists and sums aimed at
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
