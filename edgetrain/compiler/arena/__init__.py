@@ -7,12 +7,15 @@ import numpy as np
 from edgetrain.errors import UsageError
 
 from .climb import climb
+from .coarse import STEPS, coarse
 from .exact import branch_and_bound
 from .greedy import orders, place_in_order
 from .problem import Buffer, aligned, peak_live
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
+COARSE_EFFORT = 30  # of one try of the large buffers
+NEAR = 256  # a gap of less than this part of the bound is not halved
 
 
 def greedy(
@@ -46,9 +49,10 @@ def place(
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, branch and bound for capacities between the
-    lower bound and the best height so far; then hill climbing. There is always a result, also
-    where it is higher than `capacity`: compare the height.
+    Greedy orders first; where they miss the goal, the large buffers exactly and the small ones
+    around them; then branch and bound of all for capacities between the lower bound and the best
+    height so far; then hill climbing. There is always a result, also where it is higher than
+    `capacity`: compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes.
@@ -66,10 +70,14 @@ def place(
     start, stop, size = _columns(buffers, align)
     live = np.flatnonzero((stop > start) & (size > 0))
     columns = start[live], stop[live], size[live]
+    above = STEPS if capacity is None else STEPS[:1]
+    rough = coarse(*columns, goal, height, min(effort * 0.3, COARSE_EFFORT), above=above)
+    if rough is not None:
+        offsets, height = _scatter(rough[0], live, len(size)), rough[1]
     spare = effort * 0.8 if capacity is not None else effort * 0.4
     low = goal
     for _ in range(1 if capacity is not None else 8):
-        if low >= height:
+        if height - low <= (0 if low == goal else goal // NEAR):
             break
         found = branch_and_bound(*columns, low, spare)
         if found is not None:

@@ -10,12 +10,13 @@ from edgetrain.kernels.jit import hot
 
 
 @hot
-def place_in_order(start, stop, size, order, offset, tight):
+def place_in_order(start, stop, size, order, offset, tight, fixed=0):
     """Fill `offset` (bytes) in the given order; returns the height.
 
     Args:
       start, stop: lifetimes, half-open.  size: bytes.  order: indices.
       offset: receives the result.  tight: choose the smallest gap that fits, not the lowest.
+      fixed: so many buffers of the order keep the offset they have.
     """
     n = order.size
     placed = np.empty(n, np.int64)
@@ -23,7 +24,7 @@ def place_in_order(start, stop, size, order, offset, tight):
     for count in range(n):
         i = order[count]
         best, best_gap, low = np.int64(-1), np.int64(2**62), np.int64(0)
-        for k in range(count):
+        for k in range(count if count >= fixed else 0):
             j = placed[k]
             if start[j] >= stop[i] or start[i] >= stop[j]:
                 continue
@@ -36,7 +37,7 @@ def place_in_order(start, stop, size, order, offset, tight):
                     best, best_gap = low, gap
             low = max(low, offset[j] + size[j])
         if best < 0:
-            best = low
+            best = low if count >= fixed else offset[i]
         offset[i] = best
         height = max(height, best + size[i])
         k = count

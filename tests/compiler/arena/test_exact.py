@@ -42,9 +42,8 @@ def test_branch_and_bound_finds_the_least_height_and_no_less(seed):
     assert branch_and_bound(*columns(buffers), best - 1, 50) is None
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_place_reaches_a_capacity_that_greedy_misses(seed):
-    """A tiling of a full rectangle: every byte is live at every step."""
+def tiling(seed: int) -> list[Buffer]:
+    """A tiling of a full rectangle, 24 steps by 1000 bytes: every byte is live at every step."""
     rng = np.random.default_rng(seed)
     buffers: list[Buffer] = []
 
@@ -62,6 +61,12 @@ def test_place_reaches_a_capacity_that_greedy_misses(seed):
             tile(left, right, middle, high)
 
     tile(0, 24, 0, 1000)
+    return buffers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_place_reaches_a_capacity_that_greedy_misses(seed):
+    buffers = tiling(seed)
     assert peak_live(buffers) == 1000
     offsets, height = place(buffers, capacity=1000, align=1, effort=400)
     assert height == 1000

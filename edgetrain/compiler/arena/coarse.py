@@ -1,0 +1,95 @@
+"""Place the large buffers exactly, then fit the small ones into the gaps.
+
+Most buffers of a training graph are vectors and narrow maps beside a few wide ones. They cost the
+exact search as much as the wide ones do and decide little: without them a placement at the lower
+bound is found in milliseconds, and what it leaves open holds them, or nearly.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .exact import branch_and_bound
+from .greedy import place_in_order
+
+# Small buffers are those whose live sum never exceeds this fraction of the goal.
+SMALL = (0.1, 0.25, 0.02, 0.004)
+STEPS = (0.0, 0.005, 0.01, 0.02, 0.04)
+
+
+def coarse(
+    start: np.ndarray,
+    stop: np.ndarray,
+    size: np.ndarray,
+    goal: int,
+    height: int,
+    effort: float,
+    *,
+    above: Sequence[float] = STEPS,
+) -> tuple[np.ndarray, int] | None:
+    """Offsets and their height in bytes, None where nothing below `height` was found.
+
+    Args:
+      start, stop: lifetimes, half-open, none empty.  size: bytes, of one alignment.
+      goal: the height wanted; no placement is lower, or none need be.
+      effort: millions of touched sections for each try of the large ones.
+      above: heights to try for the large ones, as fractions above the goal, rising.
+    """
+    order = np.argsort(-size, kind="stable")
+    align = int(np.gcd.reduce(size))
+    best = None
+    for fraction in above:
+        capacity = int(goal * (1 + fraction)) // align * align
+        if capacity >= height:
+            break
+        for small in SMALL:
+            large = _count_large(start[order], stop[order], size[order], small * goal)
+            columns = start[order[:large]], stop[order[:large]], size[order[:large]]
+            found = branch_and_bound(*columns, capacity, effort)
+            if found is None:
+                continue
+            offset, reached = _fill(start, stop, size, order, found)
+            if reached < height:
+                best, height = (offset, reached), reached
+            if height <= capacity:
+                return best
+    return best
+
+
+def _fill(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, found: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Place the rest of `order` around the offsets `found` of its first buffers."""
+    large, rest = order[: len(found)], order[len(found) :]
+    area = size[rest] * (stop[rest] - start[rest])
+    best, height = found, 2**62
+    for later in (rest, rest[np.argsort(-area, kind="stable")]):
+        for tight in (False, True):
+            offset = np.zeros(len(size), np.int64)
+            offset[large] = found
+            whole = np.concatenate([large, later])
+            reached = place_in_order(start, stop, size, whole, offset, tight, len(large))
+            if reached < height:
+                best, height = offset, int(reached)
+    return best, height
+
+
+def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: float) -> int:
+    """How many of the first buffers are large: the others hold at most `most` bytes at once."""
+    low, high = 0, len(size)
+    while low < high:
+        middle = (low + high) // 2
+        if _peak(start[middle:], stop[middle:], size[middle:]) > most:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _peak(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> int:
+    """The most bytes live at once."""
+    times = np.unique(np.concatenate([start, stop]))
+    change = np.zeros(len(times), np.int64)
+    np.add.at(change, np.searchsorted(times, start), size)
+    np.add.at(change, np.searchsorted(times, stop), -size)
+    return int(np.cumsum(change).max(initial=0))
