@@ -144,7 +144,66 @@ def _block_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+def _window_sums(x, kernel, attrs):
+    """Sums over windows, by a convolution of ones."""
+    rank, pads = len(kernel), attrs.get("pads", [0] * 2 * len(kernel))
+    sides = [v for k in reversed(range(rank)) for v in (pads[k], pads[k + rank])]
+    ones = torch.ones(x.shape[1], 1, *kernel, dtype=x.dtype)
+    function = F.conv1d if rank == 1 else F.conv2d
+    return function(
+        F.pad(x, sides), ones, None, attrs.get("strides", 1), 0, attrs.get("dilations", 1),
+        x.shape[1],
+    )  # fmt: skip
+
+
+def _dilated(name, x, kernel, **attrs) -> Case:
+    def meaning(x):
+        total = _window_sums(x, kernel, attrs)
+        if attrs.get("count_include_pad"):
+            return total / np.prod(kernel)
+        return total / _window_sums(torch.ones_like(x), kernel, attrs)
+
+    options = {"kernel_shape": kernel, **attrs}
+    return Case("AveragePool", name, [X((BATCH, *x))], meaning, options, 19)
+
+
+def _lp(name, x, kernel, opset=18, **attrs) -> Case:
+    p = attrs.get("p", 2)
+
+    def meaning(x):
+        return _window_sums(x.abs() ** p, kernel, attrs) ** (1 / p)
+
+    options = {"kernel_shape": kernel, **attrs}
+    return Case("LpPool", name, [X((BATCH, *x))], meaning, options, opset)
+
+
+def _norm_pool_cases() -> list[Case]:
+    def norm(p, axes=(2, 3)):
+        return lambda x: (x.abs() ** p).sum(axes, keepdim=True) ** (1 / p)
+
+    image = X((BATCH, 3, 4, 5))
+    # onnx.reference has no GlobalLpPool.
+    return [
+        _dilated("dilated", (3, 7, 8), [2, 3], dilations=[2, 2], strides=[1, 2]),
+        _dilated("dilated, padded", (2, 6, 7), [3, 2], dilations=[2, 3], pads=[1, 2, 2, 1]),
+        _dilated("dilated, include pad", (2, 6, 6), [3, 3], dilations=[2, 2], pads=[2, 2, 2, 2],
+                 count_include_pad=1),
+        _dilated("dilated, 1-D", (3, 9), [3], dilations=[3], pads=[2, 1]),
+        _lp("2x2", (3, 6, 6), [2, 2], strides=[2, 2]),
+        _lp("padded", (2, 5, 6), [3, 2], pads=[1, 0, 1, 1], strides=[2, 1]),
+        _lp("of 1", (2, 5, 5), [2, 2], p=1),
+        _lp("of 3", (2, 5, 5), [2, 3], p=3, opset=11),
+        _lp("dilated", (2, 7, 7), [2, 2], dilations=[2, 3]),
+        _lp("1-D", (3, 8), [3], strides=[2], opset=11),
+        Case("GlobalLpPool", "of 2", [image], norm(2), reference=False),
+        Case("GlobalLpPool", "of 1", [image], norm(1), {"p": 1}, reference=False),
+        Case("GlobalLpPool", "of 3, 1-D", [X((BATCH, 3, 7))], norm(3, (2,)), {"p": 3},
+             reference=False),
+    ]  # fmt: skip
+
+
 CASES: list[Case] = [
+    *_norm_pool_cases(),
     *_transposed_cases(),
     *_resize_cases(),
     _lrn("five", 5, alpha=0.3),

@@ -53,6 +53,7 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     nodes = _needed(model.nodes, model.outputs)
     context = _Context(model, batch, dims or {})
     try:
+        context.expect(nodes, model.outputs)
         for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
             context.run(node)
     except ModelError:
@@ -108,6 +109,7 @@ class _Context:
         self.unsupported: list[OnnxNode] = []
         self._lost: set[str] = set()  # what unsupported nodes would have made
         self._temporaries: set[str] = set()
+        self._read: set[str] = set()  # names that some node or the caller reads
         self._folded_nbytes = 0
         self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
         self._taken.update(name for node in model.nodes for name in node.outputs)
@@ -147,7 +149,16 @@ class _Context:
         self._names[spec.name] = self._builder.value(spec.name, shape, dtype, "input")
         return self._names[spec.name]
 
+    def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
+        """Note what these nodes read, before they run."""
+        self._read.update(outputs, *(node.inputs for node in nodes))
+
     # What rules ask for.
+
+    def reads(self, node: OnnxNode, index: int) -> bool:
+        """Whether anything reads the output."""
+        name = node.outputs[index] if index < len(node.outputs) else ""
+        return bool(name) and name in self._read
 
     def has(self, node: OnnxNode, index: int) -> bool:
         """Whether the optional input is there."""
@@ -273,7 +284,9 @@ class _Context:
     def inline(self, part: Subgraph) -> None:
         """Run the nodes of a branch as if they stood in the graph around it."""
         self._consts.update(part.arrays)
-        for node in _needed(part.nodes, part.outputs):
+        nodes = _needed(part.nodes, part.outputs)
+        self.expect(nodes, part.outputs)
+        for node in nodes:
             self.run(node)
 
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None:

@@ -4,6 +4,7 @@ import math
 
 from ..ir import Graph, Node
 from .conv import geometry, planar, window
+from .pool_lp import dilated_average
 from .registry import Call, Op, onnx_rule, register
 from .strides import prod
 
@@ -101,15 +102,16 @@ def pool(context, node) -> None:
         attrs[a], attrs[b] = planar(numbers, neutral)
     shape = (*x.shape[:2], *out)
     if node.op_type == "MaxPool":
-        if len(node.outputs) > 1 and node.outputs[1]:
-            raise node.fail("a second output (indices)", "one output")
+        if context.reads(node, 1):
+            raise node.fail("its second output (indices) is read", "a reader of the first alone")
         small = attrs["kh"] * attrs["kw"] <= 256
         index = context.temporary(node, "index", shape, "u8" if small else "u16")
         outputs = [node.outputs[0], index]
         context.emit(node, "maxpool", [x], [shape, shape], attrs, outputs=outputs)
         return
     if max(dilations) > 1:
-        raise node.fail(f"dilations {dilations}", "average pooling without dilation")
+        dilated_average(context, node)
+        return
     attrs["include_pad"] = int(node.attrs.get("count_include_pad", 0))
     context.emit(node, "avgpool", [x], [shape], attrs)
 

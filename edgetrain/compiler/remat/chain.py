@@ -18,8 +18,9 @@ import numpy as np
 
 from edgetrain.kernels.jit import hot
 
+from .fast import peak_nbytes
+from .packed import pack
 from .problem import Problem, Schedule
-from .referee import simulate
 from .stages import Chain, chain_of
 from .store_all import store_all
 
@@ -259,8 +260,9 @@ class Ladder:
         """
         limit = self._limit(nbytes)
         candidates = (self.emit(k) for k, p in enumerate(self.points) if p[0] <= limit)
+        packed = pack(self.problem)
         for schedule in chain_iterables(candidates, self._tightest()):
-            if simulate(self.problem, schedule).peak_nbytes <= nbytes:
+            if peak_nbytes(self.problem, packed, schedule) <= nbytes:
                 return schedule
         return None
 

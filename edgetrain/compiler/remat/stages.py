@@ -69,13 +69,7 @@ def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chai
     for step in problem.steps[bounds[0] : bounds[-1]]:
         if step.recomputable:
             forward[int(stage_of[step.id])].append(step.id)
-    backward = [[] for _ in range(count + 1)]  # type: list[list[int]]
-    at = count
-    for step in problem.steps[turn:]:
-        # A backward step belongs to the latest stage whose values it or its successors need.
-        stages = [born_stage[v] for v in step.reads if v in born_stage]
-        at = min(at, max(stages, default=at))
-        backward[at].append(step.id)
+    backward = _backward(problem, turn, born_stage, [len(row) for row in forward])
     crossing = crossing_nbytes(idle, len(problem.steps))
     out = np.array([0, *(crossing[b] for b in bounds[1:])], np.float64)
     handed = {
@@ -108,6 +102,30 @@ def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chai
         tuple(map(tuple, forward)), tuple(map(tuple, backward)), out, saved, grad, cost,
         np.maximum(run, 0), back,
     )  # fmt: skip
+
+
+def _backward(
+    problem: Problem, turn: int, born_stage: dict[int, int], runs: list[int]
+) -> list[list[int]]:
+    """Backward steps by stage: the latest one whose values they or their successors need.
+
+    One that reads a stage's input alone would go to the stage before; where each stage has one
+    step both ways, they are paired in order instead.
+    """
+    count = len(runs) - 1
+    found = [[] for _ in runs]  # type: list[list[int]]
+    latest, at = [], count
+    for step in problem.steps[turn:]:
+        stages = [born_stage[v] for v in step.reads if v in born_stage]
+        at = min(at, max(stages, default=at))
+        latest.append(at)
+    pairs = list(range(count, 0, -1))
+    paired = max(runs) == 1 and len(latest) == count
+    if paired and all(stage <= own for stage, own in zip(latest, pairs, strict=True)):
+        latest = pairs
+    for k, stage in enumerate(latest, turn):
+        found[stage].append(k)
+    return found
 
 
 def _forward_need(problem: Problem, steps: list[int]) -> float:

@@ -59,3 +59,11 @@ def test_simulate_keeps_outputs_and_counts_workspace():
 def test_simulate_refuses_an_invalid_schedule(schedule, words):
     with pytest.raises(ScheduleError, match=words):
         simulate(chain(2), schedule)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fast_peak_is_the_referees(seed):
+    for problem in (chain(12, nbytes=3, saved=2), random_problem(seed)):
+        for schedule in SOLVERS["general"](problem, 1):
+            peak = simulate(problem, schedule).peak_nbytes
+            assert peak_nbytes(problem, pack(problem), schedule) == peak
