@@ -133,7 +133,7 @@ class Grouped(Table):
 
     def __init__(self, chain: Chain, size: int, unit: float, slots: int) -> None:
         n = len(chain)
-        self.bounds = [*range(0, n, size), n]
+        self.bounds = _bounds(chain, -(-n // size))
         pairs = list(zip(self.bounds, self.bounds[1:], strict=False))
         # Equal groups have equal tables: residual networks repeat the same few.
         known: dict[bytes, Table] = {}
@@ -284,6 +284,15 @@ class Ladder:
                 runs += [("F", k) for k in range(1, j + (not left))]
                 runs.append(("B", j))
             yield expand(self.problem, self.stages, runs)
+
+
+def _bounds(stages: Chain, parts: int) -> list[int]:
+    """About `parts` groups, smaller ones where stages are large: 0, .., number of stages."""
+    weight = (stages.out + stages.saved + stages.back)[1:]
+    weight = weight / max(float(weight.mean()), 1e-300) + 1.0
+    share = np.cumsum(weight) * parts / weight.sum()
+    found = np.searchsorted(share, np.arange(1, parts) - 1e-6) + 1
+    return sorted({0, *found.tolist(), len(stages)})
 
 
 def _divisor(stages: Chain) -> float:

@@ -2,9 +2,11 @@
 
 import pytest
 
-from edgetrain.compiler.remat import Problem, ScheduleError, Step, simulate
+from edgetrain.compiler.remat import SOLVERS, Problem, ScheduleError, Step, simulate
+from edgetrain.compiler.remat.fast import peak_nbytes
+from edgetrain.compiler.remat.packed import pack
 
-from .problems import chain
+from .problems import chain, random_problem
 
 
 def test_simulate_holds_every_value_until_its_last_read():
