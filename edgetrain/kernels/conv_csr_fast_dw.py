@@ -25,24 +25,13 @@ _SCRATCH = (
 )
 
 
-def _weight_gradient(vectors: int, S, INDEX, G):
-    """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
-
-    Scratch of a thread: table of offsets; first nonzeros, shifts, cursors of rows; panel, rows of
-    dy, sums.
-    """
-    from . import conv_fast_pack as pack
-    from . import conv_fast_tile as tile
-    from .act import ZERO
-    from .conv_csr_fast_loop import row_dots
-    from .conv_fast_sum import accumulate_row
+def _row_finder(INDEX):
+    """Function that bounds the nonzeros of rows by a range of columns."""
     from .jit import inline
-    from .prim import div, ld_i32, mod, st_i32, u32
-    from .rng import stream
-    from .vector import outline, vsplat
+    from .prim import ld_i32, st_i32
+    from .vector import outline
 
-    fill, set_row, ldc = pack.panel_fill(S), pack.set_row, INDEX.ld
-    dots, add = row_dots(vectors, INDEX), accumulate_row(G)
+    ldc = INDEX.ld
 
     @inline
     def nonzero_at(columns, pointers, at, column):
@@ -75,7 +64,26 @@ def _weight_gradient(vectors: int, S, INDEX, G):
         st_i32(firsts, 2 * ROWS, outputs)
         st_i32(firsts, 2 * ROWS + 1, count)
 
-    find = outline(f"et_csr_find_rows_{INDEX.name}", find_rows)
+    return outline(f"et_csr_find_rows_{INDEX.name}", find_rows)
+
+
+def _weight_gradient(vectors: int, S, INDEX, G):
+    """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
+
+    Scratch of a thread: table of offsets; first nonzeros, shifts, cursors of rows; panel, rows of
+    dy, sums.
+    """
+    from . import conv_fast_pack as pack
+    from . import conv_fast_tile as tile
+    from .act import ZERO
+    from .conv_csr_fast_loop import row_dots
+    from .conv_fast_sum import accumulate_row
+    from .prim import div, ld_i32, mod, st_i32, u32
+    from .rng import stream
+    from .vector import vsplat
+
+    fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
+    dots, add = row_dots(vectors, INDEX), accumulate_row(G)
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
