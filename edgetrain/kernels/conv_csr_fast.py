@@ -91,7 +91,7 @@ def _forward(vectors: int, S, W, INDEX):
                     products(
                         sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
                         pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
-                        (c0 + cc) * size, slots,
+                        (c0 + cc) * size, slots, 0,
                     )  # fmt: skip
                     cursors, stops = stops, cursors
             for o in range(outputs):

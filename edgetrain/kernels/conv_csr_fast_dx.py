@@ -212,7 +212,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
                     )
                     r0, rstep, taps_h, ylow, ydist = tile.tap_class(a + ph, kh, sh, dh)
                     extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
-                    set_row(sums, vsplat(ZERO), ib * sw * count)
+                    if sh * sw > 1:
+                        set_row(sums, vsplat(ZERO), ib * sw * count)
                     for b in range(sw):
                         s0, sstep, taps_w, xlow, xdist = tile.tap_class(b + pw, kw, sw, dw)
                         if taps_h * taps_w == 0:
@@ -236,7 +237,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                             products(
                                 sums + b * ib * count * 64, count, panel, weights, ids,
                                 ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
-                                (o0 + oc) * size, total,
+                                (o0 + oc) * size, total, 1 if o0 == 0 and sh * sw == 1 else 0,
                             )  # fmt: skip
                             cursors, stops = stops, cursors
                     store(

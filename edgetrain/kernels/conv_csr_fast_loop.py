@@ -104,16 +104,16 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
     """y[o][:] += sum of w[e] * panel[table[column of e]] over a range of nonzeros of each row.
 
     Arguments: y, y_stride, panel, w, columns, table, cursors, stops, ends, ends_stride, rows,
-    limit, slots. cursors and stops are int32 for each row, table int32 byte offsets, slots the
-    elements of w. `vectors` vectors of a row stay in registers. Order of a sum: what is in y, then
-    the nonzeros in order, by fma.
+    limit, slots, fresh. cursors and stops are int32 for each row, table int32 byte offsets, slots
+    the elements of w. `vectors` vectors of a row stay in registers. Order of a sum: what is in y
+    (0 where fresh is not 0), then the nonzeros in order, by fma.
     """
 
     def emit(builder, args):
         y, panel, w, columns, table, cursors, stops, ends = (
             builder.inttoptr(args[i], POINTER) for i in (0, 2, 3, 4, 5, 6, 7, 8)
         )
-        y_stride, (ends_stride, rows, limit, slots) = args[1], args[9:]
+        y_stride, (ends_stride, rows, limit, slots, fresh) = args[1], args[9:]
         buffer = None
         if W.name == "f16":
             run_of_floats = builder.alloca(ir.ArrayType(F32, RUN))
@@ -149,7 +149,16 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
                     lambda e, t: add(e, _at(builder, buffer, builder.sub(e, first), 4), t),
                 )
 
-            totals = [builder.load(place, typ=VECTOR, align=64) for place in places]
+            start_block = builder.block
+            with builder.if_then(builder.icmp_signed("==", fresh, I64(0))):
+                old = [builder.load(place, typ=VECTOR, align=64) for place in places]
+                old_block = builder.block
+            totals = []
+            for value in old:
+                total = builder.phi(VECTOR)
+                total.add_incoming(constant(0.0), start_block)
+                total.add_incoming(value, old_block)
+                totals.append(total)
             stop, totals = _while(
                 builder,
                 start,
@@ -164,7 +173,7 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
-    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 13, emit)
+    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 14, emit)
 
 
 def _merged(builder, a, b, step):
@@ -263,30 +272,31 @@ def row_products(most: int, W: Storage, index: Storage):
 
     @inline
     def products(
-        y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots
-    ):
+        y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots,
+        fresh,
+    ):  # fmt: skip
         """`count` vectors of a row, 1, 2, 4 or 8."""
         for v in range(0, count, most):
             a, b = y + 64 * v, panel + 64 * v
             if count == 1:
                 one(
                     a, 64, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                    slots,
+                    slots, fresh,
                 )  # fmt: skip
             elif count == 2:
                 two(
                     a, 128, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                    slots,
+                    slots, fresh,
                 )  # fmt: skip
             elif count == 4:
                 four(
                     a, 256, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                    slots,
+                    slots, fresh,
                 )  # fmt: skip
             else:
                 eight(
                     a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                    slots,
+                    slots, fresh,
                 )  # fmt: skip
 
     return products
