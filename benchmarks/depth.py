@@ -27,6 +27,17 @@ from .nets import residual_model
 
 DEPTHS = (50, 100, 200, 500, 1000, 2000)
 SOLVERS = ("store_all", "sqrt", "log")
+HEAD = """# Memory against depth
+
+Residual networks with batch-norm, trained for one step of 8 samples in fp32 under each kind of plan
+(Chen et al. 2016). Activation bytes are the arena without parameters, gradients and optimizer state.
+The loss is the same in all plans: recomputation changes no bit.
+
+    python -m benchmarks.depth
+
+![activation bytes against depth]({}.svg)
+
+"""
 
 
 def plan_with(candidate: Candidate, solver: str) -> Plan:
@@ -120,7 +131,7 @@ def main() -> None:
             print(lines[-1], flush=True)
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    out.with_suffix(".md").write_text(HEAD.format(out.stem) + "\n".join(lines) + "\n")
     out.with_suffix(".json").write_text(json.dumps(rows))
     draw(rows, out.with_suffix(".svg"))
 
