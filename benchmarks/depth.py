@@ -30,7 +30,7 @@ SOLVERS = ("store_all", "sqrt", "log")
 HEAD = """# Memory against depth
 
 Residual networks with batch-norm, trained for one step of 8 samples in fp32 under each kind of plan
-(Chen et al. 2016). Activation bytes are the arena without parameters, gradients and optimizer state.
+(Chen et al. 2016). Activation bytes are the arena less parameters, gradients and optimizer state.
 The loss is the same in all plans: recomputation changes no bit.
 
     python -m benchmarks.depth
