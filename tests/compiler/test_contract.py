@@ -1,0 +1,50 @@
+"""The budget contract of whole networks, through the Python face."""
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.errors import BudgetError
+from examples.zoo import ZOO
+from exporters import export_torch
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = {
+    "resnet18": {"minibatch": 32, "optimizer": "adamw"},
+    "wrn28_2": {"minibatch": 100, "microbatch": 10, "precision": "fp16"},
+}
+
+
+@pytest.fixture(scope="module", params=sorted(OPTIONS))
+def case(request, tmp_path_factory):
+    """(model, options, plan without a budget)."""
+    entry, path = ZOO[request.param], tmp_path_factory.mktemp("contract") / "net.onnx"
+    torch.manual_seed(0)
+    export_torch(
+        entry.build("full"), entry.example_inputs(2, "full"), path, batch_dim=entry.batch_dim
+    )
+    model, options = et.load_onnx(path), OPTIONS[request.param]
+    return model, options, et.plan(model, **options)
+
+
+def test_plan_takes_no_more_bytes_and_no_less_time_as_the_budget_falls(case):
+    model, options, fastest = case
+    low, high = fastest["min_budget_nbytes"], fastest["arena_nbytes"]
+    plans = [et.plan(model, budget=int(budget), **options) for budget in np.linspace(high, low, 20)]
+    nbytes = [plan["arena_nbytes"] for plan in plans]
+    times = [plan["relative_time"] for plan in plans]
+    assert nbytes == sorted(nbytes, reverse=True)
+    assert times == sorted(times)
+    assert all(p["arena_nbytes"] <= p["budget_nbytes"] for p in plans)
+    assert (nbytes[0], nbytes[-1], times[0]) == (high, low, 1.0)
+
+
+def test_plan_refuses_one_byte_less_than_the_least(case):
+    model, options, fastest = case
+    least = fastest["min_budget_nbytes"]
+    assert et.plan(model, budget=least, **options)["arena_nbytes"] == least
+    with pytest.raises(BudgetError) as caught:
+        et.plan(model, budget=least - 1, **options)
+    assert caught.value.min_budget_nbytes == least
