@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
         "compiler", "ir", "ops", "optim", "storage", "runtime", "kernels", "importer", "errors",
         "units",
     },
+    "__main__": {"cli"},
     "cli": {
         "api", "compiler", "ir", "ops", "optim", "importer", "runtime", "data", "kernels",
         "errors", "units",

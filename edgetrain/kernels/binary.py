@@ -1,9 +1,9 @@
 """y = f(a, b) with broadcasting, and the gradient of each operand summed over what it broadcast."""
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
-# name: (function of scalar pairs in pairs.py; whether it reads a, b)
+# name: (function of scalar pairs in words/pairs.py; whether it reads a, b)
 GRADIENTS = {
     "id": "",
     "neg": "",
@@ -32,9 +32,9 @@ def _binary(name):
         Computed in float32 in blocks of 256; threads split y. y may be a or b where that one is
         dense too.
         """
-        from .block import BLOCK, first, get, new, put
-        from .pairs import VALUE
-        from .strided import count, filler
+        from .words.block import BLOCK, first, get, new, put
+        from .words.pairs import VALUE
+        from .words.strided import count, filler
 
         value, store = VALUE[name], S.st
         fill_a, fill_b = filler(A.ld), filler(B.ld)
@@ -66,15 +66,15 @@ def _gradient(name):
         """out[k] (+)= sum over r of g(a, b, dy); out is dense over dims k.
 
         Element (k, r) of dy lies at k . ky + r . ry, likewise a and b (absent where g does not
-        read them). Sums are float64, in the order of reduction.py. sr 1: `out` is stored with
+        read them). Sums are float64, in the order of words/reduction.py. sr 1: `out` is stored with
         stochastic rounding, numbered by its elements.
         """
-        from .block import new, new_wide
-        from .mathf import ONE
-        from .prim import u32
-        from .reduction import SUM, reduction
-        from .rng import stream
-        from .terms import packer, term
+        from .words.block import new, new_wide
+        from .words.mathf import ONE
+        from .words.prim import u32
+        from .words.reduction import SUM, reduction
+        from .words.rng import stream
+        from .words.terms import packer, term
 
         reads = GRADIENTS[name]
         pack, operands = packer(reads), len(reads) + 1

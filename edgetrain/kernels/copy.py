@@ -4,8 +4,8 @@ Transposes, slices, expansions, concatenations, splits, casts and the gradients 
 one kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p of six dims.
 """
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
 _STEPS = " ".join(strides.names(prefix) for prefix in ("d", "xs", "ys"))
 _CHECK = ";".join(
@@ -24,7 +24,7 @@ def _is_float(storage) -> bool:
 def _mixed(S, T):
     """load from S as T's kind, add, store: for pairs of which one is an integer format."""
     from .jit import inline
-    from .prim import to_float, to_int
+    from .words.prim import to_float, to_int
 
     ld, st, old = S.ld, T.st, T.ld
     if _is_float(T):
@@ -51,8 +51,8 @@ def _mixed(S, T):
 
 
 def _integer_copy(S, T):
-    from .block import first
-    from .strided import count, place
+    from .words.block import first
+    from .words.strided import count, place
 
     move = _mixed(S, T)
 
@@ -81,9 +81,9 @@ def copy(S, T):
     """
     if not (_is_float(S) and _is_float(T)):
         return _integer_copy(S, T)
-    from .block import BLOCK, first, get, new, put
-    from .mathf import ONE
-    from .strided import count, filler, spiller
+    from .words.block import BLOCK, first, get, new, put
+    from .words.mathf import ONE
+    from .words.strided import count, filler, spiller
 
     fill, fill_old, spill = filler(S.ld), filler(T.ld), spiller(T.st)
 
@@ -114,8 +114,8 @@ def copy(S, T):
 @kernel("fill", "y:w:S[n] value:f n", check="n > 0")
 def fill(S):
     """y[i] = value; an integer format gets the value truncated."""
-    from .block import first
-    from .prim import to_int
+    from .words.block import first
+    from .words.prim import to_int
 
     st = S.st
     if not _is_float(S):

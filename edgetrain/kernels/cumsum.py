@@ -14,7 +14,7 @@ def cumsum(S):
     Float64 along the axis; threads split (outer, inner). y may be x where acc is 0. The gradient
     is the sum in the other direction.
     """
-    from .prim import div
+    from .words.prim import div
 
     ld, st = S.ld, S.st
 

@@ -13,10 +13,10 @@ def _kept(S):
     from numba import types
     from numba.extending import intrinsic
 
-    from .block import put
     from .jit import inline
-    from .mathf import ZERO
-    from .prim import F32, I32, hash32
+    from .words.block import put
+    from .words.mathf import ZERO
+    from .words.prim import F32, I32, hash32
 
     ld = S.ld
 
@@ -40,9 +40,9 @@ def _kept(S):
 @kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key n p:f", check="n > 0")
 def dropout(S):
     """y[i] = x[i] / (1 - p) where kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
-    from .block import BLOCK, first, get, new
-    from .mathf import ONE
-    from .rng import stream
+    from .words.block import BLOCK, first, get, new
+    from .words.mathf import ONE
+    from .words.rng import stream
 
     apply, st = _kept(S), S.st
 
@@ -61,9 +61,9 @@ def dropout(S):
 @kernel("dropout_bwd", "dy:r:S[n] dx:m:S[n] ctl:r:i64[64] key n p:f acc", check="n > 0")
 def dropout_bwd(S):
     """dx[i] (+)= dy[i] / (1 - p) where `dropout` with this key kept element i, else 0."""
-    from .block import BLOCK, first, get, new, put
-    from .mathf import ONE
-    from .rng import stream
+    from .words.block import BLOCK, first, get, new, put
+    from .words.mathf import ONE
+    from .words.rng import stream
 
     apply, ld, st = _kept(S), S.ld, S.st
 

@@ -42,8 +42,8 @@ FLAT = ("sign", "floor", "ceil", "round")  # slope 0 almost everywhere: no gradi
 def _unary(name):
     def factory(S):
         """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
-        from .block import BLOCK, first, get, new, put
-        from .scalar import VALUE
+        from .words.block import BLOCK, first, get, new, put
+        from .words.scalar import VALUE
 
         value, ld, st = VALUE[name], S.ld, S.st
 
@@ -65,8 +65,8 @@ def _unary(name):
 def _unary_bwd(name):
     def factory(S):
         """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as UNARY says; acc 1 adds."""
-        from .block import BLOCK, first, get, new, put, rounding
-        from .scalar import GRADIENT
+        from .words.block import BLOCK, first, get, new, put, rounding
+        from .words.scalar import GRADIENT
 
         gradient, ld, st, stored = GRADIENT[name], S.ld, S.st, rounding(S)
         of_output = UNARY[name] == "y"
@@ -105,9 +105,9 @@ _register()
 @kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")
 def relu_mask(S):
     """y = relu(x); bit i % 8 of mask[i // 8] is 1 where x[i] is positive or NaN."""
-    from .block import first
-    from .mask import relu64, store_bits
-    from .mathf import ZERO
+    from .words.block import first
+    from .words.mask import relu64, store_bits
+    from .words.mathf import ZERO
 
     ld, st, vector = S.ld, S.st, relu64(S)
 
@@ -133,9 +133,9 @@ def relu_mask(S):
 @kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc", check="n > 0")
 def relu_mask_bwd(S):
     """dx (+)= dy where the mask's bit is 1, else 0."""
-    from .block import first
-    from .mask import load_bits, masked64
-    from .mathf import ZERO
+    from .words.block import first
+    from .words.mask import load_bits, masked64
+    from .words.mathf import ZERO
 
     ld, st, keep, add = S.ld, S.st, masked64(S, False), masked64(S, True)
 

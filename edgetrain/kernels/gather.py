@@ -10,7 +10,7 @@ from .registry import kernel
 def wrapping():
     """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 where it lies outside."""
     from .jit import inline
-    from .prim import ld_i32
+    from .words.prim import ld_i32
 
     @inline
     def wrapped(idx, i, axis):
@@ -31,8 +31,8 @@ _CHECK = "min(outer, axis, inner, count) > 0"
 )
 def gather(W, S):
     """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""
-    from .mathf import ZERO
-    from .prim import div
+    from .words.mathf import ZERO
+    from .words.prim import div
 
     ld, st, wrapped = W.ld, S.st, wrapping()
     nothing = ZERO if S.name in ("f32", "f16") else 0
@@ -65,9 +65,9 @@ def gather_bwd(S, G):
     sr 1: stored with stochastic rounding, numbered by (i, element of dx). Threads split `outer`
     where that is enough for all of them, else the columns of `inner`.
     """
-    from .block import first
-    from .prim import div, hash32, u32
-    from .rng import stream
+    from .words.block import first
+    from .words.prim import div, hash32, u32
+    from .words.rng import stream
 
     ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, wrapping()
 

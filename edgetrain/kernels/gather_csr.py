@@ -1,6 +1,6 @@
 """Rows of a sparse table taken by index (embeddings), and the gradient at the table's nonzeros.
 
-The table [rows, channels] is a layer of the pool (storage/csr.py, pattern as in conv_csr.py with
+The table [rows, channels] is a layer of the pool (storage/csr.py, pattern as in conv/csr.py with
 one kernel element a channel); idx int32[count], y [count, channels]. Indices are those of
 gather.py: a negative one counts from the end, one outside reads zeros and receives no gradient.
 """
@@ -20,8 +20,8 @@ _CHECK = "min(count, rows, channels, chunk, slots) > 0;taps == 1"
 )
 def gather_csr(W, INDEX, S):
     """y[i] = table[idx[i]], zeros off the nonzeros. Threads split the rows of y."""
-    from .mathf import ZERO
-    from .prim import div, ld_i32
+    from .words.mathf import ZERO
+    from .words.prim import div, ld_i32
 
     ldw, ldc, st, wrapped = W.ld, INDEX.ld, S.st, wrapping()
 
@@ -54,8 +54,8 @@ def gather_csr_bwd(S, INDEX, G):
     Stored with stochastic rounding, numbered by (i, e). Threads split the rows of the table: each
     reads all indices and adds those of its own.
     """
-    from .prim import div, hash32, ld_i32
-    from .rng import stream
+    from .words.prim import div, hash32, ld_i32
+    from .words.rng import stream
 
     ld, ldc, old, sr_store, wrapped = S.ld, INDEX.ld, G.ld, G.sr, wrapping()
 

@@ -8,9 +8,9 @@ Every stride counts elements, 0 repeats; the columns j of c are contiguous.
 import numpy as np
 
 from .jit import inline
-from .prim import FP32, div, fma, mod
 from .registry import kernel
-from .rng import stream
+from .words.prim import FP32, div, fma, mod
+from .words.rng import stream
 
 ZERO = np.float32(0)
 

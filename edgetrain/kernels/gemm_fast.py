@@ -16,9 +16,9 @@ import numpy as np
 from .gemm import CHECK, element_store, operands
 from .gemm_tile import KC, MT, NT, WIDTH, copier, micro_kernel, transposer
 from .jit import inline
-from .prim import FP32, div, mod
 from .registry import kernel
-from .rng import stream
+from .words.prim import FP32, div, mod
+from .words.rng import stream
 
 BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
 AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .prim import F16, F32, I32, I64, POINTER, element
+from .words.prim import F16, F32, I32, I64, POINTER, element
 
 MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
 WIDTH = 16  # floats of a vector

@@ -77,13 +77,20 @@ def cache_dir() -> Path:
         return Path(tempfile.mkdtemp(prefix="edgetrain-cache-"))
 
 
+def _file(module: str) -> Path:
+    """Source of a module of this package, named from the package on: `words.prim`."""
+    return Path(__file__).parent / f"{module.replace('.', '/')}.py"
+
+
 @functools.cache
-def _direct_imports(name: str) -> tuple[str, ...]:
-    """Files of this package that one file imports, at its top or inside."""
+def _direct_imports(module: str) -> tuple[str, ...]:
+    """What one file imports from this package, at its top or inside; names that may be modules."""
     out: list[str] = []
-    for node in ast.walk(ast.parse(Path(__file__).with_name(f"{name}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            out += [node.module] if node.module else [alias.name for alias in node.names]
+    folder = module.split(".")[:-1]
+    for node in ast.walk(ast.parse(_file(module).read_text())):
+        if isinstance(node, ast.ImportFrom) and 1 <= node.level <= len(folder) + 1:
+            base = [*folder[: len(folder) + 1 - node.level], *filter(None, [node.module])]
+            out += [".".join(base), *(".".join([*base, alias.name]) for alias in node.names)]
     return tuple(out)
 
 
@@ -94,7 +101,7 @@ def _imports(module: str) -> frozenset[str]:
     pending = [module]
     while pending:
         name = pending.pop()
-        if name not in found and Path(__file__).with_name(f"{name}.py").is_file():
+        if name and name not in found and _file(name).is_file():
             found.add(name)
             pending += _direct_imports(name)
     return frozenset(found)
@@ -105,7 +112,7 @@ def _sources_digest(module: str) -> str:
     """Changes whenever a source that the kernel is made of, or the compiler below it, does."""
     digest = hashlib.sha256()
     for name in sorted(_imports(module) | {"jit"}):
-        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+        digest.update(_file(name).read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(importlib.metadata.version(package).encode())
     return digest.hexdigest()
@@ -123,7 +130,7 @@ def object_for(
         and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
         `f` float32 bits.
       target: the processor.
-      module: file of this package that the kernel is declared in; another's are not cached.
+      module: file of this package, such as `conv.plain`; kernels of others are not cached.
     """
     if not _imports(module):
         return _emit(_llvm_text(symbol, build(), kinds), target)
@@ -150,8 +157,8 @@ def write_file(path: Path, data: bytes) -> None:
 def package_digest() -> str:
     """Changes whenever any source of this package does."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 

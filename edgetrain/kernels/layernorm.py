@@ -12,7 +12,7 @@ from .registry import kernel
 
 
 def _bodies(S, centre):
-    from . import normrow
+    from .words import normrow
 
     return normrow.forward(S, centre), normrow.dx(S, centre), normrow.dparam(S, centre)
 
@@ -118,7 +118,7 @@ _GROUP_CHECK = "min(n, c, s, groups) > 0;c % groups == 0"
 )
 def group_norm(S):
     """x [n, c, s] normalised over each of `groups` groups of channels (and s) of an image."""
-    from .prim import div
+    from .words.prim import div
 
     body = _bodies(S, True)[0]
 
@@ -137,7 +137,7 @@ def group_norm(S):
 )
 def group_norm_dx(S):
     """As layer_norm_dx, over each group."""
-    from .prim import div
+    from .words.prim import div
 
     body = _bodies(S, True)[1]
 
@@ -156,7 +156,7 @@ def group_norm_dx(S):
 )
 def group_norm_dparam(S):
     """dgamma += sum over images and pixels of dy * xhat, dbeta += sum of dy."""
-    from .prim import div
+    from .words.prim import div
 
     body = _bodies(S, True)[2]
 

@@ -9,12 +9,23 @@ make one sample.
 import numpy as np
 
 from . import control
-from .block import get, get_wide, new, new_wide, put
 from .jit import inline
-from .logits import item, items, surveyor, width
-from .mathf import exp, fabs, log, log1p, sigmoid
-from .prim import FP32, div, ld_f64, ld_i32, ld_i64, mod, real_to_int, st_f64, st_i64, to_float
 from .registry import kernel
+from .words.block import get, get_wide, new, new_wide, put
+from .words.logits import item, items, surveyor, width
+from .words.mathf import exp, fabs, log, log1p, sigmoid
+from .words.prim import (
+    FP32,
+    div,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    mod,
+    real_to_int,
+    st_f64,
+    st_i64,
+    to_float,
+)
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 CHUNKS, COUNT = control.PARTIALS, control.COUNT
@@ -53,7 +64,7 @@ def ce_loss(S):
     A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
     1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
     partials: a position's loss in float32, sums in float64 in order of positions; the sum over
-    classes as in logits.py. A prediction is the first of the largest logits.
+    classes as in words/logits.py. A prediction is the first of the largest logits.
     """
     ld, survey = S.ld, surveyor(S)
 

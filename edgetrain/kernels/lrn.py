@@ -15,10 +15,10 @@ _CHECK = "min(n, c, s, size) > 0"
 )  # fmt: skip
 def lrn(S):
     """y = x * d^-beta. Float32, the window in rising order; threads split (image, columns)."""
-    from .block import BLOCK, get, new, put
-    from .mathf import ZERO
-    from .power import power
-    from .prim import div, fma, to_float
+    from .words.block import BLOCK, get, new, put
+    from .words.mathf import ZERO
+    from .words.power import power
+    from .words.prim import div, fma, to_float
 
     ld, st = S.ld, S.st
 
@@ -58,9 +58,9 @@ def lrn_bwd(S):
     t[i] = dy[i] * x[i] * d[i]^(-beta - 1). Scratch: both factors of 16 columns of all channels.
     Float32, rising channels; threads split (image, columns). dx may be dy where acc is 0.
     """
-    from .mathf import ZERO
-    from .power import power
-    from .prim import FP32, div, fma, to_float
+    from .words.mathf import ZERO
+    from .words.power import power
+    from .words.prim import FP32, div, fma, to_float
 
     ld, st, ldf, stf = S.ld, S.st, FP32.ld, FP32.st
     width = _WIDTH

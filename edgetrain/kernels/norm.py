@@ -1,8 +1,8 @@
 """Batch normalisation over [n, c, s] (s = pixels of a channel), contiguous, fused with `act`.
 
 `stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
-may be absent (1 and 0). All kernels see z = fma(x, a, b) as act.py defines it. Threads split the
-channels; sums run over images, then pixels, in float64.
+may be absent (1 and 0). All kernels see z = fma(x, a, b) as words/act.py defines it. Threads split
+the channels; sums run over images, then pixels, in float64.
 """
 
 from .registry import kernel
@@ -24,8 +24,8 @@ def scalars():
     import numpy as np
 
     from .jit import inline
-    from .mathf import sqrt64
-    from .prim import to_float
+    from .words.mathf import sqrt64
+    from .words.prim import to_float
 
     double, single = np.float64, np.float32
 
@@ -43,7 +43,7 @@ def scalars():
 @kernel("bn_stats", stats_operands, check=CHECK + ";n * s > 0")
 def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
-    from .prim import FP32, div
+    from .words.prim import FP32, div
 
     ld, st = S.ld, FP32.st
     real, inverse_root = scalars()
@@ -70,7 +70,7 @@ def bn_stats(S):
 @kernel("bn_eval_stats", "rm:r:f32[c] rv:r:f32[c] stat:w:f32[3*c] c eps:f", check="c >= 0")
 def bn_eval_stats():
     """stat from running mean and variance, for evaluation and frozen statistics."""
-    from .prim import FP32, div
+    from .words.prim import FP32, div
 
     ld, st = FP32.ld, FP32.st
     _, inverse_root = scalars()
@@ -87,8 +87,8 @@ def bn_eval_stats():
 @kernel("bn_running", "stat:r:f32[3*c] rm:m:f32[c] rv:m:f32[c] c count momentum:f", check="c >= 0")
 def bn_running():
     """r = (1 - momentum) * r + momentum * batch; the variance is made unbiased over `count`."""
-    from .act import ONE
-    from .prim import FP32, div
+    from .words.act import ONE
+    from .words.prim import FP32, div
 
     ld, st = FP32.ld, FP32.st
     real, _ = scalars()
@@ -106,8 +106,8 @@ def bn_running():
 @kernel("bn_apply", apply_operands, check=CHECK)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from .act import act_value, norm_scale, norm_shift
-    from .prim import div, fma
+    from .words.act import act_value, norm_scale, norm_shift
+    from .words.prim import div, fma
 
     ld, st = S.ld, S.st
 
@@ -129,8 +129,8 @@ def bn_reduce(S):
     """
     import numpy as np
 
-    from .act import act_slope, norm_scale, norm_shift
-    from .prim import FP32, div, fma
+    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.prim import FP32, div, fma
 
     ld, ldf, st = S.ld, FP32.ld, FP32.st
     single = np.float32
@@ -161,8 +161,8 @@ def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
 
-    from .act import act_slope, norm_scale, norm_shift
-    from .prim import FP32, div, fma
+    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.prim import FP32, div, fma
 
     ld, st, ldf = S.ld, S.st, FP32.ld
     real, _ = scalars()
@@ -188,8 +188,8 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, check=CHECK)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from .act import act_slope, norm_scale, norm_shift
-    from .prim import div, fma
+    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.prim import div, fma
 
     ld, st = S.ld, S.st
 

@@ -23,10 +23,10 @@ def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     import numpy as np
 
-    from .act import ZERO
     from .norm import scalars
-    from .prim import FP32, div
-    from .vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vsplat, vsub, vsum
+    from .words.act import ZERO
+    from .words.prim import FP32, div
+    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vsplat, vsub, vsum
 
     vld, vld_first, st = loads(S), loads_first(S), FP32.st
     real, inverse_root = scalars()
@@ -73,10 +73,10 @@ def bn_stats(S):
 @kernel("bn_apply", apply_operands, **_FAST)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from .act import norm_scale, norm_shift
-    from .prim import div
-    from .vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-    from .vector_act import vact_value
+    from .words.act import norm_scale, norm_shift
+    from .words.prim import div
+    from .words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
+    from .words.vector_act import vact_value
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
@@ -102,10 +102,10 @@ def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
     import numpy as np
 
-    from .act import ZERO, norm_scale, norm_shift
-    from .prim import FP32, div
-    from .vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub, vsum
-    from .vector_act import vact_slope
+    from .words.act import ZERO, norm_scale, norm_shift
+    from .words.prim import FP32, div
+    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub, vsum
+    from .words.vector_act import vact_slope
 
     vld, vld_first, ldf, st = loads(S), loads_first(S), FP32.ld, FP32.st
     single = np.float32
@@ -150,8 +150,8 @@ def bn_reduce(S):
 def _row_gradient(S):
     """Inline function that writes the gradient of one run of a channel."""
     from .jit import inline
-    from .vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
-    from .vector_act import vact_slope
+    from .words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
+    from .words.vector_act import vact_slope
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
@@ -186,9 +186,9 @@ def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
 
-    from .act import norm_scale, norm_shift
     from .norm import scalars
-    from .prim import FP32, div
+    from .words.act import norm_scale, norm_shift
+    from .words.prim import FP32, div
 
     gradient, ldf, single = _row_gradient(S), FP32.ld, np.float32
     real, _ = scalars()
@@ -211,8 +211,8 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, **_FAST)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from .act import ZERO, norm_scale, norm_shift
-    from .prim import div
+    from .words.act import ZERO, norm_scale, norm_shift
+    from .words.prim import div
 
     gradient = _row_gradient(S)
 

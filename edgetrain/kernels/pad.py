@@ -5,8 +5,8 @@ and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wr
 negative (a crop). Padding with a constant is `fill` and `copy`.
 """
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
 _STEPS = " ".join(strides.names(prefix) for prefix in ("d", "e", "p"))
 _X, _Y = f"[{strides.product('e')}]", f"[{strides.product('d')}]"
@@ -15,7 +15,7 @@ _CHECK = ";".join([strides.positive("d"), strides.positive("e"), "0 <= mode <= 2
 
 def _words():
     from .jit import inline
-    from .prim import div, mod
+    from .words.prim import div, mod
 
     @inline
     def source(i, p, e, mode):
@@ -51,7 +51,7 @@ def _words():
 @kernel("pad_mode", f"x:r:S{_X} y:w:S{_Y} {_STEPS} mode", check=_CHECK)
 def pad_mode(S):
     """y[i] = x[source(i)]; threads split the rows of y."""
-    from .prim import div
+    from .words.prim import div
 
     source, row_source = _words()
     ld, st = S.ld, S.st
@@ -76,8 +76,8 @@ def pad_mode_bwd(S):
 
     Sums are rounded to the storage at each term. Threads split axis 0 of x: put the batch there.
     """
-    from .mathf import ZERO
-    from .prim import div
+    from .words.mathf import ZERO
+    from .words.prim import div
 
     source, row_source = _words()
     ld, st = S.ld, S.st

@@ -22,7 +22,7 @@ def maxpool(S, I):  # noqa: E741
     """
     import numpy as np
 
-    from .prim import div, mod
+    from .words.prim import div, mod
 
     ld, st, sti = S.ld, S.st, I.st
     lowest = np.float32(-np.inf)
@@ -62,8 +62,8 @@ def maxpool_bwd(I, S):  # noqa: E741
     Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
     Positions outside the window or the image are skipped.
     """
-    from .act import ZERO
-    from .prim import FP32, div, mod
+    from .words.act import ZERO
+    from .words.prim import FP32, div, mod
 
     ld, st, ldi, ldf, stf = S.ld, S.st, I.ld, FP32.ld, FP32.st
 
@@ -123,7 +123,7 @@ def avgpool(S):
     """
     import numpy as np
 
-    from .prim import div, mod, to_float
+    from .words.prim import div, mod, to_float
 
     ld, st, count = S.ld, S.st, _window_count()
     single = np.float32
@@ -153,8 +153,8 @@ def avgpool_bwd(S):
 
     Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
     """
-    from .act import ZERO
-    from .prim import FP32, div, mod, to_float
+    from .words.act import ZERO
+    from .words.prim import FP32, div, mod, to_float
 
     ld, st, count, ldf, stf = S.ld, S.st, _window_count(), FP32.ld, FP32.st
 

@@ -17,9 +17,9 @@ _PAIRS = {
 @kernel("avgpool", avgpool_operands, **_PAIRS)
 def avgpool(S):
     """y = mean of each window. Written: y whole. Threads split rows of y."""
-    from .act import ONE, ZERO
-    from .prim import div, to_float
-    from .vector import WIDTH, loads, stores, vadd, vmul, vsplat
+    from .words.act import ONE, ZERO
+    from .words.prim import div, to_float
+    from .words.vector import WIDTH, loads, stores, vadd, vmul, vsplat
 
     ld, st, vld2, vst = S.ld, S.st, loads(S, 2), stores(S)
 
@@ -49,9 +49,9 @@ def avgpool(S):
 @kernel("avgpool_bwd", avgpool_bwd_operands, **_PAIRS)
 def avgpool_bwd(S):
     """dx (+)= dy of the window over its size. Written: dx whole. Threads split rows of dx."""
-    from .act import ONE
-    from .prim import div, to_float
-    from .vector import WIDTH, loads, loads_first, stores, vadd, vinterleave, vmul, vsplat
+    from .words.act import ONE
+    from .words.prim import div, to_float
+    from .words.vector import WIDTH, loads, loads_first, stores, vadd, vinterleave, vmul, vsplat
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 

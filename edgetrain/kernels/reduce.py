@@ -1,7 +1,7 @@
 """Reductions over any dimensions of a strided tensor; the gradient of max and min."""
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "l1")
 
@@ -10,13 +10,13 @@ def _reduce(name):
     def factory(S):
         """y[k] = scale * combination over r of f(x[k . ks + r . rs]); y is dense over dims k.
 
-        f is x, x^2 (sumsq) or |x| (l1). Float64, in the order of reduction.py; threads split y.
+        f is x, x^2 (sumsq) or |x| (l1). Float64, ordered as in words/reduction.py; threads split y.
         """
-        from . import reduction
-        from .block import get, new, new_wide, put
-        from .mathf import fabs
-        from .prim import u32
-        from .strided import filler
+        from .words import reduction
+        from .words.block import get, new, new_wide, put
+        from .words.mathf import fabs
+        from .words.prim import u32
+        from .words.strided import filler
 
         kinds = {"max": reduction.MAX, "min": reduction.MIN, "prod": reduction.PROD}
         fill, square, size = filler(S.ld), name == "sumsq", name == "l1"
@@ -55,10 +55,10 @@ def _extreme_bwd(S):
     `ties` is how many elements equal y[k]; a NaN in y[k] gives NaN to the row's NaNs. Threads split
     k; the count goes over r in order.
     """
-    from .block import BLOCK, get, new, put
-    from .mathf import ONE, ZERO
-    from .prim import div, to_float
-    from .strided import count, filler, place, spiller
+    from .words.block import BLOCK, get, new, put
+    from .words.mathf import ONE, ZERO
+    from .words.prim import div, to_float
+    from .words.strided import count, filler, place, spiller
 
     ld, fill, spill = S.ld, filler(S.ld), spiller(S.st)
 

@@ -1,7 +1,7 @@
 """The gradient of a product over any dimensions."""
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
 _STEPS = " ".join(strides.names(prefix) for prefix in ("k", "r", "ks", "rs"))
 _Y = strides.product("k")
@@ -21,8 +21,8 @@ def reduce_prod_bwd(S):
     Exact at zeros: a single one gets the product of the rest. y is not read. The product is
     float64 in the order of r; threads split k.
     """
-    from .prim import div
-    from .strided import count, place
+    from .words.prim import div
+    from .words.strided import count, place
 
     ld, st = S.ld, S.st
 

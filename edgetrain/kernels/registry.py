@@ -65,7 +65,7 @@ class Kernel:
         """Compiled object for a target (from the cache where possible)."""
 
         def build() -> Callable:
-            from .prim import STORAGES
+            from .words.prim import STORAGES
 
             factory = self.factory
             if factory is None:
@@ -97,7 +97,7 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         _FACTORIES[name, variant] = factory
-        module = factory.__module__.rpartition(".")[2]
+        module = factory.__module__.removeprefix(f"{__package__}.")
         if (name, variant) not in _DECLARATIONS:
             _declare(name, variant, operands, check, when, module, factory)
         return factory
@@ -130,8 +130,9 @@ def _load_families() -> None:
             if (row["name"], row["variant"]) not in _DECLARATIONS:
                 _declare(**row)
         return
-    for module in pkgutil.iter_modules(importlib.import_module(__package__).__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
+    path_of_package = importlib.import_module(__package__).__path__
+    for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
+        importlib.import_module(module.name)
     with contextlib.suppress(OSError):
         jit.write_file(path, json.dumps(list(_DECLARATIONS.values())).encode())
 

@@ -10,8 +10,8 @@ from .registry import kernel
 
 def _words():
     from .jit import inline
-    from .mathf import ONE
-    from .prim import bits_float, ld_i32, u32
+    from .words.mathf import ONE
+    from .words.prim import bits_float, ld_i32, u32
 
     @inline
     def start(table, i, taps):
@@ -41,8 +41,8 @@ def resample(S):
     x is [outer, h, wd], y [outer, oh, ow]. An index outside the plane adds nothing. Float32 by
     fma, what was in y is added last; threads split the rows of y.
     """
-    from .mathf import ZERO
-    from .prim import div, fma
+    from .words.mathf import ZERO
+    from .words.prim import div, fma
 
     start, index, weight = _words()
     ld, st = S.ld, S.st

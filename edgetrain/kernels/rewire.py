@@ -1,6 +1,6 @@
 """Rewiring of the pool in place: drop small nonzeros, share out, grow zeros at empty positions.
 
-Layout of pool, columns and pointers: storage/csr.py and conv_csr.py. The table is 64-bit words:
+Layout of pool, columns and pointers: storage/csr.py and conv/csr.py. The table is 64-bit words:
 a header (write position, dropped, surviving, threshold as float64), then for each layer its cap,
 its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 """
@@ -8,7 +8,8 @@ its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 import numpy as np
 
 from .jit import inline
-from .prim import (
+from .registry import kernel
+from .words.prim import (
     div,
     float_bits,
     hash32,
@@ -23,7 +24,6 @@ from .prim import (
     to_int,
     u32,
 )
-from .registry import kernel
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -184,7 +184,7 @@ def csr_grow(W, INDEX):
     still empty: a uniform draw without replacement. Written: pool, columns, pointers, table.
     Source: Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
     """
-    from .rng import stream
+    from .words.rng import stream
 
     ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
 

@@ -4,8 +4,8 @@ A mask is uint8, 1 where true; any other format counts as true where it is not z
 operands' strides are in elements, 0 repeats; what is written is dense over dims d.
 """
 
-from . import strides
 from .registry import kernel
+from .words import strides
 
 COMPARE = ("less", "less_equal", "greater", "greater_equal", "equal", "and", "or", "xor")
 
@@ -52,9 +52,9 @@ def _relations():
 def _compare(name):
     def factory(A, B):
         """y[i] = relation of a[i . as] and b[i . bs]: integers as integers, floats as float32."""
-        from .block import first
-        from .prim import STORAGES
-        from .strided import count, place
+        from .words.block import first
+        from .words.prim import STORAGES
+        from .words.strided import count, place
 
         relation, lda, ldb, st = _relations()[name], A.ld, B.ld, STORAGES["u8"].st
 
@@ -89,8 +89,8 @@ _register()
 @kernel("truth", "x:r:S[n] y:w:u8[n] n want", check="n > 0;0 <= want <= 1")
 def truth(S):
     """y[i] = 1 where (x[i] != 0) is `want`, else 0; NaN is not zero."""
-    from .block import first
-    from .prim import STORAGES
+    from .words.block import first
+    from .words.prim import STORAGES
 
     ld, st = S.ld, STORAGES["u8"].st
 
@@ -114,8 +114,8 @@ _SELECT = " ".join(strides.names(prefix) for prefix in ("d", "ms", "as", "bs"))
 )
 def where(M, A, B, S):
     """y[i] = a[i . as] where mask[i . ms] is not zero, else b[i . bs]; threads split y."""
-    from .block import first
-    from .strided import count, place
+    from .words.block import first
+    from .words.strided import count, place
 
     ldm, lda, ldb, st = M.ld, A.ld, B.ld, S.st
 
@@ -146,9 +146,9 @@ _KEEP = " ".join(strides.names(prefix) for prefix in ("d", "ms"))
 )
 def mask_keep(M, S):
     """dx[i] (+)= dy[i] where (mask[i . ms] != 0) is `want`, else 0; dx may be dy where acc is 0."""
-    from .block import first
-    from .mathf import ZERO
-    from .strided import count, place
+    from .words.block import first
+    from .words.mathf import ZERO
+    from .words.strided import count, place
 
     ldm, ld, st = M.ld, S.ld, S.st
 

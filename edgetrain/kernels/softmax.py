@@ -1,8 +1,8 @@
 """softmax and log_softmax over the middle axis of [outer, n, inner], and their gradients.
 
 The maximum is taken off first. Sums are float64: with inner 1 over 64 partial sums and a fixed
-tree, else along n in order. Threads split the work items of lanes.py. y may be x, dx may be dy or
-y.
+tree, else along n in order. Threads split the work items of words/lanes.py. y may be x, dx may be
+dy or y.
 """
 
 from .registry import kernel
@@ -16,10 +16,10 @@ def _forward(logarithm):
         """y = softmax(x), or its logarithm, along axis n."""
         import numpy as np
 
-        from .block import get, get_wide, larger, new, new_wide, put, put_wide
-        from .lanes import LANES, fold, item, items, loader, reset, storer, width
-        from .mathf import INF, ONE, exp, log
-        from .prim import div
+        from .words.block import get, get_wide, larger, new, new_wide, put, put_wide
+        from .words.lanes import LANES, fold, item, items, loader, reset, storer, width
+        from .words.mathf import INF, ONE, exp, log
+        from .words.prim import div
 
         load, store = loader(S.ld), storer(S.st)
         fold_max, fold_sum = fold("max"), fold("add")
@@ -75,10 +75,10 @@ def _backward(logarithm):
         """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
         import numpy as np
 
-        from .block import get, get_wide, new, new_wide, put, put_wide
-        from .lanes import LANES, fold, item, items, loader, reset, storer, width
-        from .mathf import ZERO, exp
-        from .prim import div
+        from .words.block import get, get_wide, new, new_wide, put, put_wide
+        from .words.lanes import LANES, fold, item, items, loader, reset, storer, width
+        from .words.mathf import ZERO, exp
+        from .words.prim import div
 
         load, store, tree = loader(S.ld), storer(S.st), fold("add")
 

@@ -22,7 +22,7 @@ def run_tape():
     from numba import types
     from numba.extending import intrinsic
 
-    from .prim import I32, I64, ld_i64
+    from .words.prim import I32, I64, ld_i64
 
     @intrinsic
     def call(typingctx, function, base, args, thread, nthreads):

@@ -9,10 +9,10 @@ import numpy as np
 
 from . import control
 from .jit import inline
-from .mathf import sqrt, sqrt64
-from .prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64, to_real
 from .registry import kernel
-from .rng import stream
+from .words.mathf import sqrt, sqrt64
+from .words.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64, to_real
+from .words.rng import stream
 
 ZERO, ONE = np.float32(0), np.float32(1)
 CHUNKS = control.PARTIALS

@@ -31,7 +31,7 @@ def _sizes(attrs) -> dict[str, int]:
 
 
 def _kind(attrs) -> int:
-    """How a GRU's third gate meets the states (kernels/recurrent_grad.py)."""
+    """How a GRU's third gate meets the states (kernels/recurrent/grad.py)."""
     return (1 if attrs["after"] else 2) if attrs["cell"] == "gru" else 0
 
 

@@ -13,7 +13,7 @@ from .harness import call, declared
 
 
 def _probe():
-    from edgetrain.kernels.prim import st_f64, st_i64
+    from edgetrain.kernels.words.prim import st_f64, st_i64
 
     def run(thread, nthreads, y, f, absent, ws, n, scale):
         if thread == nthreads - 1:

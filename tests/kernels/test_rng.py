@@ -7,8 +7,8 @@ from .harness import call, control, declared
 
 
 def _draws():
-    from edgetrain.kernels.prim import div, hash32, st_i64
-    from edgetrain.kernels.rng import stream
+    from edgetrain.kernels.words.prim import div, hash32, st_i64
+    from edgetrain.kernels.words.rng import stream
 
     def run(thread, nthreads, ctl, y, n, key):
         base = stream(ctl, key)

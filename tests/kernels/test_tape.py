@@ -15,7 +15,7 @@ N = 1000
 
 
 def _reverses():
-    from edgetrain.kernels.prim import div, ld_i64, st_i64
+    from edgetrain.kernels.words.prim import div, ld_i64, st_i64
 
     def run(thread, nthreads, x, y, n, add):
         for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):

@@ -1,0 +1,1 @@
+"""Convolutions: plain, compressed rows, and the fast versions over packed panels."""

@@ -1,0 +1,1 @@
+"""What kernels are written in: numbers, vectors, functions, rows; none of it is a kernel."""
