@@ -171,15 +171,10 @@ def _input_gradient(vectors: int, S, W, INDEX):
     ):  # fmt: skip
         if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
             h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size, classes, nothing = (
-            div(c, g),
-            div(k, g),
-            kh * kw,
-            sh * sw,
-            div(thread, nthreads),
-        )
-        chunks = tile.ceil_div(cg, chunk)
-        grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), PIXELS)
+        cg, kg, size, classes = div(c, g), div(k, g), kh * kw, sh * sw
+        nothing, chunks = div(thread, nthreads), tile.ceil_div(cg, chunk)
+        tall, wide = tile.ceil_div(h, sh), tile.ceil_div(wd, sw)
+        grid = tile.tile_grid(n, tall, wide, PIXELS)
         tiles = grid[0] * grid[1] * grid[2]
         most = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
         places, counts, bounds, cursors, stops, panel, sums = parts(ws, size, cg, kg, classes, most)
@@ -203,9 +198,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
                 while u < end and block == div(u, tiles * sh):
                     a = mod(u, sh)
                     image0, images, row0, rows, col0, tw = tile.tile_at(
-                        mod(div(u, sh), tiles), grid, n,
-                        tile.ceil_div(h, sh), tile.ceil_div(wd, sw),
-                    )  # fmt: skip
+                        mod(div(u, sh), tiles), grid, n, tall, wide
+                    )
                     u, pitch, count = u + 1, images * tw, 1
                     while count * 16 < rows * pitch:
                         count *= 2
@@ -246,8 +240,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                         dx, (image0 * c + group * cg + i0) * h * wd, ib, c * h * wd, sums, count,
                         ib * count * 64, a, sh, sw, images, row0, rows, col0, tw, h, wd, acc,
                     )  # fmt: skip
-                i0 += ib
-                block += 1
+                i0, block = i0 + ib, block + 1
 
     return run
 
