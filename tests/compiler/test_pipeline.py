@@ -205,7 +205,8 @@ def test_update_tape_is_norm_decision_and_one_update_for_each_parameter():
     firsts = [i.args["first"] for i in tape.instructions[:count]]
     assert firsts == [1] + [0] * (count - 1)
     finish = tape.instructions[count].args
-    assert (finish["max_norm"], finish["b1"], finish["b2"]) == (2.0, 0.5, 0.999)
+    assert (finish["max_norm"], finish["c1"]) == (2.0, 0.5)
+    assert finish["c2"] == pytest.approx(0.001)
     keys = [i.args["key"] for i in tape.instructions[count + 1 :]]
     assert len(set(keys)) == count
     states = [v for v in tape.persistent if v.role == "state"]

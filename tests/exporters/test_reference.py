@@ -15,7 +15,7 @@ from exporters.reference import Reference, reference
 from exporters.reference_ops import RULES
 
 # Made by passes of the compiler, never by the importer.
-_LOWERED = {"conv_csr", "linear_csr"}
+_LOWERED = {"conv_csr", "gather_csr", "linear_csr"}
 
 
 def _forward_ops() -> list[str]:

@@ -15,34 +15,50 @@ from .plain import CHECK, dx_operands, forward_operands
 TAPS = 384  # most products of a chunk (or one channel's)
 PANEL, SLACK = 20480, 128  # as in conv/fast_tile.py, which only kernels import
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
+LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
-def panel_extent(channels: str, channel: str, nbytes: int = PANEL) -> str:
+def within_extent(most: int, least: int, elements: str, part: int) -> str:
+    """Expression of `fast_tile.within`."""
+    return f"min({most}, max({least}, {elements} // {part}))"
+
+
+def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
     """Expression of `fast_tile.panel_nbytes`, for at most `channel` bytes of a channel."""
     return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
 
 
-def _scratch(rows: int, channels: str, outputs: str, pixels: str, banks: str, maps: str) -> str:
-    """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles."""
-    limit = f"(256 - 128 * ({maps} == 1) * ({outputs} > 64))"
+_X, _Y = "(n * c * h * wd)", "(n * k * oh * ow)"  # elements of the maps
+
+
+def _scratch(
+    rows: int, inputs: tuple[str, str], outputs: tuple[str, str], pixels: str, banks: str, maps: str
+) -> str:
+    """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles.
+
+    `inputs`, `outputs`: (channels of a group, elements) of the map that is read, that is made.
+    """
+    (read, elements), (made, results) = inputs, outputs
+    limit = f"(256 - 128 * ({maps} == 1) * ({made} > 64))"
     most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
-    products = f"{4 * (2 + rows)} * (min(max({TAPS}, kh * kw), {channels} * kh * kw) + 16)"
-    panel = panel_extent(f"({channels})", f"kw * (4 * {most} * {banks} + 128)")
-    blocks = (
-        f"min(({outputs} + {rows - 1}) // {rows}, max(1, {SUMS // rows} // ({limit} * {maps})))"
+    products = f"{4 * (2 + rows)} * (min(max({TAPS}, kh * kw), {read} * kh * kw) + 16)"
+    panel = panel_extent(
+        f"({read})", f"kw * (4 * {most} * {banks} + 128)", within_extent(PANEL, LEAST, elements, 4)
     )
+    sums = within_extent(SUMS, LEAST_SUMS, results, 4)
+    blocks = f"min(({made} + {rows - 1}) // {rows}, max(1, {sums} // ({rows} * {limit} * {maps})))"
     return f"{products} + {panel} + {4 * SLACK} + {4 * rows} * {maps} * {most} * {blocks}"
 
 
 def _forward_scratch(rows: int) -> str:
     banks = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
-    return _scratch(rows, "c // g", "k // g", "n * oh * ow", banks, "1")
+    return _scratch(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", banks, "1")
 
 
 def _dx_scratch(rows: int) -> str:
     pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
-    return _scratch(rows, "k // g", "c // g", pixels, "kh", "sw")
+    return _scratch(rows, ("k // g", _Y), ("c // g", _X), pixels, "kh", "sw")
 
 
 def _forward(block: int, vectors: int, S, W):
@@ -66,13 +82,15 @@ def _forward(block: int, vectors: int, S, W):
             h, wd, oh, ow = 1, h * wd, 1, h * wd
         cg, kg, size = div(c, g), div(k, g), kh * kw
         limit, known = 256 if kg <= 64 else 128, -1
-        blocks, most = tile.ceil_div(kg, block), div(SUMS, limit * block)
+        blocks = tile.ceil_div(kg, block)
+        most = max(div(tile.within(SUMS, LEAST_SUMS, n * k * oh * ow, 4), limit * block), 1)
+        aim = tile.within(PANEL, LEAST, n * c * h * wd, 4)
         grid = tile.tile_grid(n, oh, ow, limit)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        chunk = tile.chunk_channels(cg, channel, size, TAPS)
+        chunk = tile.chunk_channels(cg, channel, size, TAPS, aim)
         copied, panel, sums = tile.scratch_parts(
-            ws, min(max(TAPS, size), cg * size), block, cg, channel
+            ws, min(max(TAPS, size), cg * size), block, cg, channel, aim
         )
         units = g * grid[0] * grid[1] * grid[2] * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
@@ -150,11 +168,13 @@ def _input_gradient(block: int, vectors: int, S, W):
             h, wd, oh, ow = 1, h * wd, 1, h * wd
         cg, kg, size = div(c, g), div(k, g), kh * kw
         limit, known = 256 if cg <= 64 or sw > 1 else 128, -1
-        blocks, most = tile.ceil_div(cg, block), max(div(SUMS, limit * block * sw), 1)
+        blocks = tile.ceil_div(cg, block)
+        most = max(div(tile.within(SUMS, LEAST_SUMS, n * c * h * wd, 4), limit * block * sw), 1)
+        aim = tile.within(PANEL, LEAST, n * k * oh * ow, 4)
         grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), limit)
         largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
         copied, panel, sums = tile.scratch_parts(
-            ws, min(max(TAPS, size), kg * size), block, kg, largest
+            ws, min(max(TAPS, size), kg * size), block, kg, largest, aim
         )
         units = g * grid[0] * grid[1] * grid[2] * sh * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
@@ -177,7 +197,7 @@ def _input_gradient(block: int, vectors: int, S, W):
                 s0, sstep, taps_w, xlow, xdist = tile.tap_class(b + pw, kw, sw, dw)
                 taps = taps_h * taps_w
                 channel = taps_w * tile.region_floats(banks * (rows + extra), pitch)
-                chunk = tile.chunk_channels(kg, channel, size, TAPS)
+                chunk = tile.chunk_channels(kg, channel, size, TAPS, aim)
                 if sh * sw > 1 or known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
                     tile.fill_pairs(

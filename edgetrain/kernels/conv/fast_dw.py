@@ -11,21 +11,24 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from ..registry import kernel
-from .fast import SINGLE, SLACK, panel_extent
+from .fast import LEAST, SINGLE, SLACK, panel_extent, within_extent
 from .plain import CHECK, dw_operands
 
 OUTPUTS = 64  # most output channels of a block
 PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixels at least
-TAPS = 192  # most rows of a block (or one channel's)
+TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
 PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
 _BLOCK = f"min({OUTPUTS}, (k // g + 15) // 16 * 16)"
 _PIXELS = "(64 + 64 * (k // g <= 32) + 128 * (k // g <= 16))"
-_ROWS = f"(min(max({TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
+_X = "(n * c * h * wd)"
+_TAPS = within_extent(TAPS, LEAST_TAPS, _X, 512)
+_ROWS = f"(min(max({_TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
 _BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
 _CHANNEL = f"kw * (4 * {_PIXELS} * {_BANKS} + 128)"
+_PANEL = panel_extent("(c // g)", _CHANNEL, within_extent(PANEL, LEAST, _X, 4))
 _SCRATCH = (
-    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + {panel_extent('(c // g)', _CHANNEL, PANEL)} + "
+    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + {_PANEL} + "
     f"max({4 * PIXELS}, 64 * {_ROWS}) + 64 * ({_PIXELS} + 16) + {6 * SLACK}"
 )
 
@@ -57,7 +60,9 @@ def _dense(vectors: int, S, G):
         grid = tile.tile_grid(n, oh, ow, limit)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, TAPS, PANEL))
+        aim = tile.within(PANEL, LEAST, n * c * h * wd, 4)
+        most = tile.within(TAPS, LEAST_TAPS, n * c * h * wd, 512)
+        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, most, aim))
         while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
             chunks += 1
         chunk = tile.ceil_div(cg, chunks)
@@ -65,7 +70,7 @@ def _dense(vectors: int, S, G):
         rows_of_block = tile.ceil_div(chunk * size, 16) * 16
         sums = ws + rows_of_block * 4 + SLACK
         panel = sums + rows_of_block * block * 4
-        lines = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
+        lines = panel + tile.panel_nbytes(cg, channel, aim) + SLACK
         turned = lines + 64 * (limit + 16) + SLACK
         units = g * blocks * chunks
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):

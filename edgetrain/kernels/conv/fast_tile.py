@@ -17,7 +17,6 @@ from ..jit import inline
 from ..words.prim import div, mod, st_i32
 from ..words.vector import WIDTH, outline
 
-PANEL = 20480  # bytes of panel aimed at: it stays in the first cache with weights and sums
 SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
 
 
@@ -101,21 +100,27 @@ def region_floats(rows, pitch):
 
 
 @inline
-def panel_nbytes(channels, channel_floats, nbytes=PANEL):
+def within(most, least, elements, part):
+    """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
+    return min(most, max(least, div(elements, part)))
+
+
+@inline
+def panel_nbytes(channels, channel_floats, nbytes):
     """Bytes of a panel for chunks of `channels` channels aimed at `nbytes`; see panel_extent."""
     return ceil_div(min(max(nbytes, 4 * channel_floats), 4 * channels * channel_floats), 64) * 64
 
 
 @inline
-def scratch_parts(ws, products, rows, channels, channel_floats):
+def scratch_parts(ws, products, rows, channels, channel_floats, nbytes):
     """Addresses of the weights, panel and sums after the table of `products` pairs."""
     weights = ws + ceil_div(products, 8) * 64
     panel = weights + ceil_div(products, 16) * 64 * rows + SLACK
-    return weights, panel, panel + panel_nbytes(channels, channel_floats) + SLACK
+    return weights, panel, panel + panel_nbytes(channels, channel_floats, nbytes) + SLACK
 
 
 @inline
-def chunk_channels(channels, channel_floats, taps, limit, nbytes=PANEL):
+def chunk_channels(channels, channel_floats, taps, limit, nbytes):
     """Channels of a chunk: a panel of about `nbytes`, at most `limit` products, equal parts."""
     most = min(div(nbytes, 4 * max(channel_floats, 1)), div(limit, max(taps, 1)))
     most = max(min(most, channels), 1)
