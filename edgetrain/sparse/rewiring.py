@@ -19,6 +19,7 @@ from ..storage.csr import COLUMNS, POOL, TABLE, Layer
 # (end as a fraction of the run's steps, updates between rewirings). The report's Table 5 for both
 # of its models: 12,500, 40,000, 70,000 and 95,000 of 100,000 updates, and half of each of 50,000.
 PERIODS = ((0.125, 100), (0.4, 200), (0.7, 400), (0.95, 800))
+SHORT_RUN, LEAST = 4000, 20  # below so many steps the intervals shrink in proportion, down to 20
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Rewiring:
       threshold: magnitude below which the first rewiring drops (methods that have one).
       frequency: rewirings happen this many times as often as `periods` say.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
-        `interval` updates; afterwards never.
+        `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
+        steps, which would else never rewire.
     """
 
     name: ClassVar[str] = ""
@@ -48,9 +50,11 @@ class Rewiring:
 
     def due(self, step: int, total_steps: int) -> bool:
         """Whether to rewire after `step` minibatches of `total_steps`."""
+        short = self.periods == PERIODS and total_steps < SHORT_RUN
+        scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
         for end, interval in self.periods:
             if step <= end * total_steps:
-                return step % max(1, round(interval / self.frequency)) == 0
+                return step % max(least, round(interval * scale / self.frequency)) == 0
         return False
 
     def calls(self, layers: Sequence[Layer], states: Sequence[Value]) -> list[Call]:

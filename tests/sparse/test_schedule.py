@@ -25,9 +25,14 @@ def test_dsr_rewires_by_the_reports_table_5_for_both_models():
 
 
 def test_frequency_divides_the_intervals():
-    assert _due(DSR(frequency=0.5), 1600) == [200, 400, 800]
-    assert _due(DSR(frequency=4), 100)[:4] == []
-    assert _due(DSR(frequency=4), 400)[:3] == [25, 50, 100]
+    assert _due(DSR(frequency=0.5), 8000)[:6] == [200, 400, 600, 800, 1000, 1200]
+    assert _due(DSR(frequency=4), 8000)[:3] == [25, 50, 75]
+
+
+def test_short_runs_rewire_too_at_shorter_intervals():
+    assert _due(DSR(frequency=0.5), 500) == [25, 50, 100, 150, 200, 300, 400]
+    assert _due(DSR(), 100) == [20, 40, 60, 80]
+    assert _due(DSR(periods=((1.0, 3),)), 10) == [3, 6, 9]
 
 
 def test_dsr_takes_the_multipliers_of_the_nearest_density_of_table_8():
