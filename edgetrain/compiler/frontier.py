@@ -6,6 +6,7 @@ plan is the same whoever asks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..errors import BudgetError, UsageError
 from ..kernels import jit
@@ -14,14 +15,14 @@ from ..units import format_bytes
 from . import arena, remat
 from .options import Options
 from .pipeline import Graphs, build_graphs
-from .remat.problem import Schedule, Simulation
+from .remat.problem import Problem, Schedule, Simulation
 from .steps import Placed, TapeProblem, buffers_of, tape_problem
 from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
-POINTS = 48  # plans kept of each microbatch; half as many of a long schedule
-LONG_SCHEDULE = 600
+POINTS = 48  # plans kept of each microbatch
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
+LONG_SCHEDULE = 600  # from so many steps on, half of both
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,42 @@ class Candidate:
     update: UpdateTape
     persistent_nbytes: int
     floor_nbytes: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A schedule that is not placed.
+
+    Attributes:
+      cost: relative seconds of a minibatch.
+    """
+
+    candidate: Candidate
+    schedule: Schedule
+    simulation: Simulation
+    cost: float
+
+    @property
+    def arena_nbytes(self) -> int:
+        """No placement takes less."""
+        return self._arena_nbytes(self.simulation.peak_nbytes)
+
+    @property
+    def extra_forward(self) -> float:
+        """Recomputed forward FLOPs over one forward's."""
+        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
+
+    def _arena_nbytes(self, transient: int) -> int:
+        return self.candidate.persistent_nbytes + max(transient, self.candidate.floor_nbytes)
+
+    def placed(self) -> "Plan":
+        """With an address for every value."""
+        placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
+        offsets, height = arena.place(placed.buffers)
+        return Plan(
+            self.candidate, self.schedule, self.simulation, placed, tuple(offsets),
+            self._arena_nbytes(height), self.cost,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,25 +105,29 @@ class Plan:
         return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
 
 
+_Costed = TypeVar("_Costed", Draft, Plan)
+
+
 def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Plan]:
     """Plans by rising arena and falling cost.
 
     Raises:
       UsageError: no microbatch is allowed.
     """
-    plans: list[Plan] = []
-    tried = microbatches(model, options)
-    effort = max(4, EFFORT // len(tried))
-    for microbatch in tried:
-        candidate = make_candidate(model, options, microbatch, target)
-        plans.extend(_plans(candidate, options, effort))
+    candidates = [make_candidate(model, options, m, target) for m in microbatches(model, options)]
+    drafts = _drafts(candidates, options)
     if options.max_extra_forward is not None:
-        plans = [p for p in plans if p.extra_forward <= options.max_extra_forward + 1e-12]
-    plans.sort(key=lambda plan: (plan.arena_nbytes, plan.cost))
-    front: list[Plan] = []
-    for plan in plans:
-        if not front or plan.cost < front[-1].cost:
-            front.append(plan)
+        drafts = [d for d in drafts if d.extra_forward <= options.max_extra_forward + 1e-12]
+    plans = [draft.placed() for draft in _undominated(drafts)]
+    return _undominated(plans)
+
+
+def _undominated(items: list[_Costed]) -> list[_Costed]:
+    """By rising bytes and falling cost."""
+    front: list[_Costed] = []
+    for item in sorted(items, key=lambda item: (item.arena_nbytes, item.cost)):
+        if not front or item.cost < front[-1].cost:
+            front.append(item)
     return front
 
 
@@ -147,19 +188,34 @@ def make_candidate(
     )  # fmt: skip
 
 
-def _plans(candidate: Candidate, options: Options, effort: int) -> list[Plan]:
-    problem = candidate.train.problem
-    repeats = options.minibatch // candidate.microbatch
-    base = sum(step.cost for step in problem.steps)
-    points = POINTS if len(problem.steps) <= LONG_SCHEDULE else POINTS // 2
-    plans = []
-    for schedule, simulation in remat.frontier(problem, effort, points=points):
-        placed = buffers_of(problem, schedule, simulation)
-        offsets, height = arena.place(placed.buffers)
-        nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
-        cost = repeats * (base + simulation.extra_cost)
-        plans.append(Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost))
-    return plans
+def _drafts(candidates: Sequence[Candidate], options: Options) -> list[Draft]:
+    """Schedules of every microbatch.
+
+    A long graph is searched once, for the smallest microbatch, whose plans are nearly always the
+    ones that are kept; the others take its schedules where their steps are the same.
+    """
+    known: tuple[Problem, list[Schedule]] | None = None
+    drafts: list[Draft] = []
+    for candidate in reversed(candidates):
+        problem = candidate.train.problem
+        if known is not None and _same_steps(problem, known[0]):
+            found = [(schedule, remat.simulate(problem, schedule)) for schedule in known[1]]
+        elif len(problem.steps) > LONG_SCHEDULE:
+            found = remat.frontier(problem, EFFORT // 2, points=POINTS // 2)
+            known = problem, [schedule for schedule, _ in found]
+        else:
+            found = remat.frontier(problem, max(4, EFFORT // len(candidates)), points=POINTS)
+        repeats = options.minibatch // candidate.microbatch
+        base = sum(step.cost for step in problem.steps)
+        drafts += [Draft(candidate, s, sim, repeats * (base + sim.extra_cost)) for s, sim in found]
+    return drafts
+
+
+def _same_steps(one: Problem, other: Problem) -> bool:
+    """Whether a schedule of one is a schedule of the other."""
+    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in one.steps] == [
+        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in other.steps
+    ]
 
 
 def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:
