@@ -22,7 +22,7 @@ from .update import UpdateTape, update_tape
 MIN_BATCH_NORM_BATCH = 8
 POINTS = 48  # plans kept of each microbatch
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
-LONG_SCHEDULE = 600  # from so many steps on, half of both
+LONG_SCHEDULE = 600  # from so many steps on half of both; from five times as many less effort
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,8 @@ def _drafts(candidates: Sequence[Candidate], options: Options) -> list[Draft]:
         if known is not None and _same_steps(problem, known[0]):
             found = [(schedule, remat.simulate(problem, schedule)) for schedule in known[1]]
         elif len(problem.steps) > LONG_SCHEDULE:
-            found = remat.frontier(problem, EFFORT // 2, points=POINTS // 2)
+            part = 2 if len(problem.steps) <= 5 * LONG_SCHEDULE else 4
+            found = remat.frontier(problem, EFFORT // part, points=POINTS // 2)
             known = problem, [schedule for schedule, _ in found]
         else:
             found = remat.frontier(problem, max(4, EFFORT // len(candidates)), points=POINTS)

@@ -36,18 +36,18 @@ def expansions(graph: Graph) -> list[Expansion]:
     """Convolution, batch norm and depthwise convolution that nothing else reads inside."""
     readers = graph.readers()
     viewed = {v.view_of for v in graph.values.values()}
+    makers: dict[str, list[Node]] = {}
+    for stats in graph.nodes:
+        if stats.op == "bn_eval_stats":
+            for wide in dict.fromkeys(node.inputs[0] for node in readers[stats.outputs[0]]):
+                makers.setdefault(wide, []).append(stats)
     found = []
     for first in graph.nodes:
         wide = first.outputs[0] if first.op == "conv" else ""
         if not wide or wide in viewed or wide in graph.outputs or first.attrs["g"] != 1:
             continue
-        makers = [n for n in graph.nodes if n.op == "bn_eval_stats" and _feeds(n, wide, readers)]
-        found += [e for e in (_expansion(first, readers, makers, graph),) if e]
+        found += [e for e in (_expansion(first, readers, makers.get(wide, []), graph),) if e]
     return found
-
-
-def _feeds(stats: Node, wide: str, readers: Mapping[str, list[Node]]) -> bool:
-    return any(node.inputs[0] == wide for node in readers[stats.outputs[0]])
 
 
 def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expansion | None:

@@ -130,6 +130,8 @@ def frontier(
     found = SOLVERS[solver](problem, effort)
     if not found:
         raise UsageError(f"solver {solver!r}: has no schedule for this graph. Try 'auto'.")
+    if points is not None:
+        found = _thinned(found, 3 * points // 2)
     measured = [(s, simulate(problem, s)) for s in found]
     measured.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
     front: list[tuple[Schedule, Simulation]] = []
@@ -137,6 +139,12 @@ def frontier(
         if not front or item[1].extra_cost < front[-1][1].extra_cost:
             front.append(item)
     return front if points is None else _spread(front, points)
+
+
+def _thinned(found: Sequence[Schedule], count: int) -> list[Schedule]:
+    """At most `count`, evenly by place, both ends among them: to measure one takes long."""
+    last = min(len(found), count) - 1
+    return [found[k * (len(found) - 1) // max(last, 1)] for k in range(last + 1)]
 
 
 def _spread(
