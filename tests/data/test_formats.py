@@ -80,6 +80,7 @@ def test_mnist_refuses_a_missing_file(mnist):
         (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*goes on"),
         (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "cannot be unpacked|damaged"),
     ],
+    ids=["none", "cut", "short", "long", "header"],  # gzip writes the time: no name for a worker
 )
 def test_mnist_refuses_a_malformed_gz(mnist, data, match):
     (mnist / "train-images-idx3-ubyte").unlink()
