@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from edgetrain.api import make_options
-from edgetrain.compiler import Options, arena, remat
+from edgetrain.compiler import Options, remat
 from edgetrain.compiler.assemble import assemble
-from edgetrain.compiler.frontier import Candidate, Plan, make_candidate
-from edgetrain.compiler.steps import buffers_of
+from edgetrain.compiler.frontier import Candidate, Draft, Plan, make_candidate
 from edgetrain.kernels import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
@@ -45,11 +44,8 @@ def plan_with(candidate: Candidate, solver: str) -> Plan:
     problem = candidate.train.problem
     measured = [(s, remat.simulate(problem, s)) for s in remat.SOLVERS[solver](problem, 1)]
     schedule, simulation = min(measured, key=lambda item: item[1].peak_nbytes)
-    placed = buffers_of(problem, schedule, simulation)
-    offsets, height = arena.place(placed.buffers)
-    nbytes = candidate.persistent_nbytes + max(height, candidate.floor_nbytes)
     cost = sum(step.cost for step in problem.steps) + simulation.extra_cost
-    return Plan(candidate, schedule, simulation, placed, tuple(offsets), nbytes, cost)
+    return Draft(candidate, schedule, simulation, cost).placed()
 
 
 def step(model, options: Options, plan: Plan) -> tuple[float, float]:

@@ -46,8 +46,20 @@ class Candidate:
     floor_nbytes: int
 
 
+class _Scheduled:
+    """What a plan is before and after it is placed."""
+
+    candidate: Candidate
+    simulation: Simulation
+
+    @property
+    def extra_forward(self) -> float:
+        """Recomputed forward FLOPs over one forward's."""
+        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
+
+
 @dataclass(frozen=True)
-class Draft:
+class Draft(_Scheduled):
     """A schedule that is not placed.
 
     Attributes:
@@ -64,11 +76,6 @@ class Draft:
         """No placement takes less."""
         return self._arena_nbytes(self.simulation.peak_nbytes)
 
-    @property
-    def extra_forward(self) -> float:
-        """Recomputed forward FLOPs over one forward's."""
-        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
-
     def _arena_nbytes(self, transient: int) -> int:
         return self.candidate.persistent_nbytes + max(transient, self.candidate.floor_nbytes)
 
@@ -83,7 +90,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(_Scheduled):
     """One placed schedule.
 
     Attributes:
@@ -98,11 +105,6 @@ class Plan:
     offsets: tuple[int, ...]
     arena_nbytes: int
     cost: float
-
-    @property
-    def extra_forward(self) -> float:
-        """Recomputed forward FLOPs over one forward's."""
-        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
 
 
 _Costed = TypeVar("_Costed", Draft, Plan)

@@ -89,7 +89,7 @@ def _line(S: Storage):
 
 @functools.cache
 def _lines(S: Storage):
-    """Function that fills the rows of one bank, and one that does it for rows without gaps."""
+    """Function that fills the rows of one bank."""
     line, short = _line(S)
 
     def rows(
@@ -123,33 +123,13 @@ def _lines(S: Storage):
                 at += image_step
                 target += 4 * tw
 
-    def block(
-        target, nothing, x, source, count, top, bottom, tw, first, last,
-        scale, shift, norm, act, lo, hi,
-    ):  # fmt: skip
-        """`count` rows whose lines follow each other in x without gaps."""
-        none = to_float(nothing)
-        line(
-            target, vsplat(none), x, source, top * tw + first, (bottom - 1) * tw + last,
-            count * tw, 1, True, scale, shift, norm != 0, act, lo, hi,
-        )  # fmt: skip
-        for row in range(top, bottom):
-            for j in range(first):
-                _st(target, row * tw + j, none)
-            for j in range(last, tw):
-                _st(target, row * tw + j, none)
-
-    floats = ("scale", "shift", "lo", "hi")
-    return (
-        outline(f"et_rows_{S.name}", rows, floats),
-        outline(f"et_block_{S.name}", block, floats),
-    )
+    return outline(f"et_rows_{S.name}", rows, ("scale", "shift", "lo", "hi"))
 
 
 @functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    (fill_rows, fill_block), nbytes, fill_lines = _lines(S), S.nbytes, lines_fill(S)
+    fill_rows, nbytes, fill_lines = _lines(S), S.nbytes, lines_fill(S)
 
     def fill(
         panel, nothing, x, size, first_image, first_channel, channels, c, h, wd,
@@ -179,7 +159,6 @@ def panel_fill(S: Storage):
             plane = (first_image * c + first_channel + i) * h * wd
             end = plane + (images - 1) * image_step + h * wd
             fast = 1 if sx <= 2 and end + 2 * WIDTH <= size else 0
-            whole = fast != 0 and sx == 1 and sy == 1 and images == 1 and tw == wd
             for image in range(images):
                 at = plane + image * image_step + row0 * sy * wd + col0 * sx + ahead
                 for j in range(0, span * nbytes, 64):
@@ -192,16 +171,10 @@ def panel_fill(S: Storage):
                     low = row0 * sy + ylow + bank * ydist
                     top, bottom = _valid(low, sy, h, rows)
                     source = plane + low * wd + offset
-                    if whole and first < last and top < bottom:
-                        fill_block(
-                            target, nothing, x, source, rows, top, bottom, tw, first, last,
-                            scale, shift, norm, act, lo, hi,
-                        )  # fmt: skip
-                    else:
-                        fill_rows(
-                            target, nothing, x, source, sy * wd, image_step, rows, top, bottom,
-                            images, tw, first, last, sx, fast, scale, shift, norm, act, lo, hi,
-                        )  # fmt: skip
+                    fill_rows(
+                        target, nothing, x, source, sy * wd, image_step, rows, top, bottom,
+                        images, tw, first, last, sx, fast, scale, shift, norm, act, lo, hi,
+                    )  # fmt: skip
                     target += 4 * rows * images * tw
 
     return outline(f"et_panel_{S.name}", fill, ("lo", "hi"))
