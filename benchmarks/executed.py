@@ -17,7 +17,8 @@ import numpy as np
 from edgetrain.api import make_options
 from edgetrain.compiler import Options, Program
 from edgetrain.compiler.assemble import assemble
-from edgetrain.compiler.frontier import Plan, find_frontier
+from edgetrain.compiler.drafts import Plan
+from edgetrain.compiler.frontier import find_frontier
 from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
-from edgetrain.compiler.frontier import make_candidate
+from edgetrain.compiler.drafts import make_candidate
 from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD

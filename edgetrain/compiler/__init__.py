@@ -18,8 +18,8 @@ _PUBLIC = {
 __all__ = ["Options", "Plan", "Program", "compile_model", "load_program", "plan_model"]
 
 if TYPE_CHECKING:
+    from .drafts import Plan
     from .driver import compile_model, plan_model
-    from .frontier import Plan
     from .options import Options
     from .program import Program, load_program
 

@@ -7,7 +7,8 @@ import numpy as np
 from ..ir import Graph, Value
 from ..ops.model import Model
 from .arena.problem import aligned
-from .frontier import Plan, peak_of
+from .drafts import Plan
+from .frontier import peak_of
 from .lowering import Instruction, encode
 from .options import Options
 from .program import Program, Slot

@@ -6,7 +6,8 @@ from ..kernels import jit
 from ..ops.model import Model
 from ..units import parse_bytes
 from .assemble import assemble
-from .frontier import Plan, check_not_empty, choose_plan, find_frontier
+from .drafts import Plan
+from .frontier import check_not_empty, choose_plan, find_frontier
 from .options import Options
 from .program import Program
 

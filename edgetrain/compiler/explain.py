@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..units import format_bytes
-from .frontier import Plan, peak_of
+from .drafts import Plan
+from .frontier import peak_of
 
 
 def frontier_rows(front: Sequence[Plan]) -> list[dict[str, Any]]:

@@ -5,107 +5,20 @@ plan is the same whoever asks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ..errors import BudgetError, UsageError
 from ..kernels import jit
 from ..ops.model import Model
 from ..units import format_bytes
-from . import arena, remat
+from . import remat
+from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 from .options import Options
-from .pipeline import Graphs, build_graphs
-from .remat.problem import Problem, Schedule, Simulation
-from .steps import Placed, TapeProblem, buffers_of, tape_problem
-from .update import UpdateTape, update_tape
 
 MIN_BATCH_NORM_BATCH = 8
-POINTS = 48  # plans kept of each microbatch
-EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
-LONG_SCHEDULE = 600  # from so many steps on half of both; from five times as many less effort
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Everything of one microbatch that its plans share.
-
-    Attributes:
-      persistent_nbytes: parameters, state, accumulators, control block, each aligned.
-      floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
-    """
-
-    microbatch: int
-    graphs: Graphs
-    train: TapeProblem
-    evaluate: TapeProblem
-    eval_simulation: Simulation
-    eval_placed: Placed
-    eval_offsets: tuple[int, ...]
-    update: UpdateTape
-    persistent_nbytes: int
-    floor_nbytes: int
-
-
-class _Scheduled:
-    """What a plan is before and after it is placed."""
-
-    candidate: Candidate
-    simulation: Simulation
-
-    @property
-    def extra_forward(self) -> float:
-        """Recomputed forward FLOPs over one forward's."""
-        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
-
-
-@dataclass(frozen=True)
-class Draft(_Scheduled):
-    """A schedule that is not placed.
-
-    Attributes:
-      cost: relative seconds of a minibatch.
-    """
-
-    candidate: Candidate
-    schedule: Schedule
-    simulation: Simulation
-    cost: float
-
-    @property
-    def arena_nbytes(self) -> int:
-        """No placement takes less."""
-        return self._arena_nbytes(self.simulation.peak_nbytes)
-
-    def _arena_nbytes(self, transient: int) -> int:
-        return self.candidate.persistent_nbytes + max(transient, self.candidate.floor_nbytes)
-
-    def placed(self) -> "Plan":
-        """With an address for every value."""
-        placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
-        offsets, height = arena.place(placed.buffers)
-        return Plan(
-            self.candidate, self.schedule, self.simulation, placed, tuple(offsets),
-            self._arena_nbytes(height), self.cost,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Plan(_Scheduled):
-    """One placed schedule.
-
-    Attributes:
-      offsets: of `placed.buffers`, in bytes from the start of the transient region.
-      cost: relative seconds of a minibatch.
-    """
-
-    candidate: Candidate
-    schedule: Schedule
-    simulation: Simulation
-    placed: Placed
-    offsets: tuple[int, ...]
-    arena_nbytes: int
-    cost: float
-
+LOOSE = 0.0075  # a plan placed this far above its lower bound is worth another schedule
+CROWDING = (16.0, 24.0, 8.0)  # powers to which room is made in its schedule, one after the other
+TRIES = 2  # other schedules placed instead of it
 
 _Costed = TypeVar("_Costed", Draft, Plan)
 
@@ -117,11 +30,59 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
       UsageError: no microbatch is allowed.
     """
     candidates = [make_candidate(model, options, m, target) for m in microbatches(model, options)]
-    drafts = _drafts(candidates, options)
-    if options.max_extra_forward is not None:
-        drafts = [d for d in drafts if d.extra_forward <= options.max_extra_forward + 1e-12]
-    plans = [draft.placed() for draft in _undominated(drafts)]
-    return _undominated(plans)
+    searches = search_schedules(candidates, options)
+    drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
+    plans = _undominated([draft.placed() for draft in _undominated(drafts)])
+    of = {search.candidate.microbatch: search for search in searches}
+    others = [_instead(p, of[p.candidate.microbatch], options) for p in plans]
+    return _undominated([*plans, *(plan for found in others for plan in found)])
+
+
+def _allowed(draft: Draft, options: Options) -> bool:
+    most = options.max_extra_forward
+    return most is None or draft.extra_forward <= most + 1e-12
+
+
+def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
+    """Plans in place of one whose schedule has no good placement; none where it has.
+
+    First the same schedule with room made below its peak; where that does not help, schedules
+    with a peak between that of the plan and the bytes it was placed in, by bisection: one that is
+    placed well there takes less than the plan, and costs less too.
+    """
+    if _tight(plan):
+        return []
+    found: list[Plan] = []
+    for seed, crowding in enumerate(CROWDING, 1):
+        schedule = remat.relax(plan.candidate.train.problem, plan.schedule, crowding, seed)
+        found.append(make_draft(plan.candidate, schedule, options).placed())
+        if _tight(found[-1]):
+            return found
+    low, high, tries = 0, len(search.schedules), 0
+    while low < high and tries < TRIES:
+        middle = (low + high) // 2
+        draft = make_draft(plan.candidate, search.schedules[middle], options)
+        if draft.simulation.peak_nbytes <= plan.simulation.peak_nbytes:
+            low = middle + 1
+            continue
+        if draft.arena_nbytes >= plan.arena_nbytes or not _allowed(draft, options):
+            high = middle
+            continue
+        tries += 1
+        other = draft.placed()
+        if _tight(other):
+            found.append(other)
+            high = middle
+        else:
+            low = middle + 1
+    return found
+
+
+def _tight(plan: Plan) -> bool:
+    """Placed about as low as its schedule allows."""
+    persistent = plan.candidate.persistent_nbytes
+    bound = plan.candidate.arena_nbytes(plan.simulation.peak_nbytes) - persistent
+    return plan.arena_nbytes - persistent <= bound * (1 + LOOSE)
 
 
 def _undominated(items: list[_Costed]) -> list[_Costed]:
@@ -170,55 +131,6 @@ def microbatches(model: Model, options: Options) -> list[int]:
         least = min(MIN_BATCH_NORM_BATCH, options.minibatch)
     divisors = [m for m in range(options.minibatch, 0, -1) if options.minibatch % m == 0]
     return [m for m in divisors if m >= least] or [options.minibatch]
-
-
-def make_candidate(
-    model: Model, options: Options, microbatch: int, target: jit.Target
-) -> Candidate:
-    """Graphs, problems and the parts that do not depend on the schedule."""
-    graphs = build_graphs(model, options, microbatch)
-    train = tape_problem(graphs.train, options.threads, target)
-    evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
-    order = remat.store_all(evaluate.problem, 0)[0]
-    simulation = remat.simulate(evaluate.problem, order)
-    placed = buffers_of(evaluate.problem, order, simulation)
-    offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target, graphs.layers)
-    return Candidate(
-        microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
-        update.persistent_nbytes, max(height, update.transient_nbytes),
-    )  # fmt: skip
-
-
-def _drafts(candidates: Sequence[Candidate], options: Options) -> list[Draft]:
-    """Schedules of every microbatch.
-
-    A long graph is searched once, for the smallest microbatch, whose plans are nearly always the
-    ones that are kept; the others take its schedules where their steps are the same.
-    """
-    known: tuple[Problem, list[Schedule]] | None = None
-    drafts: list[Draft] = []
-    for candidate in reversed(candidates):
-        problem = candidate.train.problem
-        if known is not None and _same_steps(problem, known[0]):
-            found = [(schedule, remat.simulate(problem, schedule)) for schedule in known[1]]
-        elif len(problem.steps) > LONG_SCHEDULE:
-            part = 2 if len(problem.steps) <= 5 * LONG_SCHEDULE else 4
-            found = remat.frontier(problem, EFFORT // part, points=POINTS // 2)
-            known = problem, [schedule for schedule, _ in found]
-        else:
-            found = remat.frontier(problem, max(4, EFFORT // len(candidates)), points=POINTS)
-        repeats = options.minibatch // candidate.microbatch
-        base = sum(step.cost for step in problem.steps)
-        drafts += [Draft(candidate, s, sim, repeats * (base + sim.extra_cost)) for s, sim in found]
-    return drafts
-
-
-def _same_steps(one: Problem, other: Problem) -> bool:
-    """Whether a schedule of one is a schedule of the other."""
-    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in one.steps] == [
-        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in other.steps
-    ]
 
 
 def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:

@@ -12,6 +12,7 @@ from .general import general
 from .milp import milp
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
+from .relax import relax
 from .stages import Chain, chain_of
 from .store_all import store_all
 from .strategies import log, no_bn, residual_1, residual_2, sqrt
@@ -125,17 +126,31 @@ def frontier(
     Returns:
       (schedule, what it needs), by increasing peak; the last one recomputes nothing.
     """
+    return measured(problem, schedules(problem, effort, solver), points)
+
+
+def schedules(
+    problem: Problem, effort: int = DEFAULT_EFFORT, solver: str = "auto"
+) -> list[Schedule]:
+    """All that a solver finds, by increasing peak; arguments as for `frontier`."""
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
     found = SOLVERS[solver](problem, effort)
     if not found:
         raise UsageError(f"solver {solver!r}: has no schedule for this graph. Try 'auto'.")
+    return found
+
+
+def measured(
+    problem: Problem, found: Sequence[Schedule], points: int | None
+) -> list[tuple[Schedule, Simulation]]:
+    """About `points` of the schedules found, as `frontier` returns them."""
     if points is not None:
         found = _thinned(found, 3 * points // 2)
-    measured = [(s, simulate(problem, s)) for s in found]
-    measured.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
+    costed = [(s, simulate(problem, s)) for s in found]
+    costed.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
     front: list[tuple[Schedule, Simulation]] = []
-    for item in measured:
+    for item in costed:
         if not front or item[1].extra_cost < front[-1][1].extra_cost:
             front.append(item)
     return front if points is None else _spread(front, points)
@@ -177,6 +192,9 @@ __all__ = [
     "Step",
     "auto",
     "frontier",
+    "measured",
+    "relax",
+    "schedules",
     "simulate",
     "solve",
     "store_all",

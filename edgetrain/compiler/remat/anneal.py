@@ -15,7 +15,8 @@ from .engine import INFEASIBLE, evaluate
 
 
 @hot
-def _random(state):
+def random(state):
+    """The next number in [0, 1) (xorshift)."""
     x = state[0]
     x ^= (x << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
     x ^= x >> np.uint64(7)
@@ -56,14 +57,14 @@ def _idle_touch(p, t, touches, position, state):
     """
     best, score, found = -1, -1.0, 0
     for _ in range(48):
-        k = int(_random(state) * touches)
+        k = int(random(state) * touches)
         after = t.touch_next[k]
         if after < 0 or t.touch_at[k] >= position or t.touch_at[after] <= position:
             continue
         v = t.touch_value[k]
         if p.maker[v] < 0 or t.touch_time[after] <= t.touch_time[k]:
             continue
-        worth = p.size[v] / (p.cost[p.maker[v]] + 1e-6) * (0.2 + _random(state))
+        worth = p.size[v] / (p.cost[p.maker[v]] + 1e-6) * (0.2 + random(state))
         if worth > score:
             best, score = k, worth
         found += 1
@@ -81,8 +82,8 @@ def _add(p, order, drops, count, t, touches, position, plan, state):
     after, v = t.touch_next[k], t.touch_value[k]
     first, last = t.touch_time[k] + 1, t.touch_time[after]
     time = first
-    if _random(state) < 0.3:
-        time = first + int(_random(state) * (last - first + 1))
+    if random(state) < 0.3:
+        time = first + int(random(state) * (last - first + 1))
     _expect(plan, t.touch_at[k] + 1, t.touch_at[after], -p.size[v], p.cost[p.maker[v]])
     return _insert(drops, count, order[time] * p.size.size + v)
 
@@ -108,10 +109,10 @@ def _expect(plan, start, stop, nbytes, cost):
 
 
 @hot
-def _shift_step(p, order, place, state):
+def shift_step(p, order, place, state):
     """Move one step of the base order within what its neighbours in the graph allow."""
     n = order.size
-    at = int(_random(state) * n)
+    at = int(random(state) * n)
     s = order[at]
     low, high = 0, n - 1
     for k in range(p.before_at[s], p.before_at[s + 1]):
@@ -120,9 +121,9 @@ def _shift_step(p, order, place, state):
         high = min(high, place[p.behind[k]] - 1)
     if low >= high:
         return False
-    to = low + int(_random(state) * (high - low + 1))
-    if _random(state) < 0.5:
-        to = max(low, min(high, at + int((_random(state) - 0.5) * 9)))
+    to = low + int(random(state) * (high - low + 1))
+    if random(state) < 0.5:
+        to = max(low, min(high, at + int((random(state) - 0.5) * 9)))
     if to == at:
         return False
     way = 1 if to > at else -1
@@ -136,9 +137,9 @@ def _shift_step(p, order, place, state):
 
 @hot
 def _position_above(t, length, peak_at, budget, state):
-    if _random(state) < 0.5:
+    if random(state) < 0.5:
         return peak_at
-    start = int(_random(state) * length)
+    start = int(random(state) * length)
     for j in range(length):
         position = (start + j) % length
         if t.profile[position] > budget:
@@ -152,11 +153,11 @@ def _window(idle, values, drops, count, state):
     n = idle.value.size
     if n == 0:
         return count
-    length = 1 + int(n * 0.5 ** (1.0 + 7.0 * _random(state)))
-    start = int(_random(state) * n)
+    length = 1 + int(n * 0.5 ** (1.0 + 7.0 * random(state)))
+    start = int(random(state) * n)
     stop = min(n, start + length)
-    dense = idle.density[start + int(_random(state) * (stop - start))]
-    keep = _random(state) < 0.5
+    dense = idle.density[start + int(random(state) * (stop - start))]
+    keep = random(state) < 0.5
     for k in range(start, stop):
         if not keep and idle.density[k] <= dense and count < drops.size - 1:
             count = _insert(drops, count, idle.key[k])
@@ -176,11 +177,11 @@ def _window(idle, values, drops, count, state):
 @hot
 def _exchange(idle, values, drops, count, state):
     """Keep a dropped value and drop one born near it instead."""
-    at = int(_random(state) * count)
+    at = int(random(state) * count)
     k = idle.place[drops[at] % values]
     if k < 0:
         return count
-    other = k + int((_random(state) - 0.5) * 17)
+    other = k + int((random(state) - 0.5) * 17)
     if other < 0 or other >= idle.value.size or other == k:
         return count
     return _insert(drops, _delete(drops, count, at), idle.key[other])
@@ -195,23 +196,23 @@ def _mutate(
     `plan[0, 0]` becomes the number of expected effects noted in the rows below it, -1 where a
     move is too large to foresee.
     """
-    dice = _random(state)
+    dice = random(state)
     plan[0, 0] = -1
-    if dice < 0.03 and _shift_step(p, order, place, state):
+    if dice < 0.03 and shift_step(p, order, place, state):
         return count
     if dice < 0.06:
         return _window(idle, p.size.size, drops, count, state)
     if dice < 0.10 and count > 0:
         return _exchange(idle, p.size.size, drops, count, state)
     plan[0, 0] = 0
-    repeat = 1 + int(_random(state) * _random(state) * 4)
+    repeat = 1 + int(random(state) * random(state) * 4)
     if count > 0 and (dice < 0.55 or not over):
-        at = int(_random(state) * count)
+        at = int(random(state) * count)
         start, stop = t.gap_from[at], t.gap_to[at]
         count = _take(p, drops, count, t, at, repeat, plan)
         if dice < 0.25:
             return count
-        position = start + 1 + int(_random(state) * max(1, stop - start - 1))
+        position = start + 1 + int(random(state) * max(1, stop - start - 1))
         return _add(p, order, drops, count, t, touches, position, plan, state)
     position = _position_above(t, length, where, budget, state)
     for _ in range(repeat):
@@ -285,7 +286,7 @@ def anneal(p, idle, t, spare, archive, start, budget, work, warm, cool, steep, s
     done = 0.0
     while done < work:
         heat = warm * scale * (cool / warm) ** (done / work)
-        limit = energy - heat * np.log(_random(state) + 1e-300)
+        limit = energy - heat * np.log(random(state) + 1e-300)
         next_order[:], next_place[:] = order, place
         next_drops[:count] = drops[:count]
         n = _mutate(
@@ -295,7 +296,7 @@ def anneal(p, idle, t, spare, archive, start, budget, work, warm, cool, steep, s
         if plan[0, 0] == 0:
             done += 40
             continue
-        if plan[0, 0] > 0 and _random(state) < 0.9:
+        if plan[0, 0] > 0 and random(state) < 0.9:
             done += 30 + 0.1 * length
             guess = _guess(t, scratch, length, plan, budget)
             if _energy(guess[0], extra + guess[2], guess[1], length, budget, weight) > limit:
@@ -355,13 +356,13 @@ def polish(p, idle, t, spare, archive, low, rounds, work, warm, cool, steep, sta
         share = ((k * 0.6180339887498949) % 1.0) ** 1.3
         budget = np.exp(bottom + (top - bottom) * share) * (0.97 if share < 0.1 else 1.0)
         if k % 4 == 3:
-            budget = archive.peak[0] * (0.9 + 0.09 * _random(state))
+            budget = archive.peak[0] * (0.9 + 0.09 * random(state))
         budget = max(budget, low)
-        start = max(0, find(archive, np.int64(budget * (1.0 + 0.5 * _random(state) ** 3))))
-        w = 0.3 * warm * 30.0 ** _random(state)
-        st = steep ** _random(state) * 0.7
+        start = max(0, find(archive, np.int64(budget * (1.0 + 0.5 * random(state) ** 3))))
+        w = 0.3 * warm * 30.0 ** random(state)
+        st = steep ** random(state) * 0.7
         if k % 4 == 3:
-            st = steep * 4.0 ** (_random(state) - 0.5)
+            st = steep * 4.0 ** (random(state) - 0.5)
         done += anneal(
             p,
             idle,

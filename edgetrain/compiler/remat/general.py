@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import anneal, archive, engine
+from . import anneal, archive, engine, thin
 from .eager import forgetful
 from .packed import Packed, pack
 from .problem import Problem, Schedule
@@ -136,8 +136,10 @@ class Search:
         spent = 0.0
         for steep in (2.0, 10.0, 50.0):
             spent += anneal.descend(*args, low, 0.07 * work, 1.0, 0.01, steep, self.state)
+        thin.fill(self.packed, self.traces[0], self.archive, 0.15 * work, self.state)
         rest, rounds = max(0.1 * work, work - spent), 16 + int(effort) // 2
         anneal.polish(*args, low, rounds, rest, 1.0, 0.01, 50.0, self.state)
+        thin.fill(self.packed, self.traces[0], self.archive, 0.25 * work, self.state)
 
     def _floor(self) -> int:
         """Bytes that no schedule goes below: the largest needs of one step."""

@@ -1,0 +1,176 @@
+"""Plans that are not yet chosen from: one candidate a microbatch, and its schedules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..kernels import jit
+from ..ops.model import Model
+from . import arena, remat
+from .options import Options
+from .pipeline import Graphs, build_graphs
+from .remat.problem import Problem, Schedule, Simulation
+from .steps import Placed, TapeProblem, buffers_of, tape_problem
+from .update import UpdateTape, update_tape
+
+POINTS = 48  # plans kept of each microbatch
+EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
+LONG_SCHEDULE = 600  # from so many steps on half the points; from five times as many less effort
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Everything of one microbatch that its plans share.
+
+    Attributes:
+      persistent_nbytes: parameters, state, accumulators, control block, each aligned.
+      floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
+    """
+
+    microbatch: int
+    graphs: Graphs
+    train: TapeProblem
+    evaluate: TapeProblem
+    eval_simulation: Simulation
+    eval_placed: Placed
+    eval_offsets: tuple[int, ...]
+    update: UpdateTape
+    persistent_nbytes: int
+    floor_nbytes: int
+
+    def arena_nbytes(self, transient: int) -> int:
+        """Bytes of the arena with so many for the transient values of training."""
+        return self.persistent_nbytes + max(transient, self.floor_nbytes)
+
+
+class _Scheduled:
+    """What a plan is before and after it is placed."""
+
+    candidate: Candidate
+    simulation: Simulation
+
+    @property
+    def extra_forward(self) -> float:
+        """Recomputed forward FLOPs over one forward's."""
+        return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
+
+
+@dataclass(frozen=True)
+class Draft(_Scheduled):
+    """A schedule that is not placed.
+
+    Attributes:
+      cost: relative seconds of a minibatch.
+    """
+
+    candidate: Candidate
+    schedule: Schedule
+    simulation: Simulation
+    cost: float
+
+    @property
+    def arena_nbytes(self) -> int:
+        """No placement takes less."""
+        return self.candidate.arena_nbytes(self.simulation.peak_nbytes)
+
+    def placed(self) -> "Plan":
+        """With an address for every value."""
+        placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
+        offsets, height = arena.place(placed.buffers)
+        return Plan(
+            self.candidate, self.schedule, self.simulation, placed, tuple(offsets),
+            self.candidate.arena_nbytes(height), self.cost,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan(_Scheduled):
+    """One placed schedule.
+
+    Attributes:
+      offsets: of `placed.buffers`, in bytes from the start of the transient region.
+      cost: relative seconds of a minibatch.
+    """
+
+    candidate: Candidate
+    schedule: Schedule
+    simulation: Simulation
+    placed: Placed
+    offsets: tuple[int, ...]
+    arena_nbytes: int
+    cost: float
+
+
+def make_candidate(
+    model: Model, options: Options, microbatch: int, target: jit.Target
+) -> Candidate:
+    """Graphs, problems and the parts that do not depend on the schedule."""
+    graphs = build_graphs(model, options, microbatch)
+    train = tape_problem(graphs.train, options.threads, target)
+    evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
+    order = remat.store_all(evaluate.problem, 0)[0]
+    simulation = remat.simulate(evaluate.problem, order)
+    placed = buffers_of(evaluate.problem, order, simulation)
+    offsets, height = arena.place(placed.buffers)
+    update = update_tape(graphs.train, options, target, graphs.layers)
+    return Candidate(
+        microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
+        update.persistent_nbytes, max(height, update.transient_nbytes),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found for one microbatch.
+
+    Attributes:
+      schedules: all of them, by rising peak.
+      drafts: those to be placed, spread over the peaks.
+    """
+
+    candidate: Candidate
+    schedules: tuple[Schedule, ...]
+    drafts: tuple[Draft, ...]
+
+
+def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[Search]:
+    """Schedules of every microbatch.
+
+    A long graph is searched once, for the smallest microbatch, whose plans are nearly always the
+    ones that are kept; the others take its schedules where their steps are the same.
+    """
+    known: Search | None = None
+    searches: list[Search] = []
+    for candidate in reversed(candidates):
+        problem = candidate.train.problem
+        if known is not None and _same_steps(problem, known.candidate.train.problem):
+            drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
+            searches.append(Search(candidate, known.schedules, tuple(drafts)))
+            continue
+        long = len(problem.steps) > LONG_SCHEDULE
+        effort = max(4, EFFORT // len(candidates))
+        if long:
+            effort = EFFORT if len(problem.steps) <= 5 * LONG_SCHEDULE else EFFORT // 4
+        found = remat.schedules(problem, effort)
+        points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
+        drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
+        searches.append(Search(candidate, tuple(found), tuple(drafts)))
+        known = searches[-1] if long else None
+    return searches
+
+
+def make_draft(
+    candidate: Candidate, schedule: Schedule, options: Options, simulation: Simulation | None = None
+) -> Draft:
+    """A schedule with what it needs and costs; `simulation` where that is known."""
+    problem = candidate.train.problem
+    simulation = simulation or remat.simulate(problem, schedule)
+    repeats = options.minibatch // candidate.microbatch
+    cost = repeats * (sum(step.cost for step in problem.steps) + simulation.extra_cost)
+    return Draft(candidate, schedule, simulation, cost)
+
+
+def _same_steps(one: Problem, other: Problem) -> bool:
+    """Whether a schedule of one is a schedule of the other."""
+    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in one.steps] == [
+        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in other.steps
+    ]

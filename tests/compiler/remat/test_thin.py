@@ -1,0 +1,59 @@
+"""Thinning and relaxing: what they may not change, and what they are there for."""
+
+import pytest
+
+from edgetrain.compiler.remat import relax, simulate, solve
+from edgetrain.compiler.remat.general import Search
+from edgetrain.compiler.remat.thin import fill, thin
+
+from .problems import chain, random_problem
+
+
+def _searched(problem) -> Search:
+    search = Search(problem)
+    search.offer(tuple(range(len(problem.steps))))
+    search.forget()
+    return search
+
+
+def _front(search: Search) -> list[tuple[int, float]]:
+    simulations = [simulate(search.problem, schedule) for schedule in search.schedules()]
+    return [(s.peak_nbytes, s.extra_cost) for s in simulations]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fill_keeps_or_improves_every_point(seed):
+    search = _searched(random_problem(seed, forwards=14))
+    before = _front(search)
+    fill(search.packed, search.traces[0], search.archive, 50_000, search.state)
+    after = _front(search)
+    assert after == sorted(after) and [e for _, e in after] == sorted((e for _, e in after))[::-1]
+    for peak, extra in before:
+        assert any(p <= peak and e <= extra + 1e-9 for p, e in after)
+
+
+def test_thin_takes_back_what_a_larger_budget_does_not_need():
+    problem = chain(40)
+    search = _searched(problem)
+    front = _front(search)
+    budget = front[1][0] - 1
+    assert len(front) > 2 and budget > front[0][0]
+    thin(search.packed, search.traces[0], search.archive, 0, budget)
+    cheapest = min(extra for peak, extra in _front(search) if peak <= budget)
+    assert 0 < cheapest < front[0][1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_relax_keeps_peak_and_cost_and_makes_room_below(seed):
+    problem = random_problem(seed, forwards=14)
+    schedule = solve(problem, min_peak=True, effort=1)
+    before = simulate(problem, schedule)
+    again = relax(problem, schedule, 8.0, seed + 1)
+    after = simulate(problem, again)
+    assert after.peak_nbytes <= before.peak_nbytes
+    assert after.extra_cost == pytest.approx(before.extra_cost, abs=1e-9)
+    assert again == relax(problem, schedule, 8.0, seed + 1)
+    crowd = [
+        sum((live / before.peak_nbytes) ** 8 for live in found.profile) for found in (before, after)
+    ]
+    assert crowd[1] <= crowd[0] + 1e-9
