@@ -15,6 +15,19 @@ SPARSE_CASES = [
     Conv(n=2, c=32, h=16, wd=16, k=20, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
     Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
 ]
+# Tiles of whole vectors of dy (pieces of 16) and of whole lines of 8.
+DIRECT_CASES = [
+    ("direct", Conv(n=2, c=12, h=32, wd=32, k=20, kh=3, kw=3, ph=1, pw=1)),
+    ("direct", Conv(n=3, c=30, h=16, wd=16, k=140, kh=3, kw=3, ph=1, pw=1)),
+    ("direct", Conv(n=1, c=5, h=9, wd=48, k=7, kh=3, kw=3, ph=1, pw=1)),
+    ("direct", Conv(n=3, c=8, h=4, wd=32, k=8, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1)),
+    ("direct", Conv(n=2, c=10, h=20, wd=20, k=12, kh=1, kw=1)),
+    ("direct", Conv(n=1, c=3, h=2, wd=400, k=5, kh=1, kw=3, ph=0, pw=1)),
+    ("direct8", Conv(n=6, c=40, h=8, wd=8, k=30, kh=3, kw=3, ph=1, pw=1)),
+    ("direct8", Conv(n=3, c=12, h=6, wd=40, k=9, kh=3, kw=3, ph=1, pw=1)),
+    ("direct8", Conv(n=5, c=8, h=4, wd=24, k=8, kh=3, kw=3, g=2, ph=1, pw=1)),
+    ("direct8", Conv(n=9, c=6, h=16, wd=16, k=10, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1)),
+]
 EACH = pytest.mark.parametrize("p", SPARSE_CASES)
 VARIANTS = pytest.mark.parametrize(
     ("variant", "storage"), [("wide", "f32"), ("wide", "f16"), ("narrow", "f32")]
@@ -33,6 +46,13 @@ def test_fast_conv_csr_equals_plain_bit_for_bit(p, storage, variant):
 @VARIANTS
 @EACH
 def test_fast_conv_csr_dw_equals_naive(p, storage, variant, kind):
+    check_dw(p, storage, kind, variant, (1, 3, 8))
+
+
+@pytest.mark.parametrize("kind", ["none", "norm"])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize(("variant", "p"), DIRECT_CASES)
+def test_conv_csr_dw_that_reads_dy_in_place_equals_naive(variant, p, storage, kind):
     check_dw(p, storage, kind, variant, (1, 3, 8))
 
 

@@ -31,7 +31,8 @@ def relax(problem: Problem, schedule: Schedule, crowding: float, seed: int) -> S
     trace = engine.new_trace(packed, max(12 * len(problem.steps) + 64, len(schedule) + 64))
     order, drops = decisions(problem, schedule)
     tries = min(MOVES, WORK // len(schedule))
-    length = _relax(packed, order, drops, trace, tries, crowding, np.array([seed * _MIX], np.uint64))
+    state = np.array([seed * _MIX], np.uint64)
+    length = _relax(packed, order, drops, trace, tries, crowding, state)
     return tuple(trace.schedule[:length].tolist())
 
 

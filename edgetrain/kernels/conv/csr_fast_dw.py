@@ -1,28 +1,37 @@
 """Fast gradient of a sparse weight at its nonzeros: dot products of panel rows with dy.
 
 A thread owns a range of input channels, so that each is packed once. It takes the output channels
-in blocks whose rows of dy and float32 sums, one a nonzero, fit in scratch while tiles of at most
-128 pixels pass. The sum of a tile
-(16 lanes by fma, then the lanes) is added to the nonzero's, so the order depends on the shape and
-on the number of vectors held in registers; then one addition to `dwt`, rounded stochastically.
+in blocks whose float32 sums, one a nonzero, fit in scratch while tiles of pixels pass. Where the
+pixels of a tile lie in whole vectors of dy they are read there; elsewhere rows of dy are packed
+beside the sums. The sum of a tile (16 lanes by fma, then the lanes) is added to the nonzero's, so
+the order depends on the shape and on the number of vectors held in registers; then one addition
+to `dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
 from .csr import CSR_CHECK, dw_operands
-from .csr_fast import CHANNEL, PANEL, PIXELS, SLACK, SUITS, TAPS
+from .csr_fast import BANKS, SLACK, SUITS, TAPS
 from .fast import panel_extent
 
 ROWS = 128  # most output channels of a block
-LINE = 4 * PIXELS + 64  # bytes of a row of dy
-SPACE = 59392  # bytes of a block's rows and sums aimed at
+PANEL = 36864  # bytes of panel: its rows of pixels are twice as long as those of csr_fast.py
+SPACE = 49152  # bytes of a block's rows and sums aimed at
+_WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
-_ROW = f"({LINE} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
 
-_SCRATCH = (
-    f"4 * max({TAPS}, kh * kw) + 192 + {16 * ROWS} + {3 * SLACK} + "
-    f"{panel_extent('(c // g)', CHANNEL, PANEL)} + "
-    f"max({_ROW}, min({SPACE}, k // g * {_ROW}))"
-)
+def _line(pixels: int) -> int:
+    """Bytes of a packed row of dy."""
+    return 4 * pixels + 64
+
+
+def _scratch(pixels: int, piece: int) -> str:
+    row = f"({0 if piece else _line(pixels)} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
+    channel = f"kw * ({4 * pixels} * {BANKS} + 128)"
+    return (
+        f"4 * max({TAPS}, kh * kw) + 320 + {16 * ROWS} + {3 * SLACK} + "
+        f"{panel_extent('(c // g)', channel, PANEL)} + "
+        f"max({row}, min({SPACE}, k // g * {row}))"
+    )
 
 
 def _row_finder(INDEX):
@@ -45,17 +54,17 @@ def _row_finder(INDEX):
                 high = middle
         return low
 
-    def find_rows(firsts, columns, pointers, o, outputs, chunks, q0, column0, q1, column1):
+    def find_rows(firsts, columns, pointers, o, outputs, chunks, q0, column0, q1, column1, line):
         """Rows from o on, from (chunk q0, column0) to before (q1, column1).
 
         firsts[i]: first nonzero; firsts[ROWS + i]: from a nonzero to its place in the sums, which
-        follow each other; firsts[2 * ROWS] rows have sums that fit beside their rows of dy.
+        follow each other; firsts[2 * ROWS] rows have sums that fit, `line` bytes beside each row's.
         """
         count = 0
         for i in range(outputs):
             first = nonzero_at(columns, pointers, (o + i) * chunks + q0, column0)
             end = nonzero_at(columns, pointers, (o + i) * chunks + q1, column1)
-            if i > 0 and (i + 1) * LINE + 4 * (count + end - first) > SPACE:
+            if i > 0 and (i + 1) * line + 4 * (count + end - first) > SPACE:
                 outputs = i
                 break
             st_i32(firsts, i, first)
@@ -67,12 +76,16 @@ def _row_finder(INDEX):
     return outline(f"et_csr_find_rows_{INDEX.name}", find_rows)
 
 
-def _weight_gradient(vectors: int, S, INDEX, G):
+def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
 
-    Scratch of a thread: table of offsets; first nonzeros, shifts, cursors of rows; panel, rows of
-    dy, sums.
+    Scratch of a thread: tables of offsets in the panel and in dy; first nonzeros, shifts, cursors
+    of rows; panel, rows of dy, sums.
+
+    Args:
+      piece: elements of dy read at once; 0 where its rows are packed.
     """
+    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, ld_i32, mod, st_i32, u32
     from ..words.rng import stream
@@ -83,7 +96,19 @@ def _weight_gradient(vectors: int, S, INDEX, G):
     from .fast_sum import accumulate_row
 
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
-    dots, add = row_dots(vectors, INDEX), accumulate_row(G)
+    dots, add = row_dots(vectors, S, INDEX, piece), accumulate_row(G)
+    line, nbytes = 0 if piece else _line(pixels), S.nbytes
+
+    @inline
+    def find_pieces(places, rows, images, tw, row_stride, image_stride):
+        """places[i]: bytes from a tile's first element of dy to piece i, in the order of panels."""
+        at = 0
+        for row in range(rows):
+            for image in range(images):
+                for column in range(0, tw, max(piece, 1)):
+                    offset = row * row_stride + image * image_stride + column * nbytes
+                    st_i32(places, at, offset)
+                    at += 1
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
@@ -93,11 +118,12 @@ def _weight_gradient(vectors: int, S, INDEX, G):
         if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
             h, wd, oh, ow = 1, h * wd, 1, h * wd
         cg, kg, size = div(c, g), div(k, g), kh * kw
-        chunks, grid = tile.ceil_div(cg, chunk), tile.tile_grid(n, oh, ow, PIXELS)
+        chunks, grid = tile.ceil_div(cg, chunk), tile.tile_grid(n, oh, ow, pixels)
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
         part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
-        firsts = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        firsts = places + 128
         cursors = firsts + 8 * ROWS + 64
         stops = cursors + 4 * ROWS
         panel = stops + 4 * ROWS
@@ -111,10 +137,10 @@ def _weight_gradient(vectors: int, S, INDEX, G):
             o = max(o, group * kg)
             find(
                 firsts, columns, pointers, o, min(ROWS, (group + 1) * kg - o), chunks,
-                q0, low * size, q1, high * size,
+                q0, low * size, q1, high * size, line,
             )  # fmt: skip
             outputs, count = ld_i32(firsts, 2 * ROWS), ld_i32(firsts, 2 * ROWS + 1)
-            sums = lines + outputs * LINE + SLACK
+            sums = lines + outputs * line + SLACK
             set_row(sums, vsplat(ZERO), tile.ceil_div(count, 16))
             for t in range(grid[0] * grid[1] * grid[2]):
                 image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
@@ -126,11 +152,18 @@ def _weight_gradient(vectors: int, S, INDEX, G):
                 if known != (rows << 40) + (images << 20) + tw:
                     known = (rows << 40) + (images << 20) + tw
                     tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
-                fill(
-                    lines, nothing, dy, n * k * oh * ow, image0, o, outputs, k, oh, ow,
-                    images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
-                    0, 0, 0, 0, ZERO, ZERO, later, extent,
-                )  # fmt: skip
+                    if piece > 0:
+                        find_pieces(places, rows, images, tw, ow * nbytes, k * oh * ow * nbytes)
+                source, stride = lines, 4 * tile.region_floats(rows, pitch)
+                if piece == 0:
+                    fill(
+                        lines, nothing, dy, n * k * oh * ow, image0, o, outputs, k, oh, ow,
+                        images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
+                        0, 0, 0, 0, ZERO, ZERO, later, extent,
+                    )  # fmt: skip
+                else:
+                    source = dy + (((image0 * k + o) * oh + row0) * ow + col0) * nbytes
+                    stride = oh * ow * nbytes
                 for i in range(outputs):
                     st_i32(cursors, i, ld_i32(firsts, i))
                 for q in range(q0, q1 + 1):
@@ -145,7 +178,7 @@ def _weight_gradient(vectors: int, S, INDEX, G):
                             stat, gamma, beta, act, lo, hi, ahead, span,
                         )  # fmt: skip
                         dots(
-                            sums, lines, 4 * tile.region_floats(rows, pitch), rows * pitch,
+                            sums, source, stride, places, rows * pitch,
                             panel, columns, ws - 4 * c0 * size, cursors, stops,
                             pointers + 4 * (o * chunks + q + 1), 4 * chunks, outputs,
                             (c0 + cc) * size, firsts + 4 * ROWS,
@@ -166,12 +199,20 @@ def _weight_gradient(vectors: int, S, INDEX, G):
     return run
 
 
-def _register(name: str, vectors: int, lanes: int) -> None:
-    how = {"variant": name, "when": f"lanes >= {lanes} and {SUITS}", "check": CSR_CHECK}
-    kernel("conv_csr_dw", dw_operands(_SCRATCH), **how)(
-        lambda S, INDEX, G: _weight_gradient(vectors, S, INDEX, G)
+def _register(name: str, vectors: int, pixels: int, piece: int, when: str) -> None:
+    how = {"variant": name, "when": f"{when} and {SUITS}", "check": CSR_CHECK}
+    kernel("conv_csr_dw", dw_operands(_scratch(pixels, piece)), **how)(
+        lambda S, INDEX, G: _weight_gradient(vectors, pixels, piece, S, INDEX, G)
     )
 
 
-_register("wide", 8, 16)
-_register("narrow", 4, 4)
+_register("direct", 16, 256, 16, f"lanes >= 16 and {_WIDTH} % 16 == 0")
+_register(
+    "direct8",
+    16,
+    256,
+    8,
+    f"lanes >= 16 and {_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256",
+)
+_register("wide", 8, 128, 0, "lanes >= 16")
+_register("narrow", 4, 128, 0, "lanes >= 4")

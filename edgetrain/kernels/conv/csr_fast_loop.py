@@ -199,27 +199,41 @@ def _four_sums(builder, values):
 
 
 @functools.cache
-def sparse_dots(vectors: int, index: Storage):
+def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int):
     """Sum of e += sum over pixels of line[o] * panel[table[column of e]], as `sparse_columns`.
 
-    Arguments: sums, line, line_stride, panel, columns, table, cursors, stops, ends, ends_stride,
-    rows, limit, valid, shifts. The sum of nonzero e of row o is the float32 sums[shifts[o] + e].
-    Of the last vector `valid` lanes count; a sum is taken in 16 lanes by fma, then over the lanes
-    in a fixed order.
+    Arguments: sums, line, line_stride, places, panel, columns, table, cursors, stops, ends,
+    ends_stride, rows, limit, valid, shifts. A line is vectors of float32 where `piece` is 0;
+    else it is pieces of 8 or 16 elements of S, at the int32 byte offsets places[0], places[1] ..
+    The sum of nonzero e of row o is the float32 sums[shifts[o] + e]. `valid` lanes of the last
+    vector count, all of them where there are pieces; a sum is taken in 16 lanes by fma, then over
+    the lanes in a fixed order.
     """
 
     def emit(builder, args):
-        line, panel, columns, table, cursors, stops, ends, shifts = (
-            builder.inttoptr(args[i], POINTER) for i in (1, 3, 4, 5, 6, 7, 8, 13)
+        line, places, panel, columns, table, cursors, stops, ends, shifts = (
+            builder.inttoptr(args[i], POINTER) for i in (1, 3, 4, 5, 6, 7, 8, 9, 14)
         )
-        line_stride, ends_stride, rows, limit = args[2], args[9], args[10], args[11]
+        line_stride, ends_stride, rows, limit = args[2], args[10], args[11], args[12]
         lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-        mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(args[12], I32)))
+        mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(args[13], I32)))
+        kind = F16 if S.name == "f16" else F32
 
         def load(pointer, v):
             value = builder.load(_at(builder, pointer, I64(64 * v), 1), typ=VECTOR, align=4)
-            last = v == vectors - 1
+            last = piece == 0 and v == vectors - 1
             return builder.select(mask, value, constant(0.0)) if last else value
+
+        def read(source, v):
+            if piece == 0:
+                return load(source, v)
+            parts = []
+            for at in range(v * WIDTH // piece, (v + 1) * WIDTH // piece):
+                offset = _i32(builder, _at(builder, places, I64(4 * at), 1))
+                place = _at(builder, source, offset, 1)
+                parts.append(builder.load(place, typ=ir.VectorType(kind, piece), align=S.nbytes))
+            value = parts[0] if piece == WIDTH else shuffle(builder, *parts, range(WIDTH))
+            return builder.fpext(value, VECTOR) if kind == F16 else value
 
         def row(o, _):
             start = _i32(builder, _at(builder, cursors, o, 4))
@@ -228,7 +242,7 @@ def sparse_dots(vectors: int, index: Storage):
             shift = builder.mul(_i32(builder, _at(builder, shifts, o, 4)), I64(4))
             sums = builder.inttoptr(builder.add(args[0], shift), POINTER)
             source = _at(builder, line, builder.mul(o, line_stride), 1)
-            pixels = [load(source, v) for v in range(vectors)]
+            pixels = [read(source, v) for v in range(vectors)]
 
             def dot(e):
                 offset = _i32(builder, _at(builder, table, column(e), 4))
@@ -261,7 +275,8 @@ def sparse_dots(vectors: int, index: Storage):
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
-    return outlined(f"et_sparse_dots_{vectors}_{index.name}", 14, emit)
+    name = f"et_sparse_dots_{vectors}_{S.name if piece else 'packed'}_{index.name}_{piece}"
+    return outlined(name, 15, emit)
 
 
 @functools.cache
@@ -303,45 +318,53 @@ def row_products(most: int, W: Storage, index: Storage):
 
 
 @functools.cache
-def row_dots(most: int, index: Storage):
-    """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
-    one, two, four, eight = (sparse_dots(v, index) for v in (1, 2, 4, 8))
+def row_dots(most: int, S: Storage, index: Storage, piece: int):
+    """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors, most 4, 8 or 16."""
+    one, two, four, eight, sixteen = (sparse_dots(v, S, index, piece) for v in (1, 2, 4, 8, 16))
+    step_of_line, step_of_places = (0, 64 // piece) if piece else (64, 0)
 
     @inline
     def dots(
-        sums, line, stride, pixels, panel, columns, table, cursors, stops, ends, ends_stride,
-        rows, limit, shifts,
+        sums, line, stride, places, pixels, panel, columns, table, cursors, stops, ends,
+        ends_stride, rows, limit, shifts,
     ):  # fmt: skip
-        """`pixels` of a line, in runs of 8, 4, 2, 1 vectors; at most `most`."""
+        """`pixels` of a line, in runs of 16, 8, 4, 2, 1 vectors; at most `most`."""
         left = (pixels + 15) >> 4
         valid = pixels - 16 * (left - 1)
         while left > 0:
-            if most == 8 and left >= 8:
+            if most >= 16 and left >= 16:
+                sixteen(
+                    sums, line, stride, places, panel, columns, table, cursors, stops, ends,
+                    ends_stride, rows, limit, valid if left == 16 else 16, shifts,
+                )  # fmt: skip
+                step = 16
+            elif most >= 8 and left >= 8:
                 eight(
-                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 8 else 16, shifts,
+                    sums, line, stride, places, panel, columns, table, cursors, stops, ends,
+                    ends_stride, rows, limit, valid if left == 8 else 16, shifts,
                 )  # fmt: skip
                 step = 8
             elif left >= 4:
                 four(
-                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 4 else 16, shifts,
+                    sums, line, stride, places, panel, columns, table, cursors, stops, ends,
+                    ends_stride, rows, limit, valid if left == 4 else 16, shifts,
                 )  # fmt: skip
                 step = 4
             elif left >= 2:
                 two(
-                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid if left == 2 else 16, shifts,
+                    sums, line, stride, places, panel, columns, table, cursors, stops, ends,
+                    ends_stride, rows, limit, valid if left == 2 else 16, shifts,
                 )  # fmt: skip
                 step = 2
             else:
                 one(
-                    sums, line, stride, panel, columns, table, cursors, stops, ends, ends_stride,
-                    rows, limit, valid, shifts,
+                    sums, line, stride, places, panel, columns, table, cursors, stops, ends,
+                    ends_stride, rows, limit, valid, shifts,
                 )  # fmt: skip
                 step = 1
             left -= step
-            line += 64 * step
+            line += step_of_line * step
+            places += step_of_places * step
             panel += 64 * step
 
     return dots

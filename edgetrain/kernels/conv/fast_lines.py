@@ -21,6 +21,7 @@ from ..words.vector import (
     loads_first,
     outline,
     prefetch,
+    shuffle,
     splat,
     stores,
     vfma,
@@ -74,6 +75,46 @@ def _moved(target, middle, shift, count, width):
             _vst(target, j, _inside(_vld(middle, j + shift), start, width, shift), WIDTH)
             start += step
             start -= width if start >= width else 0
+
+
+def _lanes(*lanes):
+    """(a, b) -> lanes of a (0..) and b (16..), those below 0 zero."""
+
+    def emit(builder, args):
+        value = shuffle(builder, *args, [max(lane, 0) for lane in lanes])
+        if min(lanes) >= 0:
+            return value
+        kept = ir.Constant(ir.VectorType(ir.IntType(1), WIDTH), [lane >= 0 for lane in lanes])
+        return builder.select(kept, value, constant(0.0))
+
+    return define(V16(V16, V16), emit)
+
+
+_later = _lanes(*range(15, 31))  # lane i of b moved to i + 1, the last of a before them
+_sooner = _lanes(*range(1, 17))  # lane i + 1 of a moved to i, the first of b after them
+_later8 = _lanes(*[i - 1 if i % 8 else -1 for i in range(WIDTH)])  # two lines of 8
+_sooner8 = _lanes(*[i + 1 if i % 8 != 7 else -1 for i in range(WIDTH)])
+
+
+@inline
+def _sides(left, right, middle, count, width):
+    """`_moved` by -1 to the left and by 1 to the right; width 8 or a multiple of 16."""
+    zero = vsplat(ZERO)
+    if width == 8:
+        for j in range(0, count, WIDTH):
+            v = _vld(middle, j)
+            _vst(left, j, _later8(v, v), WIDTH)
+            _vst(right, j, _sooner8(v, v), WIDTH)
+    else:
+        for line in range(0, count, width):
+            before, v, last = zero, _vld(middle, line), line + width - WIDTH
+            for j in range(line, last, WIDTH):
+                after = _vld(middle, j + WIDTH)
+                _vst(left, j, _later(before, v), WIDTH)
+                _vst(right, j, _sooner(v, after), WIDTH)
+                before, v = v, after
+            _vst(left, last, _later(before, v), WIDTH)
+            _vst(right, last, _sooner(v, zero), WIDTH)
 
 
 @inline
@@ -167,6 +208,7 @@ def lines_fill(S: Storage):
         norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
         region, count = 4 * region_floats(banks * rows, images * wd), banks * rows * images * wd
         centre = div(-xlow, xdist) if xlow != 0 else 0
+        near = taps_w == 3 and xlow == -1 and xdist == 1 and (wd == 8 or mod(wd, WIDTH) == 0)
         for i in range(channels):
             if norm != 0:
                 scale = norm_scale(stat, gamma, first_channel + i, c)
@@ -183,6 +225,9 @@ def lines_fill(S: Storage):
                     c * h * wd, h, wd, images, rows, row0 * sy + ylow + bank * ydist, sy,
                     scale, shift, norm, act, lo, hi,
                 )  # fmt: skip
+            if near:
+                _sides(target, target + 2 * region, target + region, count, wd)
+                continue
             for p in range(taps_w):
                 if p != centre:
                     _moved(
