@@ -13,7 +13,7 @@ from .fast import panel_extent
 PIXELS = 128  # most of a tile
 BLOCK, BLOCKS = 16, 8  # rows that threads share out; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
-PANEL = 26624  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
+PANEL = 36864  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
 SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
@@ -32,7 +32,6 @@ def _forward(vectors: int, S, W, INDEX):
 
     Scratch of a thread: table of offsets, cursors, panel, sums of the tile (64 KiB at most).
     """
-    from ..words.act import ZERO
     from ..words.prim import FP32, div, ld_i32, mod, st_i32
     from ..words.vector import vsplat
     from . import fast_pack as pack
@@ -73,8 +72,8 @@ def _forward(vectors: int, S, W, INDEX):
                 count *= 2
             ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
             for o in range(outputs):
-                start = vsplat(ldf(bias, first + o)) if bias != 0 else vsplat(ZERO)
-                set_row(sums + o * count * 64, start, count)
+                if bias != 0:
+                    set_row(sums + o * count * 64, vsplat(ldf(bias, first + o)), count)
                 st_i32(cursors, o, ld_i32(pointers, (first + o) * chunks))
             if known != (rows << 40) + (images << 20) + tw:
                 known = (rows << 40) + (images << 20) + tw
@@ -91,7 +90,7 @@ def _forward(vectors: int, S, W, INDEX):
                     products(
                         sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
                         pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
-                        (c0 + cc) * size, slots, 0,
+                        (c0 + cc) * size, slots, 1 if q + c0 + bias == 0 else 0,
                     )  # fmt: skip
                     cursors, stops = stops, cursors
             for o in range(outputs):

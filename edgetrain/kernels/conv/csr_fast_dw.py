@@ -10,12 +10,11 @@ to `dwt`, rounded stochastically.
 
 from ..registry import kernel
 from .csr import CSR_CHECK, dw_operands
-from .csr_fast import BANKS, SLACK, SUITS, TAPS
+from .csr_fast import BANKS, PANEL, SLACK, SUITS, TAPS
 from .fast import panel_extent
 
 ROWS = 128  # most output channels of a block
-PANEL = 36864  # bytes of panel: its rows of pixels are twice as long as those of csr_fast.py
-SPACE = 49152  # bytes of a block's rows and sums aimed at
+SPACE = 65536  # bytes of a block's rows and sums aimed at
 _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
 

@@ -13,7 +13,7 @@ from .csr import CSR_CHECK, dx_operands
 from .csr_fast import PANEL, PIXELS, SLACK, TAPS
 from .fast import panel_extent
 
-SPACE = 61440  # bytes of lists and sums aimed at
+SPACE = 65536  # bytes of lists and sums aimed at
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
