@@ -8,14 +8,7 @@ from .naive_conv import Conv
 from .test_conv import FAST_CASES, convolutions
 from .test_conv_csr import check_dw, check_dx, check_forward
 
-SPARSE_CASES = [
-    *(p for p in FAST_CASES if p.kh * p.kw <= 256),
-    Conv(n=3, c=64, h=8, wd=8, k=150, kh=3, kw=3, ph=1, pw=1),
-    Conv(n=1, c=130, h=4, wd=5, k=40, kh=3, kw=3, ph=1, pw=1),
-    Conv(n=2, c=32, h=16, wd=16, k=20, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
-    Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
-]
-# Tiles of whole vectors of dy (pieces of 16) and of whole lines of 8.
+# Tiles of whole vectors of a map (pieces of 16) and of whole lines of 8.
 DIRECT_CASES = [
     ("direct", Conv(n=2, c=12, h=32, wd=32, k=20, kh=3, kw=3, ph=1, pw=1)),
     ("direct", Conv(n=3, c=30, h=16, wd=16, k=140, kh=3, kw=3, ph=1, pw=1)),
@@ -27,6 +20,14 @@ DIRECT_CASES = [
     ("direct8", Conv(n=3, c=12, h=6, wd=40, k=9, kh=3, kw=3, ph=1, pw=1)),
     ("direct8", Conv(n=5, c=8, h=4, wd=24, k=8, kh=3, kw=3, g=2, ph=1, pw=1)),
     ("direct8", Conv(n=9, c=6, h=16, wd=16, k=10, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1)),
+]
+SPARSE_CASES = [
+    *(p for _, p in DIRECT_CASES),
+    *(p for p in FAST_CASES if p.kh * p.kw <= 256),
+    Conv(n=3, c=64, h=8, wd=8, k=150, kh=3, kw=3, ph=1, pw=1),
+    Conv(n=1, c=130, h=4, wd=5, k=40, kh=3, kw=3, ph=1, pw=1),
+    Conv(n=2, c=32, h=16, wd=16, k=20, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
 ]
 EACH = pytest.mark.parametrize("p", SPARSE_CASES)
 VARIANTS = pytest.mark.parametrize(

@@ -22,7 +22,7 @@ CHANNEL = f"kw * ({4 * PIXELS} * {BANKS} + 128)"  # most bytes of a channel of t
 
 _ROWS = f"{BLOCK} * min({BLOCKS}, (k // g + {BLOCK - 1}) // {BLOCK})"
 _SCRATCH = (
-    f"4 * max({TAPS}, kh * kw) + 128 + {8 * BLOCK * BLOCKS} + {2 * SLACK} + "
+    f"4 * max({TAPS}, kh * kw) + 192 + {8 * BLOCK * BLOCKS} + {2 * SLACK} + "
     f"{panel_extent('(c // g)', CHANNEL, PANEL)} + {4 * PIXELS} * {_ROWS}"
 )
 
@@ -30,22 +30,24 @@ _SCRATCH = (
 def _forward(vectors: int, S, W, INDEX):
     """`conv_csr`: y = conv(prologue(x), w) + bias; threads split (tile, 16 output channels).
 
-    Scratch of a thread: table of offsets, cursors, panel, sums of the tile (64 KiB at most).
+    Scratch of a thread: tables of offsets in the panel and in y, cursors, panel, sums of the tile
+    (64 KiB at most).
     """
     from ..words.prim import FP32, div, ld_i32, mod, st_i32
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_loop import row_products
+    from .csr_fast_loop import row_products, row_results
 
     fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
-    products, ldf = row_products(vectors, W, INDEX), FP32.ld
+    products, results = row_products(vectors, W, INDEX), row_results(W, INDEX, S)
+    ldf, nbytes = FP32.ld, S.nbytes
 
     def run(
         thread, nthreads, x, w, bias, stat, gamma, beta, columns, pointers, y, ws,
         n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, act, lo, hi,
     ):  # fmt: skip
-        nothing, known = div(thread, nthreads), -1
+        nothing, known, piece = div(thread, nthreads), -1, 0
         if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
             h, wd, oh, ow = 1, h * wd, 1, h * wd
         cg, kg, size = div(c, g), div(k, g), kh * kw
@@ -54,7 +56,8 @@ def _forward(vectors: int, S, W, INDEX):
         banks, extra = tile.banks_of(kh, dh, sh)
         channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
         part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
-        cursors = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        cursors = places + 64
         stops = cursors + 4 * BLOCK * BLOCKS
         panel = stops + 4 * BLOCK * BLOCKS
         sums = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
@@ -78,6 +81,11 @@ def _forward(vectors: int, S, W, INDEX):
             if known != (rows << 40) + (images << 20) + tw:
                 known = (rows << 40) + (images << 20) + tw
                 tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
+                piece = tile.piece_of(ow) if rows * pitch == 128 and vectors == 8 else 0
+                if piece > 0:
+                    tile.find_pieces(
+                        places, piece, rows, images, tw, ow * nbytes, k * oh * ow * nbytes, nbytes
+                    )
             for q in range(chunks):
                 width = min(chunk, cg - q * chunk)
                 for c0 in range(0, width, part):
@@ -87,13 +95,23 @@ def _forward(vectors: int, S, W, INDEX):
                         cc, c, h, wd, images, row0, rows + extra, col0, tw, sh, -ph, dh, banks,
                         sw, -pw, dw, kw, stat, gamma, beta, act, lo, hi, ahead, span,
                     )  # fmt: skip
-                    products(
-                        sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
-                        pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
-                        (c0 + cc) * size, slots, 1 if q + c0 + bias == 0 else 0,
-                    )  # fmt: skip
+                    fresh = 1 if q + c0 + bias == 0 else 0
+                    if piece > 0 and q + 1 == chunks and c0 + cc == width:
+                        results(
+                            piece, sums, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
+                            pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
+                            (c0 + cc) * size, slots, fresh,
+                            y + (((image0 * k + first) * oh + row0) * ow + col0) * nbytes,
+                            oh * ow * nbytes, places,
+                        )  # fmt: skip
+                    else:
+                        products(
+                            sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
+                            pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
+                            (c0 + cc) * size, slots, fresh,
+                        )  # fmt: skip
                     cursors, stops = stops, cursors
-            for o in range(outputs):
+            for o in range(outputs if piece == 0 else 0):
                 store(
                     y, (image0 * k + first + o) * oh * ow, k * oh * ow,
                     sums + o * count * 64, images, row0, rows, col0, tw, ow, 0,

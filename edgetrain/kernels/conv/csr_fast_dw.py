@@ -84,7 +84,6 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     Args:
       piece: elements of dy read at once; 0 where its rows are packed.
     """
-    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, ld_i32, mod, st_i32, u32
     from ..words.rng import stream
@@ -97,17 +96,6 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
     dots, add = row_dots(vectors, S, INDEX, piece), accumulate_row(G)
     line, nbytes = 0 if piece else _line(pixels), S.nbytes
-
-    @inline
-    def find_pieces(places, rows, images, tw, row_stride, image_stride):
-        """places[i]: bytes from a tile's first element of dy to piece i, in the order of panels."""
-        at = 0
-        for row in range(rows):
-            for image in range(images):
-                for column in range(0, tw, max(piece, 1)):
-                    offset = row * row_stride + image * image_stride + column * nbytes
-                    st_i32(places, at, offset)
-                    at += 1
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
@@ -152,7 +140,10 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                     known = (rows << 40) + (images << 20) + tw
                     tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
                     if piece > 0:
-                        find_pieces(places, rows, images, tw, ow * nbytes, k * oh * ow * nbytes)
+                        tile.find_pieces(
+                            places, max(piece, 1), rows, images, tw, ow * nbytes,
+                            k * oh * ow * nbytes, nbytes,
+                        )  # fmt: skip
                 source, stride = lines, 4 * tile.region_floats(rows, pitch)
                 if piece == 0:
                     fill(

@@ -21,7 +21,7 @@ _SUITS = "I == 'u8' and max(sh, sw) <= 2 and k // g * kh * kw <= 65535 and n * h
 _CHANNEL = f"({MAP} * sw + 6 * (k // g) * kh * kw)"  # bytes of one channel at most
 _PANEL_CHANNEL = f"kw * ({MAP} * kh + 128)"
 _SCRATCH = (
-    f"4 * max({TAPS}, kh * kw) + 2048 + 12 * sh * sw * (c // g) + {3 * SLACK} + "
+    f"4 * max({TAPS}, kh * kw) + 2112 + 12 * sh * sw * (c // g) + {3 * SLACK} + "
     f"{panel_extent('(k // g)', _PANEL_CHANNEL, PANEL)} + "
     f"max({_CHANNEL}, min({SPACE}, c // g * {_CHANNEL}))"
 )
@@ -136,10 +136,11 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_loop import row_products
+    from .csr_fast_loop import row_products, row_results
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes = row_products(vectors, W, STORAGES["u16"]), W.nbytes
+    results, element = row_results(W, STORAGES["u16"], S), S.nbytes
     fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
         W, INDEX
     )
@@ -147,14 +148,15 @@ def _input_gradient(vectors: int, S, W, INDEX):
     @inline
     def parts(ws, size, cg, kg, classes, largest):
         """Addresses of the scratch's parts behind the tap table."""
-        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        pieces = ws + tile.ceil_div(max(TAPS, size), 16) * 64
+        places = pieces + 64
         counts = places + 2048
         bounds = counts + tile.ceil_div(classes * cg, 16) * 64
         cursors = bounds + tile.ceil_div(classes * cg + 1, 16) * 64
         stops = cursors + tile.ceil_div(cg, 16) * 64
         panel = stops + tile.ceil_div(cg, 16) * 64
         sums = panel + tile.panel_nbytes(kg, largest, PANEL) + SLACK
-        return places, counts, bounds, cursors, stops, panel, sums
+        return pieces, places, counts, bounds, cursors, stops, panel, sums
 
     @inline
     def count_blocks(counts, cg, classes, map_bytes):
@@ -177,7 +179,9 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tile.tile_grid(n, tall, wide, PIXELS)
         tiles = grid[0] * grid[1] * grid[2]
         most = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
-        places, counts, bounds, cursors, stops, panel, sums = parts(ws, size, cg, kg, classes, most)
+        pieces, places, counts, bounds, cursors, stops, panel, sums = parts(
+            ws, size, cg, kg, classes, most
+        )
         find_slots(places, cg, size, kw, sh, sw, ph, pw, dh, dw)
         for group in range(g):
             count_channels(
@@ -208,6 +212,14 @@ def _input_gradient(vectors: int, S, W, INDEX):
                     )
                     r0, rstep, taps_h, ylow, ydist = tile.tap_class(a + ph, kh, sh, dh)
                     extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
+                    piece = 0
+                    if sh * sw == 1 and acc == 0 and rows * pitch == 128 and vectors == 8:
+                        piece = tile.piece_of(wd)
+                    if piece > 0:
+                        tile.find_pieces(
+                            pieces, piece, rows, images, tw, wd * element, c * h * wd * element,
+                            element,
+                        )  # fmt: skip
                     if sh * sw > 1:
                         set_row(sums, vsplat(ZERO), ib * sw * count)
                     for b in range(sw):
@@ -230,12 +242,23 @@ def _input_gradient(vectors: int, S, W, INDEX):
                                 k, oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist,
                                 banks, 1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
                             )  # fmt: skip
-                            products(
-                                sums + b * ib * count * 64, count, panel, weights, ids,
-                                ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
-                                (o0 + oc) * size, total, 1 if o0 == 0 and sh * sw == 1 else 0,
-                            )  # fmt: skip
+                            fresh = 1 if o0 == 0 and sh * sw == 1 else 0
+                            if piece > 0 and o0 + oc == kg:
+                                results(
+                                    piece, sums, panel, weights, ids, ws - 4 * o0 * size, cursors,
+                                    stops, list0 + 4, 4, ib, (o0 + oc) * size, total, fresh,
+                                    dx + (((image0 * c + group * cg + i0) * h + row0) * wd + col0)
+                                    * element, h * wd * element, pieces,
+                                )  # fmt: skip
+                            else:
+                                products(
+                                    sums + b * ib * count * 64, count, panel, weights, ids,
+                                    ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
+                                    (o0 + oc) * size, total, fresh,
+                                )  # fmt: skip
                             cursors, stops = stops, cursors
+                    if piece > 0:
+                        continue
                     store(
                         dx, (image0 * c + group * cg + i0) * h * wd, ib, c * h * wd, sums, count,
                         ib * count * 64, a, sh, sw, images, row0, rows, col0, tw, h, wd, acc,

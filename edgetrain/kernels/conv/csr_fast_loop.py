@@ -100,20 +100,35 @@ def _widen(builder, buffer, w, first, slots):
 
 
 @functools.cache
-def sparse_columns(vectors: int, W: Storage, index: Storage):
+def sparse_columns(
+    vectors: int, W: Storage, index: Storage, S: Storage | None = None, piece: int = 0
+):
     """y[o][:] += sum of w[e] * panel[table[column of e]] over a range of nonzeros of each row.
 
     Arguments: y, y_stride, panel, w, columns, table, cursors, stops, ends, ends_stride, rows,
     limit, slots, fresh. cursors and stops are int32 for each row, table int32 byte offsets, slots
     the elements of w. `vectors` vectors of a row stay in registers. Order of a sum: what is in y
     (0 where fresh is not 0), then the nonzeros in order, by fma.
+
+    Three more arguments where `piece` is 8 or 16: out, out_stride, places. The sums of row o are
+    then rounded to S and left at out + o * out_stride, in pieces of so many elements at the int32
+    byte offsets places[0], places[1] .., instead of in y.
     """
+
+    def leave(builder, out, places, totals):
+        for v, total in enumerate(totals):
+            half = S.name == "f16"
+            value = builder.fptrunc(total, ir.VectorType(F16, WIDTH)) if half else total
+            for at in range(0, WIDTH, piece):
+                offset = _i32(builder, _at(builder, places, I64((v * WIDTH + at) // piece * 4), 1))
+                part = shuffle(builder, value, value, range(at, at + piece))
+                builder.store(part, _at(builder, out, offset, 1), align=S.nbytes)
 
     def emit(builder, args):
         y, panel, w, columns, table, cursors, stops, ends = (
             builder.inttoptr(args[i], POINTER) for i in (0, 2, 3, 4, 5, 6, 7, 8)
         )
-        y_stride, (ends_stride, rows, limit, slots, fresh) = args[1], args[9:]
+        y_stride, (ends_stride, rows, limit, slots, fresh) = args[1], args[9:14]
         buffer = None
         if W.name == "f16":
             run_of_floats = builder.alloca(ir.ArrayType(F32, RUN))
@@ -166,14 +181,21 @@ def sparse_columns(vectors: int, W: Storage, index: Storage):
                 conditions(1),
                 run if buffer else lambda e, t: add(e, _at(builder, w, e, 4), t),
             )
-            for place, total in zip(places, totals, strict=True):
-                builder.store(total, place, align=64)
+            if piece:
+                out, offsets = (builder.inttoptr(args[i], POINTER) for i in (14, 16))
+                leave(builder, _at(builder, out, builder.mul(o, args[15]), 1), offsets, totals)
+            else:
+                for place, total in zip(places, totals, strict=True):
+                    builder.store(total, place, align=64)
             builder.store(builder.trunc(stop, I32), _at(builder, stops, o, 4), align=4)
             return builder.add(o, I64(1)), []
 
         _while(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, rows)], row)
 
-    return outlined(f"et_sparse_columns_{vectors}_{W.name}_{index.name}", 14, emit)
+    name = f"et_sparse_columns_{vectors}_{W.name}_{index.name}"
+    if piece:
+        return outlined(f"{name}_to_{S.name}_{piece}", 17, emit)
+    return outlined(name, 14, emit)
 
 
 def _merged(builder, a, b, step):
@@ -315,6 +337,31 @@ def row_products(most: int, W: Storage, index: Storage):
                 )  # fmt: skip
 
     return products
+
+
+@functools.cache
+def row_results(W: Storage, index: Storage, S: Storage):
+    """Inline function over `sparse_columns` of 8 vectors that leaves results, not sums."""
+    by8, by16 = (sparse_columns(8, W, index, S, piece) for piece in (8, 16))
+
+    @inline
+    def results(
+        piece, y, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots,
+        fresh, out, out_stride, places,
+    ):  # fmt: skip
+        """In pieces of 8 or 16 elements."""
+        if piece == 8:
+            by8(
+                y, 512, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
+                slots, fresh, out, out_stride, places,
+            )  # fmt: skip
+        else:
+            by16(
+                y, 512, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
+                slots, fresh, out, out_stride, places,
+            )  # fmt: skip
+
+    return results
 
 
 @functools.cache

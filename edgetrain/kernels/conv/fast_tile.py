@@ -59,6 +59,23 @@ def tile_at(t, grid, n, height, width):
 
 
 @inline
+def piece_of(width):
+    """Elements of a line of a map that vectors may take at once: 16, 8 or 0."""
+    return 16 if mod(width, 16) == 0 else 8 if mod(width, 8) == 0 else 0
+
+
+@inline
+def find_pieces(places, piece, rows, images, tw, row_stride, image_stride, nbytes):
+    """places[i]: bytes in a map from a tile's first pixel to its piece i, in panel order."""
+    at = 0
+    for row in range(rows):
+        for image in range(images):
+            for column in range(0, tw, piece):
+                st_i32(places, at, row * row_stride + image * image_stride + column * nbytes)
+                at += 1
+
+
+@inline
 def next_tile(grid, rows, images, tw, row_step, column_step, map_size, image_step, width):
     """(elements from a tile's first input to the next tile's, elements of a plane it adds)."""
     if grid[0] > 1:
