@@ -10,7 +10,7 @@ import functools
 from llvmlite import ir
 
 from ..jit import inline
-from ..words.prim import F16, F32, I8, I16, I32, I64, POINTER, Storage
+from ..words.prim import F16, F32, FP32, I8, I16, I32, I64, POINTER, Storage
 from ..words.vector import VECTOR, WIDTH, constant, fused, outlined, shuffle, splat
 
 _FOUR = ir.VectorType(F32, 4)
@@ -100,9 +100,7 @@ def _widen(builder, buffer, w, first, slots):
 
 
 @functools.cache
-def sparse_columns(
-    vectors: int, W: Storage, index: Storage, S: Storage | None = None, piece: int = 0
-):
+def sparse_columns(vectors: int, W: Storage, index: Storage, S: Storage = FP32, piece: int = 0):
     """y[o][:] += sum of w[e] * panel[table[column of e]] over a range of nonzeros of each row.
 
     Arguments: y, y_stride, panel, w, columns, table, cursors, stops, ends, ends_stride, rows,
