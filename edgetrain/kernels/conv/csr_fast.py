@@ -1,7 +1,7 @@
 """Fast convolution by a sparse weight: packed panels, nonzeros times vectors of pixels.
 
 Tiles and panels are those of conv/fast_tile.py, at most 128 pixels; the inner loop is that of
-conv/csr_fast_loop.py: an output channel's pixels stay in registers while its nonzeros pass. A sum
+conv/csr_fast_columns.py: an output channel's pixels stay in registers while its nonzeros pass. A sum
 starts with the bias and takes the nonzeros in the plain kernel's order by fma, so results equal
 the plain kernel's bit for bit, on every target and for every number of threads.
 """
@@ -37,7 +37,7 @@ def _forward(vectors: int, S, W, INDEX):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_loop import row_products, row_results
+    from .csr_fast_columns import row_products, row_results
 
     fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
     products, results = row_products(vectors, W, INDEX), row_results(W, INDEX, S)

@@ -90,7 +90,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_loop import row_dots
+    from .csr_fast_dots import row_dots
     from .fast_sum import accumulate_row
 
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)

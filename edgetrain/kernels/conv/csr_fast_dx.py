@@ -136,7 +136,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_loop import row_products, row_results
+    from .csr_fast_columns import row_products, row_results
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes = row_products(vectors, W, STORAGES["u16"]), W.nbytes
