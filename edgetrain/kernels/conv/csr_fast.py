@@ -1,9 +1,9 @@
 """Fast convolution by a sparse weight: packed panels, nonzeros times vectors of pixels.
 
 Tiles and panels are those of conv/fast_tile.py, at most 128 pixels; the inner loop is that of
-conv/csr_fast_columns.py: an output channel's pixels stay in registers while its nonzeros pass. A sum
-starts with the bias and takes the nonzeros in the plain kernel's order by fma, so results equal
-the plain kernel's bit for bit, on every target and for every number of threads.
+conv/csr_fast_columns.py: an output channel's pixels stay in registers while its nonzeros pass. A
+sum starts with the bias and takes the nonzeros in the plain kernel's order by fma, so results
+equal the plain kernel's bit for bit, on every target and for every number of threads.
 """
 
 from ..registry import kernel
@@ -37,11 +37,10 @@ def _forward(vectors: int, S, W, INDEX):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_columns import row_products, row_results
+    from .csr_fast_columns import row_products
 
     fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
-    products, results = row_products(vectors, W, INDEX), row_results(W, INDEX, S)
-    ldf, nbytes = FP32.ld, S.nbytes
+    products, ldf, nbytes = row_products(vectors, W, INDEX, S), FP32.ld, S.nbytes
 
     def run(
         thread, nthreads, x, w, bias, stat, gamma, beta, columns, pointers, y, ws,
@@ -81,10 +80,9 @@ def _forward(vectors: int, S, W, INDEX):
             if known != (rows << 40) + (images << 20) + tw:
                 known = (rows << 40) + (images << 20) + tw
                 tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
-                piece = tile.piece_of(ow) if rows * pitch == 128 and vectors == 8 else 0
-                if piece > 0:
-                    tile.find_pieces(
-                        places, piece, rows, images, tw, ow * nbytes, k * oh * ow * nbytes, nbytes
+                if vectors == 8:
+                    piece = tile.whole_pieces(
+                        places, 128, rows, images, tw, ow, k * oh * ow, nbytes
                     )
             for q in range(chunks):
                 width = min(chunk, cg - q * chunk)
@@ -95,21 +93,15 @@ def _forward(vectors: int, S, W, INDEX):
                         cc, c, h, wd, images, row0, rows + extra, col0, tw, sh, -ph, dh, banks,
                         sw, -pw, dw, kw, stat, gamma, beta, act, lo, hi, ahead, span,
                     )  # fmt: skip
-                    fresh = 1 if q + c0 + bias == 0 else 0
-                    if piece > 0 and q + 1 == chunks and c0 + cc == width:
-                        results(
-                            piece, sums, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
-                            pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
-                            (c0 + cc) * size, slots, fresh,
-                            y + (((image0 * k + first) * oh + row0) * ow + col0) * nbytes,
-                            oh * ow * nbytes, places,
-                        )  # fmt: skip
-                    else:
-                        products(
-                            sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
-                            pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
-                            (c0 + cc) * size, slots, fresh,
-                        )  # fmt: skip
+                    last = q + 1 == chunks and c0 + cc == width
+                    products(
+                        sums, count, panel, w, columns, ws - 4 * c0 * size, cursors, stops,
+                        pointers + 4 * (first * chunks + q + 1), 4 * chunks, outputs,
+                        (c0 + cc) * size, slots, 1 if q + c0 + bias == 0 else 0,
+                        piece if last else 0,
+                        y + (((image0 * k + first) * oh + row0) * ow + col0) * nbytes,
+                        oh * ow * nbytes, places,
+                    )  # fmt: skip
                     cursors, stops = stops, cursors
             for o in range(outputs if piece == 0 else 0):
                 store(

@@ -136,20 +136,34 @@ def sparse_columns(vectors: int, W: Storage, index: Storage, S: Storage = FP32, 
 
 
 @functools.cache
-def row_products(most: int, W: Storage, index: Storage):
+def row_products(most: int, W: Storage, index: Storage, S: Storage):
     """Inline function over `sparse_columns` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
     one, two, four = (sparse_columns(v, W, index) for v in (1, 2, 4))
     eight = sparse_columns(most, W, index)
+    by8, by16 = (sparse_columns(most, W, index, S, piece) for piece in (8, 16))
 
     @inline
     def products(
         y, count, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots,
-        fresh,
+        fresh, piece, out, out_stride, places,
     ):  # fmt: skip
-        """`count` vectors of a row, 1, 2, 4 or 8."""
+        """`count` vectors of a row, 1, 2, 4 or 8.
+
+        Where piece is 8 or 16, `count` is `most` and results are left in `out` instead of y.
+        """
         for v in range(0, count, most):
             a, b = y + 64 * v, panel + 64 * v
-            if count == 1:
+            if piece == 8:
+                by8(
+                    a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
+                    slots, fresh, out, out_stride, places,
+                )  # fmt: skip
+            elif piece == 16:
+                by16(
+                    a, 512, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
+                    slots, fresh, out, out_stride, places,
+                )  # fmt: skip
+            elif count == 1:
                 one(
                     a, 64, b, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
                     slots, fresh,
@@ -171,28 +185,3 @@ def row_products(most: int, W: Storage, index: Storage):
                 )  # fmt: skip
 
     return products
-
-
-@functools.cache
-def row_results(W: Storage, index: Storage, S: Storage):
-    """Inline function over `sparse_columns` of 8 vectors that leaves results, not sums."""
-    by8, by16 = (sparse_columns(8, W, index, S, piece) for piece in (8, 16))
-
-    @inline
-    def results(
-        piece, y, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit, slots,
-        fresh, out, out_stride, places,
-    ):  # fmt: skip
-        """In pieces of 8 or 16 elements."""
-        if piece == 8:
-            by8(
-                y, 512, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                slots, fresh, out, out_stride, places,
-            )  # fmt: skip
-        else:
-            by16(
-                y, 512, panel, w, columns, table, cursors, stops, ends, ends_stride, rows, limit,
-                slots, fresh, out, out_stride, places,
-            )  # fmt: skip
-
-    return results

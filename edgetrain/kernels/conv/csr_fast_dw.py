@@ -84,6 +84,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     Args:
       piece: elements of dy read at once; 0 where its rows are packed.
     """
+    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, ld_i32, mod, st_i32, u32
     from ..words.rng import stream
@@ -96,6 +97,15 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
     dots, add = row_dots(vectors, S, INDEX, piece), accumulate_row(G)
     line, nbytes = 0 if piece else _line(pixels), S.nbytes
+
+    @inline
+    def add_sums(dwt, firsts, sums, outputs, count, numbers):
+        """dwt += the sums of a block of rows."""
+        for i in range(outputs):
+            first, at, after = ld_i32(firsts, i), ld_i32(firsts, ROWS + i), count
+            if i + 1 < outputs:
+                after = ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1)
+            add(dwt, first, sums + 4 * (first + at), after - first - at, numbers)
 
     def run(
         thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
@@ -141,9 +151,8 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                     tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
                     if piece > 0:
                         tile.find_pieces(
-                            places, max(piece, 1), rows, images, tw, ow * nbytes,
-                            k * oh * ow * nbytes, nbytes,
-                        )  # fmt: skip
+                            places, max(piece, 1), rows, images, tw, ow, k * oh * ow, nbytes
+                        )
                 source, stride = lines, 4 * tile.region_floats(rows, pitch)
                 if piece == 0:
                     fill(
@@ -174,14 +183,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                             (c0 + cc) * size, firsts + 4 * ROWS,
                         )  # fmt: skip
                         cursors, stops = stops, cursors
-            for i in range(outputs):
-                first, at = ld_i32(firsts, i), ld_i32(firsts, ROWS + i)
-                end = (
-                    count
-                    if i + 1 == outputs
-                    else (ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1))
-                )
-                add(dwt, first, sums + 4 * (first + at), end - first - at, numbers)
+            add_sums(dwt, firsts, sums, outputs, count, numbers)
             o += outputs
             if o == (group + 1) * kg:
                 i0 = i1

@@ -136,11 +136,10 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tile
-    from .csr_fast_columns import row_products, row_results
+    from .csr_fast_columns import row_products
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
-    products, nbytes = row_products(vectors, W, STORAGES["u16"]), W.nbytes
-    results, element = row_results(W, STORAGES["u16"], S), S.nbytes
+    products, nbytes, weight = row_products(vectors, W, STORAGES["u16"], S), S.nbytes, W.nbytes
     fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
         W, INDEX
     )
@@ -159,6 +158,12 @@ def _input_gradient(vectors: int, S, W, INDEX):
         return pieces, places, counts, bounds, cursors, stops, panel, sums
 
     @inline
+    def start(cursors, bounds, rows):
+        """Every list from its first nonzero."""
+        for j in range(rows):
+            st_i32(cursors, j, ld_i32(bounds, j))
+
+    @inline
     def count_blocks(counts, cg, classes, map_bytes):
         """Blocks of channels that a group is worked on in."""
         blocks, i = 0, 0
@@ -173,7 +178,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
     ):  # fmt: skip
         if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
             h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size, classes = div(c, g), div(k, g), kh * kw, sh * sw
+        cg, kg, size, classes, area = div(c, g), div(k, g), kh * kw, sh * sw, oh * ow
+        lists, plane = classes * cg, h * wd
         nothing, chunks = div(thread, nthreads), tile.ceil_div(cg, chunk)
         tall, wide = tile.ceil_div(h, sh), tile.ceil_div(wd, sw)
         grid = tile.tile_grid(n, tall, wide, PIXELS)
@@ -184,9 +190,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
         )
         find_slots(places, cg, size, kw, sh, sw, ph, pw, dh, dw)
         for group in range(g):
-            count_channels(
-                counts, places, columns, pointers, group * kg, kg, chunks, chunk, classes * cg
-            )
+            count_channels(counts, places, columns, pointers, group * kg, kg, chunks, chunk, lists)
             units = count_blocks(counts, cg, classes, MAP * sw) * tiles * sh
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
             i0, block = 0, 0
@@ -194,32 +198,25 @@ def _input_gradient(vectors: int, S, W, INDEX):
                 ib, total = channels_that_fit(counts, i0, cg, classes, MAP * sw)
                 if block == div(u, tiles * sh):
                     weights = sums + ib * MAP * sw
-                    ids = weights + total * nbytes
+                    ids = weights + total * weight
                     list_channels(
                         bounds, ids, weights, counts, places, w, columns, pointers,
                         group * kg, kg, chunks, chunk, i0, ib, cg, classes, size,
                     )  # fmt: skip
                 while u < end and block == div(u, tiles * sh):
-                    a = mod(u, sh)
-                    image0, images, row0, rows, col0, tw = tile.tile_at(
-                        mod(div(u, sh), tiles), grid, n, tall, wide
-                    )
-                    u, pitch, count = u + 1, images * tw, 1
+                    a, t = mod(u, sh), mod(div(u, sh), tiles)
+                    image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, tall, wide)
+                    u, pitch, count, at = u + 1, images * tw, 1, image0 * c + group * cg + i0
                     while count * 16 < rows * pitch:
                         count *= 2
-                    ahead, span = tile.next_tile(
-                        grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
-                    )
+                    ahead, span = tile.next_tile(grid, rows, images, tw, 1, 1, area, k * area, ow)
                     r0, rstep, taps_h, ylow, ydist = tile.tap_class(a + ph, kh, sh, dh)
                     extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
                     piece = 0
-                    if sh * sw == 1 and acc == 0 and rows * pitch == 128 and vectors == 8:
-                        piece = tile.piece_of(wd)
-                    if piece > 0:
-                        tile.find_pieces(
-                            pieces, piece, rows, images, tw, wd * element, c * h * wd * element,
-                            element,
-                        )  # fmt: skip
+                    if sh * sw == 1 and acc == 0 and vectors == 8:
+                        piece = tile.whole_pieces(
+                            pieces, 128, rows, images, tw, wd, c * plane, nbytes
+                        )
                     if sh * sw > 1:
                         set_row(sums, vsplat(ZERO), ib * sw * count)
                     for b in range(sw):
@@ -233,36 +230,27 @@ def _input_gradient(vectors: int, S, W, INDEX):
                             r0, rstep, s0, sstep, kw,
                         )  # fmt: skip
                         list0 = bounds + 4 * (a * sw + b) * ib
-                        for j in range(ib):
-                            st_i32(cursors, j, ld_i32(list0, j))
+                        start(cursors, list0, ib)
                         for o0 in range(0, kg, part):
                             oc = min(part, kg - o0)
                             fill(
-                                panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc,
-                                k, oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist,
-                                banks, 1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
+                                panel, nothing, dy, n * k * area, image0, group * kg + o0, oc, k,
+                                oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
+                                1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
                             )  # fmt: skip
-                            fresh = 1 if o0 == 0 and sh * sw == 1 else 0
-                            if piece > 0 and o0 + oc == kg:
-                                results(
-                                    piece, sums, panel, weights, ids, ws - 4 * o0 * size, cursors,
-                                    stops, list0 + 4, 4, ib, (o0 + oc) * size, total, fresh,
-                                    dx + (((image0 * c + group * cg + i0) * h + row0) * wd + col0)
-                                    * element, h * wd * element, pieces,
-                                )  # fmt: skip
-                            else:
-                                products(
-                                    sums + b * ib * count * 64, count, panel, weights, ids,
-                                    ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
-                                    (o0 + oc) * size, total, fresh,
-                                )  # fmt: skip
+                            products(
+                                sums + b * ib * count * 64, count, panel, weights, ids,
+                                ws - 4 * o0 * size, cursors, stops, list0 + 4, 4, ib,
+                                (o0 + oc) * size, total, 1 if o0 == 0 and sh * sw == 1 else 0,
+                                piece if o0 + oc == kg else 0,
+                                dx + ((at * h + row0) * wd + col0) * nbytes, plane * nbytes, pieces,
+                            )  # fmt: skip
                             cursors, stops = stops, cursors
-                    if piece > 0:
-                        continue
-                    store(
-                        dx, (image0 * c + group * cg + i0) * h * wd, ib, c * h * wd, sums, count,
-                        ib * count * 64, a, sh, sw, images, row0, rows, col0, tw, h, wd, acc,
-                    )  # fmt: skip
+                    if piece == 0:
+                        store(
+                            dx, at * plane, ib, c * plane, sums, count, ib * count * 64, a, sh, sw,
+                            images, row0, rows, col0, tw, h, wd, acc,
+                        )  # fmt: skip
                 i0, block = i0 + ib, block + 1
 
     return run

@@ -9,11 +9,13 @@ from ..words.prim import I8, I16, I32, I64, Storage
 
 
 def place_at(builder, pointer, index, nbytes):
+    """Pointer to element `index` (int64) of `nbytes` bytes."""
     step = builder.mul(index, I64(nbytes)) if nbytes != 1 else index
     return builder.gep(pointer, [step], source_etype=I8)
 
 
 def load_i32(builder, pointer):
+    """An int32 as int64."""
     return builder.sext(builder.load(pointer, typ=I32, align=4), I64)
 
 

@@ -59,20 +59,28 @@ def tile_at(t, grid, n, height, width):
 
 
 @inline
-def piece_of(width):
-    """Elements of a line of a map that vectors may take at once: 16, 8 or 0."""
-    return 16 if mod(width, 16) == 0 else 8 if mod(width, 8) == 0 else 0
+def find_pieces(places, piece, rows, images, tw, width, area, nbytes):
+    """places[i]: bytes in a map from a tile's first pixel to its piece i, in panel order.
 
-
-@inline
-def find_pieces(places, piece, rows, images, tw, row_stride, image_stride, nbytes):
-    """places[i]: bytes in a map from a tile's first pixel to its piece i, in panel order."""
+    Args:
+      piece: elements, a divisor of `tw`.  width: of a line of the map.  area: between images.
+    """
     at = 0
     for row in range(rows):
         for image in range(images):
             for column in range(0, tw, piece):
-                st_i32(places, at, row * row_stride + image * image_stride + column * nbytes)
+                st_i32(places, at, (row * width + image * area + column) * nbytes)
                 at += 1
+
+
+@inline
+def whole_pieces(places, pixels, rows, images, tw, width, area, nbytes):
+    """16 or 8, and the places of such pieces, where a tile of `pixels` consists of them; else 0."""
+    piece = 16 if mod(width, 16) == 0 else 8
+    if rows * images * tw != pixels or mod(width, piece) != 0:
+        return 0
+    find_pieces(places, piece, rows, images, tw, width, area, nbytes)
+    return piece
 
 
 @inline
