@@ -149,7 +149,7 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
         long = len(problem.steps) > LONG_SCHEDULE
         effort = max(4, EFFORT // len(candidates))
         if long:
-            effort = EFFORT if len(problem.steps) <= 5 * LONG_SCHEDULE else EFFORT // 4
+            effort = EFFORT * 3 // 4 if len(problem.steps) <= 5 * LONG_SCHEDULE else EFFORT // 6
         found = remat.schedules(problem, effort)
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]

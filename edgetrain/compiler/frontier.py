@@ -5,6 +5,7 @@ plan is the same whoever asks.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import BudgetError, UsageError
@@ -32,10 +33,18 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     candidates = [make_candidate(model, options, m, target) for m in microbatches(model, options)]
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
-    plans = _undominated([draft.placed() for draft in _undominated(drafts)])
     of = {search.candidate.microbatch: search for search in searches}
-    others = [_instead(p, of[p.candidate.microbatch], options) for p in plans]
-    return _undominated([*plans, *(plan for found in others for plan in found)])
+    with ThreadPoolExecutor(2) as pool:  # placement is compiled and holds no lock
+        plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
+        others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
+    return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
+
+
+def _worthwhile(front: Sequence[Plan]) -> list[Plan]:
+    """Without loosely placed plans that save next to nothing over the one after them."""
+    pairs = zip(front, front[1:], strict=False)
+    kept = [p for p, q in pairs if _tight(p) or p.arena_nbytes * (1 + LOOSE) < q.arena_nbytes]
+    return [*kept, *front[-1:]]
 
 
 def _allowed(draft: Draft, options: Options) -> bool:

@@ -13,6 +13,7 @@ from . import engine
 from .packed import Packed
 
 HORIZONS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # steps of the base order
+LONG = 2500  # from so many steps on, every other horizon
 _ROUNDS = 30
 
 
@@ -26,7 +27,7 @@ def forgetful(
       room: the most drops of interest.
       trace: scratch of the evaluations.
     """
-    for horizon in HORIZONS:
+    for horizon in HORIZONS if len(packed.cost) <= LONG else HORIZONS[::2]:
         for least in (1, int(packed.size.max(initial=0)) // 20):
             yield from _rounds(packed, room, trace, horizon, least)
 

@@ -16,12 +16,13 @@ from .engine import evaluate
 
 
 @hot
-def thin(p, t, archive, start, budget):
+def thin(p, t, archive, start, budget, work):
     """Take back drops of one point of the archive within `budget` bytes; offers what it finds.
 
     Args:
       p: Packed.  t: Trace.  archive: receives every improvement.
       start: index of a point whose peak is at most the budget.
+      work: steps to evaluate, one evaluation more at most.
     Returns:
       Steps evaluated.
     """
@@ -30,9 +31,9 @@ def thin(p, t, archive, start, budget):
     drops, trial = archive.drops[row].copy(), archive.drops[row].copy()
     least, done = archive.extra[start], 0.0
     block = max(1, count // 2)
-    while block >= 1:
+    while block >= 1 and done < work:
         at = 0
-        while at < count:
+        while at < count and done < work:
             stop = min(count, at + block)
             n = count - (stop - at)
             trial[:at] = drops[:at]
@@ -72,5 +73,5 @@ def fill(p, t, archive, work, state):
         low, high = archive.peak[chosen], archive.peak[chosen + 1]
         budget = low + np.int64((high - low) * random(state))
         start = chosen if random(state) < 0.5 else int(random(state) * chosen)
-        done += 60 + thin(p, t, archive, start, budget)
+        done += 60 + thin(p, t, archive, start, budget, work - done)
     return done

@@ -38,7 +38,7 @@ def test_thin_takes_back_what_a_larger_budget_does_not_need():
     front = _front(search)
     budget = front[1][0] - 1
     assert len(front) > 2 and budget > front[0][0]
-    thin(search.packed, search.traces[0], search.archive, 0, budget)
+    thin(search.packed, search.traces[0], search.archive, 0, budget, 1e9)
     cheapest = min(extra for peak, extra in _front(search) if peak <= budget)
     assert 0 < cheapest < front[0][1]
 
