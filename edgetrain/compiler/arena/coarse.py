@@ -32,7 +32,8 @@ def coarse(
     Args:
       start, stop: lifetimes, half-open, none empty.  size: bytes, of one alignment.
       goal: the height wanted; no placement is lower, or none need be.
-      effort: millions of touched sections for each try of the large ones.
+      effort: millions of touched sections for each try of the large ones at the first height; a
+        sixth at the others.
       above: heights to try for the large ones, as fractions above the goal, rising.
     """
     order = np.argsort(-size, kind="stable")
@@ -40,12 +41,13 @@ def coarse(
     best = None
     for fraction in above:
         capacity = int(goal * (1 + fraction)) // align * align
+        share = effort if fraction == above[0] else effort / 6
         if capacity >= height:
             break
         for small in SMALL:
             large = _count_large(start[order], stop[order], size[order], small * goal)
             columns = start[order[:large]], stop[order[:large]], size[order[:large]]
-            found = branch_and_bound(*columns, capacity, effort)
+            found = branch_and_bound(*columns, capacity, share)
             if found is None:
                 continue
             offset, reached = _fill(start, stop, size, order, found)
