@@ -19,7 +19,7 @@ from edgetrain.compiler.remat.packed import pack
 from edgetrain.errors import EdgetrainError
 
 # Millions of simulated steps in a second of a slow core, times two searches at once.
-EFFORT_PER_SECOND = 10
+EFFORT_PER_SECOND = 13
 
 
 def load_graph(path: str | Path) -> dict:
