@@ -51,9 +51,16 @@ def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
         zoo = ZOO["transformer_encoder"]
         return exported(zoo.build("small"), zoo.example_inputs(2, "small")), 4
 
+    def seeded(build):
+        def make():
+            torch.manual_seed(0)
+            return build()
+
+        return make
+
     return {
-        "WRN-28-2": wrn, "ResNet-50, width/4": resnet50, "DenseNet-121, growth 8": densenet121,
-        "Transformer encoder": encoder,
+        "WRN-28-2": seeded(wrn), "ResNet-50, width/4": seeded(resnet50),
+        "DenseNet-121, growth 8": seeded(densenet121), "Transformer encoder": seeded(encoder),
     }  # fmt: skip
 
 
