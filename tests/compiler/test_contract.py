@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.frontier import find_frontier
 from edgetrain.errors import BudgetError
+from edgetrain.kernels import jit
 from examples.zoo import ZOO
 from exporters import export_torch
 
@@ -48,3 +51,17 @@ def test_plan_refuses_one_byte_less_than_the_least(case):
     with pytest.raises(BudgetError) as caught:
         et.plan(model, budget=least - 1, **options)
     assert caught.value.min_budget_nbytes == least
+
+
+@pytest.mark.parametrize("name", ["densenet", "resnet50", "wrn28_2"])
+def test_every_plan_is_placed_within_one_per_cent_of_its_lower_bound(name, tmp_path):
+    entry = ZOO[name]
+    torch.manual_seed(0)
+    export_torch(
+        entry.build("full"), entry.example_inputs(2, "full"), tmp_path / "net.onnx",
+        batch_dim=entry.batch_dim,
+    )  # fmt: skip
+    options = make_options(minibatch=32, microbatch=8, optimizer="sgd")
+    front = find_frontier(et.load_onnx(tmp_path / "net.onnx"), options, jit.host())
+    above = [p.arena_nbytes / p.candidate.arena_nbytes(p.simulation.peak_nbytes) for p in front]
+    assert len(front) > 10 and max(above) <= 1.01
