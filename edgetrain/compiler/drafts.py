@@ -14,7 +14,9 @@ from .update import UpdateTape, update_tape
 
 POINTS = 48  # plans kept of each microbatch
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
-LONG_SCHEDULE = 600  # from so many steps on half the points; from five times as many less effort
+# From so many steps on one search for all microbatches and half the points; from five times as many
+# less effort.
+LONG_SCHEDULE = 600
 
 
 @dataclass(frozen=True)

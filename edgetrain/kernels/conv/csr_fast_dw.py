@@ -17,6 +17,9 @@ ROWS = 128  # most output channels of a block
 SPACE = 65536  # bytes of a block's rows and sums aimed at
 _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
+# Maps of lines of 8 that a tile holds whole.
+_EIGHTS = f"{_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256"
+
 
 def _line(pixels: int) -> int:
     """Bytes of a packed row of dy."""
@@ -199,12 +202,6 @@ def _register(name: str, vectors: int, pixels: int, piece: int, when: str) -> No
 
 
 _register("direct", 16, 256, 16, f"lanes >= 16 and {_WIDTH} % 16 == 0")
-_register(
-    "direct8",
-    16,
-    256,
-    8,
-    f"lanes >= 16 and {_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256",
-)
+_register("direct8", 16, 256, 8, f"lanes >= 16 and {_EIGHTS}")
 _register("wide", 8, 128, 0, "lanes >= 16")
 _register("narrow", 4, 128, 0, "lanes >= 4")
