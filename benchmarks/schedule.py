@@ -18,7 +18,7 @@ from edgetrain.compiler.remat.fast import peak_nbytes
 from edgetrain.compiler.remat.packed import pack
 from edgetrain.errors import EdgetrainError
 
-# Millions of simulated steps in a second of a slow core, times two searches at once.
+# Millions of simulated steps, two searches at once, in about a second of a slow machine.
 EFFORT_PER_SECOND = 13
 
 

@@ -71,11 +71,12 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
     while low < high and tries < TRIES:
         middle = (low + high) // 2
         draft = make_draft(plan.candidate, search.schedules[middle], options)
-        if draft.simulation.peak_nbytes <= plan.simulation.peak_nbytes:
-            low = middle + 1
-            continue
-        if draft.arena_nbytes >= plan.arena_nbytes or not _allowed(draft, options):
+        if draft.arena_nbytes >= plan.arena_nbytes:
             high = middle
+            continue
+        known = draft.simulation.peak_nbytes <= plan.simulation.peak_nbytes
+        if known or not _allowed(draft, options):  # less memory recomputes more
+            low = middle + 1
             continue
         tries += 1
         other = draft.placed()

@@ -147,9 +147,8 @@ def test_a_fixed_pattern_stays(model) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_sparse_training_learns_the_digits(model, precision: str) -> None:
     trainer = et.Trainer(_compiled(model, precision=precision), "digits")
-    trainer.fit(epochs=6)
-    # Rewired every third step up to the last: over ten seeds 0.80 to 0.95, by chance 0.1.
-    assert trainer.evaluate()["accuracy"] > 0.7
+    trainer.fit(epochs=10)  # rewired up to the last step: over eight seeds 0.914 to 0.969
+    assert trainer.evaluate()["accuracy"] > 0.9
     trainer.close()
 
 

@@ -130,7 +130,7 @@ class Search:
             archive.offer(self.archive, a.peak[k], a.extra[k], a.order[row], a.drops[row], count)
 
     def run(self, effort: float) -> None:
-        """Spend `effort` million simulated steps."""
+        """Spend `effort` million simulated steps, and two fifths more on thinning."""
         work, low = effort * MILLION, self._floor()
         args = (self.packed, self.moves, *self.traces, self.archive)
         spent = 0.0

@@ -14,6 +14,7 @@ from .anneal import shift_step
 from .general import decisions
 from .packed import pack
 from .problem import Problem, Schedule
+from .referee import simulate
 
 MOVES = 3000
 WORK = 4_000_000  # steps evaluated at most
@@ -21,7 +22,9 @@ _MIX = 88172645463325253
 
 
 def relax(problem: Problem, schedule: Schedule, crowding: float, seed: int) -> Schedule:
-    """A schedule of the same peak, or less, and the same cost, with less live near the peak.
+    """A schedule of the same peak and cost, or less, with less live near the peak.
+
+    The schedule itself where the search's own form of it is worse.
 
     Args:
       crowding: the sum over all positions of (live bytes / peak) to this power falls.
@@ -30,21 +33,29 @@ def relax(problem: Problem, schedule: Schedule, crowding: float, seed: int) -> S
     packed = pack(problem)
     trace = engine.new_trace(packed, max(12 * len(problem.steps) + 64, len(schedule) + 64))
     order, drops = decisions(problem, schedule)
-    tries = min(MOVES, WORK // len(schedule))
     state = np.array([seed * _MIX], np.uint64)
-    length = _relax(packed, order, drops, trace, tries, crowding, state)
-    return tuple(trace.schedule[:length].tolist())
+    tries = min(MOVES, WORK // len(schedule))
+    length, peak = _relax(packed, order, drops, trace, tries, crowding, state)
+    before = simulate(problem, schedule)
+    if peak > before.peak_nbytes:
+        return schedule
+    found = tuple(trace.schedule[:length].tolist())
+    dearer = simulate(problem, found).extra_cost > before.extra_cost * (1 + 1e-9)
+    return schedule if dearer else found
 
 
 @hot
 def _relax(p, order, drops, t, tries, crowding, state):
-    """Moves steps of `order`; returns the length of the schedule that is left in the trace."""
+    """Moves steps of `order`; returns length and peak of the schedule left in the trace."""
     count, steps = drops.size, order.size
     place, next_order, next_place = np.empty(steps, np.int64), order.copy(), order.copy()
     for k in range(steps):
         place[order[k]] = k
     first = engine.evaluate(p, order, drops, count, engine.INFEASIBLE, t)
-    peak, extra, least = first[2], first[4], _crowd(t, first[0], first[2], crowding)
+    peak, extra = first[2], first[4]
+    if peak == engine.INFEASIBLE:
+        return first[0], peak
+    least = _crowd(t, first[0], peak, crowding)
     for _ in range(tries):
         next_order[:], next_place[:] = order, place
         if not shift_step(p, next_order, next_place, state):
@@ -57,7 +68,8 @@ def _relax(p, order, drops, t, tries, crowding, state):
             least = crowd
             order, next_order = next_order, order
             place, next_place = next_place, place
-    return engine.evaluate(p, order, drops, count, peak, t)[0]
+    last = engine.evaluate(p, order, drops, count, peak, t)
+    return last[0], last[2]
 
 
 @hot

@@ -1,5 +1,8 @@
 """Thinning and relaxing: what they may not change, and what they are there for."""
 
+import importlib
+
+import numpy as np
 import pytest
 
 from edgetrain.compiler.remat import relax, simulate, solve
@@ -57,3 +60,13 @@ def test_relax_keeps_peak_and_cost_and_makes_room_below(seed):
         sum((live / before.peak_nbytes) ** 8 for live in found.profile) for found in (before, after)
     ]
     assert crowd[1] <= crowd[0] + 1e-9
+
+
+@pytest.mark.parametrize("order", [range(8), range(7, -1, -1)], ids=["no_drops", "no_schedule"])
+def test_relax_returns_the_schedule_whose_other_form_is_worse(monkeypatch, order):
+    problem = chain(4)
+    schedule = (0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 0, 6, 7)
+    worse = np.array(order), np.zeros(0, np.int64)
+    module = importlib.import_module("edgetrain.compiler.remat.relax")
+    monkeypatch.setattr(module, "decisions", lambda problem, schedule: worse)
+    assert relax(problem, schedule, 8.0, 1) == schedule
