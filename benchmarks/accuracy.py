@@ -13,6 +13,7 @@ import copy
 import json
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,23 @@ def mnist_net() -> nn.Module:
     return nn.Sequential(*features, nn.Flatten(), nn.Linear(64 * 9, 10))
 
 
+def mnist_mlp() -> nn.Module:
+    """LeNet-300-100 of LeCun et al. 1998, with ReLU."""
+    widths = (784, 300, 100, 10)
+    layers = [m for i, o in pairwise(widths) for m in (nn.ReLU(), nn.Linear(i, o))]
+    return nn.Sequential(nn.Flatten(), *layers[1:])
+
+
 def load(args) -> tuple[nn.Module, Any, tuple[int, ...]]:
     """(module, data for `open_data`, shape of a sample)."""
     torch.manual_seed(args.seed)
-    if args.task == "mnist":
+    if args.task.startswith("mnist"):
         stored = np.load(args.data)
         names = {"x_train": "train_images", "y_train": "train_labels",
                  "x_test": "test_images", "y_test": "test_labels"}  # fmt: skip
         arrays = {name: stored[key] for name, key in names.items()}
         arrays["x_train"], arrays["x_test"] = (arrays[k][:, None] for k in ("x_train", "x_test"))
-        return mnist_net(), arrays, (1, 28, 28)
+        return (mnist_net if args.task == "mnist" else mnist_mlp)(), arrays, (1, 28, 28)
     return ZOO["wrn28_2"].build("full"), f"cifar10:{args.data}", (3, 32, 32)
 
 
@@ -133,7 +141,7 @@ def _accuracy(module: nn.Module, source: Source, args) -> float:
 def main() -> None:
     """Run one comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=("mnist", "cifar10"))
+    parser.add_argument("task", choices=("mnist", "mnist-mlp", "cifar10"))
     parser.add_argument("data")
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--budget")

@@ -1,54 +1,80 @@
-"""Loss curves of `benchmarks.accuracy` runs, as a table and a picture.
+"""Loss curves of `benchmarks.accuracy` runs, as a table and a picture: mean and spread over seeds.
 
-python -m benchmarks.curves curves.svg ours=ours.json torch=torch.json
+python -m benchmarks.curves curves.svg torch=torch_0.json,torch_1.json ours=ours_0.json,ours_1.json
 """
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 
-SPAN = 50  # steps that a mean is taken over
+SPAN = 50  # steps that a mean is taken over in the picture
 
 
-def read(path: str) -> tuple[np.ndarray, float, str]:
-    """(loss of every step, test accuracy, name of the side) of a run's file."""
-    stored = json.loads(Path(path).read_text())
-    side = "edgetrain" if "edgetrain" in stored else "torch"
-    return np.array(stored[side]["losses"]), stored[side]["accuracy"], side
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one setting with different seeds.
+
+    Attributes:
+      losses: [seeds, steps].
+      accuracies: on the test split, of each seed.
+    """
+
+    side: str
+    losses: np.ndarray
+    accuracies: np.ndarray
+
+    @property
+    def label(self) -> str:
+        return spread(100 * self.accuracies, 2) + " %"
 
 
-def means(losses: np.ndarray) -> np.ndarray:
-    """Mean of each SPAN steps."""
-    whole = len(losses) // SPAN
-    return losses[: whole * SPAN].reshape(whole, SPAN).mean(1)
+def spread(values: np.ndarray, digits: int) -> str:
+    """Mean and, of more than one value, the sample's standard deviation."""
+    mean = f"{values.mean():.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
 
 
-def table(runs: dict[str, tuple[np.ndarray, float, str]]) -> str:
-    """Means by span, then accuracies, as Markdown."""
-    columns = {name: means(losses) for name, (losses, _, _) in runs.items()}
+def read(paths: str) -> Runs:
+    """The runs of files separated by commas; all have the same number of steps."""
+    stored = [json.loads(Path(path).read_text()) for path in paths.split(",")]
+    side = "edgetrain" if "edgetrain" in stored[0] else "torch"
+    losses = np.array([run[side]["losses"] for run in stored])
+    return Runs(side, losses, np.array([run[side]["accuracy"] for run in stored]))
+
+
+def table(runs: dict[str, Runs], span: int) -> str:
+    """Mean losses of each `span` steps, then accuracies, as Markdown."""
+    steps = max(r.losses.shape[1] for r in runs.values())
     lines = ["| steps | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
-    for k in range(max(map(len, columns.values()))):
-        cells = [f"{c[k]:.3f}" if k < len(c) else "" for c in columns.values()]
-        lines.append(f"| {k * SPAN + 1}-{(k + 1) * SPAN} | " + " | ".join(cells) + " |")
-    found = [f"{accuracy:.2%}" for _, accuracy, _ in runs.values()]
-    return "\n".join([*lines, "| test accuracy | " + " | ".join(found) + " |"])
+    for first in range(0, steps - span + 1, span):
+        means = [r.losses[:, first : first + span].mean(1) for r in runs.values()]
+        cells = [spread(m, 3) if len(m) else "" for m in means]
+        lines.append(f"| {first + 1}-{first + span} | " + " | ".join(cells) + " |")
+    for number in range(max(len(r.accuracies) for r in runs.values())):
+        each = [r.accuracies[number : number + 1] for r in runs.values()]
+        cells = [f"{a[0]:.2%}" if len(a) else "" for a in each]
+        lines.append(f"| test accuracy, seed {number} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "| mean | " + " | ".join(r.label for r in runs.values()) + " |"])
 
 
-def picture(runs: dict[str, tuple[np.ndarray, float, str]], path: str) -> None:
-    """Running mean of each run; torch dashed."""
+def picture(runs: dict[str, Runs], path: str) -> None:
+    """Running mean of each setting, its range over the seeds shaded; torch dashed."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    for name, (losses, accuracy, side) in runs.items():
-        smooth = np.convolve(losses, np.ones(SPAN) / SPAN, "valid")
-        axes.plot(
-            np.arange(SPAN, len(losses) + 1), smooth, "--" if side == "torch" else "-",
-            label=f"{name}: {accuracy:.2%}", linewidth=1.6,
-        )  # fmt: skip
+    for name, setting in runs.items():
+        kernel = np.ones(SPAN) / SPAN
+        smooth = np.array([np.convolve(losses, kernel, "valid") for losses in setting.losses])
+        steps = np.arange(SPAN, setting.losses.shape[1] + 1)
+        style = "--" if setting.side == "torch" else "-"
+        label = f"{name}: {setting.label}"
+        (line,) = axes.plot(steps, smooth.mean(0), style, label=label, linewidth=1.6)
+        axes.fill_between(steps, smooth.min(0), smooth.max(0), color=line.get_color(), alpha=0.15)
     axes.set_xlabel("minibatches")
     axes.set_ylabel(f"training loss, mean of {SPAN}")
     axes.spines[["top", "right"]].set_visible(False)
@@ -61,13 +87,11 @@ def main() -> None:
     """Print the table, write the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("picture")
-    parser.add_argument("runs", nargs="+", metavar="NAME=FILE")
+    parser.add_argument("runs", nargs="+", metavar="NAME=FILE[,FILE..]")
+    parser.add_argument("--span", type=int, default=150, help="steps of a row of the table (150)")
     args = parser.parse_args()
-    runs = {}
-    for run in args.runs:
-        name, _, path = run.partition("=")
-        runs[name] = read(path)
-    print(table(runs))
+    runs = {name: read(paths) for name, _, paths in (run.partition("=") for run in args.runs)}
+    print(table(runs, args.span))
     picture(runs, args.picture)
 
 

@@ -183,8 +183,6 @@ def _with_pattern(
     pool = np.zeros(slots, np.float32)
     columns = np.zeros(slots, _NUMPY[csr.column_dtype(layers)])
     table = np.zeros(csr.HEADER + csr.LAYER_WORDS * len(layers), np.int64)
-    if isinstance(options.rewiring, Rewiring):
-        table.view(np.float64)[csr.THRESHOLD] = options.rewiring.threshold
     out, start = dict(arrays), 0
     for number, layer in enumerate(layers):
         positions = density.first_positions(layer, options.seed, number)
@@ -195,4 +193,7 @@ def _with_pattern(
         table[words + csr.CAP] = layer.cap
         table[words + csr.KEPT] = layer.share
         start = stop
+    if isinstance(options.rewiring, Rewiring):
+        first = options.rewiring.first_threshold(pool[:start], layers)
+        table.view(np.float64)[csr.THRESHOLD] = first
     return out | {POOL: pool.reshape(-1, LINE), COLUMNS: columns, TABLE: table}

@@ -2,12 +2,15 @@
 
 Source: Mostafa and Wang 2019; Low-Memory Neural Network Training (report), section 3.1, appendix
 A.3.1 and Tables 5, 8. Known limits: the momentum that is reset is the pool's, dense parameters
-keep theirs; a layer may grow to 1.5 times its first share.
+keep theirs; a layer may grow to 1.5 times its first share. The report starts its threshold at
+0.001 and doubles it until it drops enough, which costs a short run most of its rewirings.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from ..errors import UsageError
 from ..storage.csr import Layer
@@ -19,6 +22,7 @@ TABLE8 = {
     0.05: (1.0, 0.25),
 }  # fmt: skip
 FRACTION = 0.01377866
+REPORTED_THRESHOLD = 1e-3
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class DSR(Rewiring):
     """Drop what is below the threshold; the same number grows, shared by surviving nonzeros.
 
     Attributes:
+      threshold: magnitude below which the first rewiring drops; None: the one below which the
+        aimed number of first weights lies.
       fraction: of the elements of the sparse weights that a rewiring aims to drop.
       factor: the threshold is multiplied (too few dropped) or divided (too many) by it.
       tolerance: relative departure from the aim that leaves the threshold alone.
@@ -33,14 +39,15 @@ class DSR(Rewiring):
 
     name: ClassVar[str] = "dsr"
 
-    threshold: float = 1e-3
+    threshold: float | None = None
     fraction: float = FRACTION
     factor: float = 2.0
     tolerance: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 < self.fraction < 1 and self.threshold > 0 and self.factor >= 1):
+        starts = self.threshold is None or self.threshold > 0
+        if not (0 < self.fraction < 1 and starts and self.factor >= 1):
             raise UsageError(
                 f"rewiring dsr: fraction {self.fraction}, threshold {self.threshold}, factor "
                 f"{self.factor}; expected 0 to 1, above 0, 1 or more."
@@ -53,9 +60,20 @@ class DSR(Rewiring):
         fraction, frequency = TABLE8[nearest]
         return cls(fraction=FRACTION * fraction, frequency=frequency)
 
+    def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
+        """`threshold`, or the quantile of the first weights that drops the aimed number."""
+        if self.threshold is not None:
+            return self.threshold
+        sizes = np.abs(weights[weights != 0])
+        aim = min(self._target(layers), len(sizes) - 1)
+        return float(np.partition(sizes, aim)[aim]) if aim > 0 else REPORTED_THRESHOLD
+
+    def _target(self, layers: Sequence[Layer]) -> int:
+        return max(1, round(self.fraction * sum(layer.size for layer in layers)))
+
     def _fraction(self) -> float:
         return 0.0
 
     def _share(self, layers: Sequence[Layer]) -> dict[str, float]:
-        target = max(1, round(self.fraction * sum(layer.size for layer in layers)))
+        target = self._target(layers)
         return {"target": target, "tolerance": self.tolerance, "factor": self.factor, "own": 0}

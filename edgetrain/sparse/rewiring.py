@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..errors import UsageError
 from ..ir import Call, Value
 from ..ir.keys import key_of
@@ -27,7 +29,6 @@ class Rewiring:
     """Base; a subclass is a frozen dataclass of its hyperparameters.
 
     Attributes:
-      threshold: magnitude below which the first rewiring drops (methods that have one).
       frequency: rewirings happen this many times as often as `periods` say.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
@@ -36,7 +37,6 @@ class Rewiring:
 
     name: ClassVar[str] = ""
 
-    threshold: float = 0.0
     frequency: float = 1.0
     periods: tuple[tuple[float, int], ...] = PERIODS
 
@@ -56,6 +56,10 @@ class Rewiring:
             if step <= end * total_steps:
                 return step % max(least, round(interval * scale / self.frequency)) == 0
         return False
+
+    def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
+        """Global threshold of the first rewiring, of the first nonzeros; 0 where there is none."""
+        return 0.0
 
     def calls(self, layers: Sequence[Layer], states: Sequence[Value]) -> list[Call]:
         """Kernel calls of one rewiring.

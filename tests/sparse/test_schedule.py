@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from edgetrain.errors import ProgramError, UsageError
@@ -47,6 +48,21 @@ def test_dsr_aims_at_20000_of_the_wide_resnets_weights():
     assert share.args["target"] == 20_000
 
 
+def test_dsr_starts_where_the_first_weights_yield_what_it_aims_to_drop():
+    layers = [Layer("w", (100, 100), 1000, 1500)]
+    weights = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    first = DSR(fraction=0.02).first_threshold(weights, layers)
+    assert np.count_nonzero(np.abs(weights) < first) == 200
+    assert DSR(threshold=0.25).first_threshold(weights, layers) == 0.25
+    assert SET().first_threshold(weights, layers) == 0.0
+
+
+@pytest.mark.parametrize("weights", [[], [0.0, 0.0], [0.5], [0.0, 1e-30], [1.0, 1.0, 1.0]])
+def test_dsr_starts_above_zero_whatever_the_weights(weights):
+    layers = [Layer("w", (100, 100), 1000, 1500)]
+    assert DSR().first_threshold(np.array(weights, np.float32), layers) > 0
+
+
 @pytest.mark.parametrize("method", [DSR(frequency=2.0, periods=((1.0, 5),)), SET(fraction=0.1)])
 def test_a_method_survives_the_recipe_of_a_program(method):
     recipe = json.loads(json.dumps({"rewiring": method.to_json(), "sparse_layers": [[]]}))
@@ -74,3 +90,5 @@ def test_wrong_methods_are_refused():
         SET(fraction=1.0)
     with pytest.raises(UsageError, match="fraction"):
         DSR(fraction=0.0)
+    with pytest.raises(UsageError, match="threshold"):
+        DSR(threshold=0.0)
