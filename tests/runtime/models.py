@@ -60,3 +60,24 @@ def write_forked(path: Path, width: int = 8, blocks: int = 3) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     onnx.save(model, path)
     return path
+
+
+def write_mlp(path: Path, inputs: int, hidden: int, classes: int, seed: int = 0) -> Path:
+    """Two linear layers with ReLU between: [batch, inputs] -> [batch, classes]."""
+    draw = np.random.default_rng(seed)
+    arrays = [_weights(draw, "one.w", hidden, inputs), _weights(draw, "two.w", classes, hidden)]
+    for name, n in (("one.b", hidden), ("two.b", classes)):
+        arrays.append(numpy_helper.from_array(np.zeros(n, np.float32), name))
+    nodes = [
+        helper.make_node("Gemm", ["x", "one.w", "one.b"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "two.w", "two.b"], ["logits"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", classes])],
+        arrays,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    return path

@@ -22,7 +22,7 @@ from edgetrain.storage import csr
 from edgetrain.storage.csr import COLUMNS, POOL
 
 from ..runtime.conftest import assert_same_bits, trained_state
-from ..runtime.models import write_forked
+from ..runtime.models import write_forked, write_mlp
 
 STEPS = 12
 OFTEN = DSR(fraction=0.05, threshold=0.02, periods=((1.0, 3),))
@@ -150,6 +150,32 @@ def test_sparse_training_learns_the_digits(model, precision: str) -> None:
     trainer.fit(epochs=10)  # rewired up to the last step: over eight seeds 0.914 to 0.969
     assert trainer.evaluate()["accuracy"] > 0.9
     trainer.close()
+
+
+def _few_inputs_matter() -> dict[str, np.ndarray]:
+    """Four classes that 16 of 128 inputs tell apart; the others are always zero."""
+    draw = np.random.default_rng(0)
+    centers, y = draw.normal(size=(4, 16)), draw.integers(0, 4, 2048)
+    x = np.zeros((2048, 128), np.float32)
+    x[:, draw.permutation(128)[:16]] = centers[y] + draw.normal(size=(2048, 16))
+    return {"x_train": x[:1024], "y_train": y[:1024], "x_test": x[1024:], "y_test": y[1024:]}
+
+
+@pytest.mark.parametrize("method", ["dsr", "set"])
+def test_at_density_0_1_rewiring_beats_a_fixed_random_pattern(method: str, tmp_path: Path) -> None:
+    data, losses = _few_inputs_matter(), {}
+    for rewiring in (method, "none"):
+        for seed in range(4):
+            model = et.load_onnx(write_mlp(tmp_path / "mlp.onnx", 128, 32, 4, seed))
+            program = et.compile(
+                model, minibatch=32, microbatch=32, density=0.1, rewiring=rewiring, seed=seed,
+                optimizer=et.SGD(lr=0.05, momentum=0.9, weight_decay=5e-4),
+            )  # fmt: skip
+            trainer = et.Trainer(program, data)
+            trainer.fit(epochs=20)
+            losses.setdefault(rewiring, []).append(trainer.evaluate()["loss"])
+            trainer.close()
+    assert np.mean(losses[method]) < 0.95 * np.mean(losses["none"])
 
 
 def test_export_writes_dense_weights_that_predict_the_same(
