@@ -108,7 +108,7 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
         module.parameters(), lr=args.lr, momentum=0.9, nesterov=True,
         weight_decay=args.weight_decay,
     )  # fmt: skip
-    module.train()
+    module.train().to(memory_format=torch.channels_last)  # the faster layout
     losses, start = [], time.perf_counter()
     for step in range(steps):
         for group in optimizer.param_groups:

@@ -51,29 +51,9 @@ def _add_to(ws, at, buffer, m):
     store32(old, ws, at, m)
 
 
-@kernel(
-    "gru",
-    "r:r:W[d*3*n*n] bias?:r:V[d*6*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:m:S[d*t*b*4*n] "
-    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
-    check=_CHECK,
-)
-def gru(W, V, P, S):
-    """The first three slots of gates (x W^T) become z, r, n, the fourth q, step by step.
-
-    h = (1 - z) n + z (h before). r [d, 3 n, n], bias [d, 6 n] (W's, then R's), lens [b]: steps of
-    a row that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. yh: the last
-    states. Scratch: the rows' states and one block of products, in float32; h is what was stored.
-    Threads split (direction, rows).
-    """
-    product, gather, bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
+def _forward_cell(P, S):
+    """(opening, closing) of a block of units of one row."""
     gate, state, load, store = gate_loader(S), states(S, P), loader(S), storer(S)
-    load_bias = loader(V)
-
-    @inline
-    def one_bias(buffer, address, at, m):
-        clear(buffer)
-        if address != 0:
-            load_bias(buffer, address, at, m)
 
     @inline
     def opening(gates, at, ws, ws_at, bz, br, bq, y, h_at, h0, h0_at, after, n, m):
@@ -115,6 +95,33 @@ def gru(W, V, P, S):
         for j in range(LANES):
             put(q, j, (ONE - get(z, j)) * get(c, j) + get(z, j) * get(q, j))
         store(q, y, y_at, m)
+
+    return opening, closing
+
+
+@kernel(
+    "gru",
+    "r:r:W[d*3*n*n] bias?:r:V[d*6*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:m:S[d*t*b*4*n] "
+    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
+    check=_CHECK,
+)
+def gru(W, V, P, S):
+    """The first three slots of gates (x W^T) become z, r, n, the fourth q, step by step.
+
+    h = (1 - z) n + z (h before). r [d, 3 n, n], bias [d, 6 n] (W's, then R's), lens [b]: steps of
+    a row that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. yh: the last
+    states. Scratch: the rows' states and one block of products, in float32; h is what was stored.
+    Threads split (direction, rows).
+    """
+    product, gather, bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
+    opening, closing = _forward_cell(P, S)
+    load, store, load_bias = loader(S), storer(S), loader(V)
+
+    @inline
+    def one_bias(buffer, address, at, m):
+        clear(buffer)
+        if address != 0:
+            load_bias(buffer, address, at, m)
 
     @inline
     def resets(ws, gates, side, first, rows, now, t, b, n):
@@ -183,23 +190,9 @@ def gru(W, V, P, S):
     return run
 
 
-@kernel(
-    "gru_bwd",
-    "r:r:W[d*3*n*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*4*n] y:r:S[t*d*b*n] "
-    "dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] dh0?:w:f32[d*b*n] "
-    f"ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
-    check=_CHECK,
-)
-def gru_bwd(W, P, S):
-    """dgates = gradient before the activations z r n of every step, 0 where a row has ended.
-
-    Its fourth slot: the gradient of q (`after`), else q itself, which the gradient of R reads. It
-    may overwrite gates. dh0: gradient of the initial state. Scratch: gradient of h of the rows and
-    of the step before, of r h, one block of gates. Products with R as in lstm_bwd; threads as gru.
-    """
-    multiply, state = outer(FP32, W), states(S, P)
-    load, store = loader(S), storer(S)
-    start, arrive = carriers(S)
+def _backward_cell(P, S):
+    """(opening, closing, ended) of a block of units of one row."""
+    state, load, store = states(S, P), loader(S), storer(S)
 
     @inline
     def opening(gates, at, y, h_at, h0, h0_at, dh, h_next, own, dgates, ws, ws_at, after, n, m):
@@ -260,6 +253,27 @@ def gru_bwd(W, P, S):
                 store(buffer, dgates, at + q * n, m)
             load32(buffer, h, own, m)
             _add_to(h_next, own, buffer, m)
+
+    return opening, closing, ended
+
+
+@kernel(
+    "gru_bwd",
+    "r:r:W[d*3*n*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*4*n] y:r:S[t*d*b*n] "
+    "dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] dh0?:w:f32[d*b*n] "
+    f"ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
+    check=_CHECK,
+)
+def gru_bwd(W, P, S):
+    """dgates = gradient before the activations z r n of every step, 0 where a row has ended.
+
+    Its fourth slot: the gradient of q (`after`), else q itself, which the gradient of R reads. It
+    may overwrite gates. dh0: gradient of the initial state. Scratch: gradient of h of the rows and
+    of the step before, of r h, one block of gates. Products with R as in lstm_bwd; threads as gru.
+    """
+    multiply = outer(FP32, W)
+    opening, closing, ended = _backward_cell(P, S)
+    start, arrive = carriers(S)
 
     def run(
         thread, nthreads, r, lens, h0, gates, y, dy, dyh, dgates, dh0, ws,

@@ -45,29 +45,15 @@ def _plus(buffer, a, b):
         put(buffer, j, get(buffer, j) + get(a, j) * get(b, j))
 
 
-@kernel(
-    "lstm",
-    "r:r:W[d*4*n*n] bias?:r:V[d*8*n] peep?:r:O[d*3*n] lens?:r:i32[b] h0?:r:P[d*b*n] c0?:r:Q[d*b*n] "
-    "gates:m:S[d*t*b*4*n] y:w:S[t*d*b*n] cells:w:S[d*t*b*n] yh?:w:S[d*b*n] yc?:w:S[d*b*n] "
-    f"ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
-    check=_CHECK,
-)
-def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
-    """gates (x W^T) become sigmoid, sigmoid, sigmoid, tanh of gates + h R^T + biases, step by step.
-
-    r [d, 4 n, n], bias [d, 8 n] (W's, then R's), peep [d, 3 n] (i o f), lens [b]: steps of a row
-    that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. cells: c of every step.
-    yh, yc: the last states. Scratch: the rows' states and one block of products. The product is in
-    float32; h and c are what was stored of the step before. Threads split (direction, rows).
-    """
-    product, gather, bias = dots(W), gatherer(S, P), biases(V)
-    gate, cell_state, load_peep = gate_loader(S), states(S, Q), loader(O)
-    final_h, final_c, store = finals(S, P), finals(S, Q), storer(S)
+def _forward_cell(Q, S):
+    """step: a block of units of one row."""
+    gate, cell_state, store = gate_loader(S), states(S, Q), storer(S)
 
     @inline
     def step(
         gates, at, y, y_at, cells, cell_at, c_at, c0, c0_at, ws, ws_at, peeps, constants, n, m
     ):
+        """Gates, c and h of a block."""
         bi, bo, bf, bc = constants
         pi, po, pf, peep = peeps
         i, o, f, c, old = new(), new(), new(), new(), new()
@@ -95,6 +81,28 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
         for j in range(LANES):
             put(o, j, get(o, j) * tanh(get(c, j)))
         store(o, y, y_at, m)
+
+    return step
+
+
+@kernel(
+    "lstm",
+    "r:r:W[d*4*n*n] bias?:r:V[d*8*n] peep?:r:O[d*3*n] lens?:r:i32[b] h0?:r:P[d*b*n] c0?:r:Q[d*b*n] "
+    "gates:m:S[d*t*b*4*n] y:w:S[t*d*b*n] cells:w:S[d*t*b*n] yh?:w:S[d*b*n] yc?:w:S[d*b*n] "
+    f"ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
+    check=_CHECK,
+)
+def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
+    """gates (x W^T) become sigmoid, sigmoid, sigmoid, tanh of gates + h R^T + biases, step by step.
+
+    r [d, 4 n, n], bias [d, 8 n] (W's, then R's), peep [d, 3 n] (i o f), lens [b]: steps of a row
+    that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. cells: c of every step.
+    yh, yc: the last states. Scratch: the rows' states and one block of products. The product is in
+    float32; h and c are what was stored of the step before. Threads split (direction, rows).
+    """
+    product, gather, bias = dots(W), gatherer(S, P), biases(V)
+    step, load_peep, store = _forward_cell(Q, S), loader(O), storer(S)
+    final_h, final_c = finals(S, P), finals(S, Q)
 
     def run(
         thread, nthreads, r, bias_at, peep, lens, h0, c0, gates, y, cells, yh, yc, ws,
@@ -145,23 +153,9 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     return run
 
 
-@kernel(
-    "lstm_bwd",
-    "r:r:W[d*4*n*n] peep?:r:O[d*3*n] lens?:r:i32[b] c0?:r:Q[d*b*n] gates:r:S[d*t*b*4*n] "
-    "cells:r:S[d*t*b*n] dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dyc?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] "
-    f"dh0?:w:f32[d*b*n] dc0?:w:f32[d*b*n] ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
-    check=_CHECK,
-)
-def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
-    """dgates = gradient before the activations of every step, 0 where a row has ended.
-
-    It may overwrite gates. dh0, dc0: gradients of the initial states. Scratch: gradients of h and
-    c of the rows, h of the step before, one block of gates. Going back through time: a block's
-    gates are multiplied with R as they are made, block after block in float32. Threads as lstm.
-    """
-    multiply, cell_state, load_peep = outer(FP32, W), states(S, Q), loader(O)
-    load, store = loader(S), storer(S)
-    start, arrive = carriers(S)
+def _backward_cell(Q, S):
+    """(step, ended) of a block of units of one row."""
+    cell_state, load, store = states(S, Q), loader(S), storer(S)
 
     @inline
     def step(gates, at, cells, cell_at, c_at, c0, c0_at, dh, dc, dgates, ws, ws_at, peeps, n, m):
@@ -211,6 +205,27 @@ def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
         for j in range(LANES):
             put(buffer, j, get(buffer, j) + get(more, j))
         store32(buffer, h_next, h_at, m)
+
+    return step, ended
+
+
+@kernel(
+    "lstm_bwd",
+    "r:r:W[d*4*n*n] peep?:r:O[d*3*n] lens?:r:i32[b] c0?:r:Q[d*b*n] gates:r:S[d*t*b*4*n] "
+    "cells:r:S[d*t*b*n] dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dyc?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] "
+    f"dh0?:w:f32[d*b*n] dc0?:w:f32[d*b*n] ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
+    check=_CHECK,
+)
+def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
+    """dgates = gradient before the activations of every step, 0 where a row has ended.
+
+    It may overwrite gates. dh0, dc0: gradients of the initial states. Scratch: gradients of h and
+    c of the rows, h of the step before, one block of gates. Going back through time: a block's
+    gates are multiplied with R as they are made, block after block in float32. Threads as lstm.
+    """
+    multiply, load_peep = outer(FP32, W), loader(O)
+    step, ended = _backward_cell(Q, S)
+    start, arrive = carriers(S)
 
     def run(
         thread, nthreads, r, peep, lens, c0, gates, cells, dy, dyh, dyc, dgates, dh0, dc0, ws,
