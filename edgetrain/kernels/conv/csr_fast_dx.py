@@ -13,7 +13,7 @@ from .csr import CSR_CHECK, dx_operands
 from .csr_fast import PANEL, PIXELS, SLACK, TAPS
 from .fast import panel_extent
 
-SPACE = 65536  # bytes of lists and sums aimed at
+SPACE = 77824  # bytes of lists and sums aimed at: all of 64 x 64 channels, 3 x 3, density 0.3
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
@@ -28,7 +28,8 @@ _SCRATCH = (
 
 
 def _functions(W, INDEX):
-    """(fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels)."""
+    """(fill_tap_table, find_slots, count_channels, channels_that_fit, count_blocks,
+    list_channels)."""
     from ..jit import inline
     from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
     from ..words.vector import outline
@@ -71,19 +72,37 @@ def _functions(W, INDEX):
                 st_i32(shift, i, ld_i32(shift, i) + 1)
 
     @inline
-    def channels_that_fit(counts, i0, cg, classes, map_bytes):
+    def channel_nbytes(counts, i, cg, classes, map_bytes):
+        """Bytes of a channel's sums and lists."""
+        total = 0
+        for q in range(classes):
+            total += ld_i32(counts, q * cg + i)
+        return map_bytes + total * entry
+
+    @inline
+    def channels_that_fit(counts, i0, cg, classes, map_bytes, space):
         """(channels from i0 on whose lists and sums fit, their nonzeros); at least one channel."""
-        i, total = i0, 0
+        i, used = i0 + 1, channel_nbytes(counts, i0, cg, classes, map_bytes)
         while i < cg:
-            more = 0
-            for q in range(classes):
-                more += ld_i32(counts, q * cg + i)
-            used = (i + 1 - i0) * map_bytes + (total + more) * entry
-            if i > i0 and used > SPACE:
+            more = channel_nbytes(counts, i, cg, classes, map_bytes)
+            if used + more > space:
                 break
-            total += more
+            used += more
             i += 1
-        return i - i0, total
+        return i - i0, div(used - (i - i0) * map_bytes, entry)
+
+    @inline
+    def count_blocks(counts, cg, classes, map_bytes):
+        """(least blocks of channels that fit, space of a block that makes them about equal)."""
+        blocks, used, total, most = 1, 0, 0, 0
+        for i in range(cg):
+            more = channel_nbytes(counts, i, cg, classes, map_bytes)
+            if used > 0 and used + more > SPACE:
+                blocks, used = blocks + 1, 0
+            used += more
+            total += more
+            most = max(most, more)
+        return blocks, min(SPACE, div(total + blocks - 1, blocks) + most)
 
     def list_channels(
         bounds, ids, weights, counts, slots, w, columns, pointers,
@@ -120,6 +139,7 @@ def _functions(W, INDEX):
         outline("et_csr_slots", find_slots),
         outline(f"et_csr_count_{name}", count_channels),
         channels_that_fit,
+        count_blocks,
         outline(f"et_csr_list_{name}", list_channels),
     )
 
@@ -140,8 +160,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes, weight = row_products(vectors, W, STORAGES["u16"], S), S.nbytes, W.nbytes
-    fill_tap_table, find_slots, count_channels, channels_that_fit, list_channels = _functions(
-        W, INDEX
+    fill_tap_table, find_slots, count_channels, channels_that_fit, count_blocks, list_channels = (
+        _functions(W, INDEX)
     )
 
     @inline
@@ -163,15 +183,6 @@ def _input_gradient(vectors: int, S, W, INDEX):
         for j in range(rows):
             st_i32(cursors, j, ld_i32(bounds, j))
 
-    @inline
-    def count_blocks(counts, cg, classes, map_bytes):
-        """Blocks of channels that a group is worked on in."""
-        blocks, i = 0, 0
-        while i < cg:
-            i += channels_that_fit(counts, i, cg, classes, map_bytes)[0]
-            blocks += 1
-        return blocks
-
     def run(
         thread, nthreads, dy, w, columns, pointers, dx, ws,
         n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, acc,
@@ -191,11 +202,12 @@ def _input_gradient(vectors: int, S, W, INDEX):
         find_slots(places, cg, size, kw, sh, sw, ph, pw, dh, dw)
         for group in range(g):
             count_channels(counts, places, columns, pointers, group * kg, kg, chunks, chunk, lists)
-            units = count_blocks(counts, cg, classes, MAP * sw) * tiles * sh
+            blocks, space = count_blocks(counts, cg, classes, MAP * sw)
+            units = blocks * tiles * sh
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
             i0, block = 0, 0
             while u < end:
-                ib, total = channels_that_fit(counts, i0, cg, classes, MAP * sw)
+                ib, total = channels_that_fit(counts, i0, cg, classes, MAP * sw, space)
                 if block == div(u, tiles * sh):
                     weights = sums + ib * MAP * sw
                     ids = weights + total * weight
