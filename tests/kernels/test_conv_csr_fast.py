@@ -27,6 +27,7 @@ SPARSE_CASES = [
     Conv(n=3, c=64, h=8, wd=8, k=150, kh=3, kw=3, ph=1, pw=1),
     Conv(n=1, c=130, h=4, wd=5, k=40, kh=3, kw=3, ph=1, pw=1),
     Conv(n=2, c=32, h=16, wd=16, k=20, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=2, c=80, h=8, wd=8, k=40, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),  # blocks of channels
     Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
 ]
 EACH = pytest.mark.parametrize("p", SPARSE_CASES)
