@@ -27,17 +27,11 @@ _SCRATCH = (
 )
 
 
-def _functions(W, INDEX):
-    """(fill_tap_table, find_slots, count_channels, channels_that_fit, count_blocks,
-    list_channels)."""
-    from ..jit import inline
-    from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
+def _tables():
+    """(fill_tap_table, find_slots)."""
+    from ..words.prim import div, mod, st_i32
     from ..words.vector import outline
     from . import fast_tile as tile
-
-    ldc, st_id = INDEX.ld, STORAGES["u16"].st
-    ldw, stw, entry = W.ld, W.st, W.nbytes + 2
-    name = f"{W.name}_{INDEX.name}"
 
     def fill_tap_table(
         table, channels, taps_h, taps_w, ydist, bank_rows, banks, pitch, size,
@@ -61,6 +55,18 @@ def _functions(W, INDEX):
             st_i32(slots, column, (a * sw + b) * cg + div(column, size))
             st_i32(slots, 256 + column, tap)
 
+    return outline("et_csr_tap_table", fill_tap_table), outline("et_csr_slots", find_slots)
+
+
+def _lists(W, INDEX):
+    """(count_channels, list_channels)."""
+    from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
+    from ..words.vector import outline
+
+    ldc, st_id = INDEX.ld, STORAGES["u16"].st
+    ldw, stw = W.ld, W.st
+    name = f"{W.name}_{INDEX.name}"
+
     def count_channels(counts, slots, columns, pointers, first, kg, chunks, chunk, classes_cg):
         """counts[class * cg + channel] of the nonzeros of `kg` rows from `first` on."""
         for i in range(classes_cg):
@@ -70,6 +76,49 @@ def _functions(W, INDEX):
             for e in range(ld_i32(pointers, at), ld_i32(pointers, at + 1)):
                 i = ld_i32(slots, ldc(columns, e))
                 st_i32(shift, i, ld_i32(shift, i) + 1)
+
+    def list_channels(
+        bounds, ids, weights, counts, slots, w, columns, pointers,
+        first, kg, chunks, chunk, i0, ib, cg, classes, size,
+    ):  # fmt: skip
+        """Lists of channels i0 <= i < i0 + ib: (class, channel) has bounds[j] <= e < bounds[j + 1].
+
+        j = class * ib + i - i0; an id is output channel * taps + tap.
+        """
+        at = 0
+        st_i32(bounds, 0, 0)
+        for q in range(classes):
+            for i in range(ib):
+                st_i32(bounds, q * ib + i + 1, at)
+                at += ld_i32(counts, q * cg + i0 + i)
+        for row in range(kg):
+            for q in range(div(i0, chunk), div(i0 + ib - 1, chunk) + 1):
+                p = (first + row) * chunks + q
+                low, high = (i0 - q * chunk) * size, (i0 + ib - q * chunk) * size
+                for e in range(ld_i32(pointers, p), ld_i32(pointers, p + 1)):
+                    column = ldc(columns, e)
+                    if low <= column and column < high:
+                        slot = ld_i32(slots, column)
+                        j = slot + q * chunk - i0 + 1
+                        if classes > 1:
+                            j -= div(slot, cg) * (cg - ib)
+                        at = ld_i32(bounds, j)
+                        st_i32(bounds, j, at + 1)
+                        st_id(ids, at, row * size + ld_i32(slots, 256 + column))
+                        stw(weights, at, ldw(w, e))
+
+    return (
+        outline(f"et_csr_count_{name}", count_channels),
+        outline(f"et_csr_list_{name}", list_channels),
+    )
+
+
+def _blocks(W):
+    """(channels_that_fit, count_blocks): how a group's input channels are worked on."""
+    from ..jit import inline
+    from ..words.prim import div, ld_i32
+
+    entry = W.nbytes + 2
 
     @inline
     def channel_nbytes(counts, i, cg, classes, map_bytes):
@@ -104,44 +153,7 @@ def _functions(W, INDEX):
             most = max(most, more)
         return blocks, min(SPACE, div(total + blocks - 1, blocks) + most)
 
-    def list_channels(
-        bounds, ids, weights, counts, slots, w, columns, pointers,
-        first, kg, chunks, chunk, i0, ib, cg, classes, size,
-    ):  # fmt: skip
-        """Lists of channels i0 <= i < i0 + ib: (class, channel) has bounds[j] <= e < bounds[j + 1].
-
-        j = class * ib + i - i0; an id is output channel * taps + tap.
-        """
-        at = 0
-        st_i32(bounds, 0, 0)
-        for q in range(classes):
-            for i in range(ib):
-                st_i32(bounds, q * ib + i + 1, at)
-                at += ld_i32(counts, q * cg + i0 + i)
-        for row in range(kg):
-            for q in range(div(i0, chunk), div(i0 + ib - 1, chunk) + 1):
-                p = (first + row) * chunks + q
-                low, high = (i0 - q * chunk) * size, (i0 + ib - q * chunk) * size
-                for e in range(ld_i32(pointers, p), ld_i32(pointers, p + 1)):
-                    column = ldc(columns, e)
-                    if low <= column and column < high:
-                        slot = ld_i32(slots, column)
-                        j = slot + q * chunk - i0 + 1
-                        if classes > 1:
-                            j -= div(slot, cg) * (cg - ib)
-                        at = ld_i32(bounds, j)
-                        st_i32(bounds, j, at + 1)
-                        st_id(ids, at, row * size + ld_i32(slots, 256 + column))
-                        stw(weights, at, ldw(w, e))
-
-    return (
-        outline("et_csr_tap_table", fill_tap_table),
-        outline("et_csr_slots", find_slots),
-        outline(f"et_csr_count_{name}", count_channels),
-        channels_that_fit,
-        count_blocks,
-        outline(f"et_csr_list_{name}", list_channels),
-    )
+    return channels_that_fit, count_blocks
 
 
 def _input_gradient(vectors: int, S, W, INDEX):
@@ -160,9 +172,9 @@ def _input_gradient(vectors: int, S, W, INDEX):
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes, weight = row_products(vectors, W, STORAGES["u16"], S), S.nbytes, W.nbytes
-    fill_tap_table, find_slots, count_channels, channels_that_fit, count_blocks, list_channels = (
-        _functions(W, INDEX)
-    )
+    fill_tap_table, find_slots = _tables()
+    count_channels, list_channels = _lists(W, INDEX)
+    channels_that_fit, count_blocks = _blocks(W)
 
     @inline
     def parts(ws, size, cg, kg, classes, largest):
@@ -203,9 +215,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
         for group in range(g):
             count_channels(counts, places, columns, pointers, group * kg, kg, chunks, chunk, lists)
             blocks, space = count_blocks(counts, cg, classes, MAP * sw)
-            units = blocks * tiles * sh
+            units, i0, block = blocks * tiles * sh, 0, 0
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
-            i0, block = 0, 0
             while u < end:
                 ib, total = channels_that_fit(counts, i0, cg, classes, MAP * sw, space)
                 if block == div(u, tiles * sh):
