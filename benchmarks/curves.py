@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-SPAN = 50  # steps that a mean is taken over in the picture
+SPAN, EVERY = 50, 10  # steps that a mean is taken over in the picture, and between its points
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def picture(runs: dict[str, Runs], path: str) -> None:
     for name, setting in runs.items():
         kernel = np.ones(SPAN) / SPAN
         smooth = np.array([np.convolve(losses, kernel, "valid") for losses in setting.losses])
-        steps = np.arange(SPAN, setting.losses.shape[1] + 1)
+        steps = np.arange(SPAN, setting.losses.shape[1] + 1)[::EVERY]
+        smooth = smooth[:, ::EVERY]
         style = "--" if setting.side == "torch" else "-"
         label = f"{name}: {setting.label}"
         (line,) = axes.plot(steps, smooth.mean(0), style, label=label, linewidth=1.6)
