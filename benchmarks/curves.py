@@ -51,8 +51,8 @@ def table(runs: dict[str, Runs], span: int) -> str:
     steps = max(r.losses.shape[1] for r in runs.values())
     lines = ["| steps | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
     for first in range(0, steps - span + 1, span):
-        means = [r.losses[:, first : first + span].mean(1) for r in runs.values()]
-        cells = [spread(m, 3) if len(m) else "" for m in means]
+        parts = [r.losses[:, first : first + span] for r in runs.values()]
+        cells = [spread(p.mean(1), 3) if p.shape[1] == span else "" for p in parts]
         lines.append(f"| {first + 1}-{first + span} | " + " | ".join(cells) + " |")
     for number in range(max(len(r.accuracies) for r in runs.values())):
         each = [r.accuracies[number : number + 1] for r in runs.values()]

@@ -22,7 +22,7 @@ TABLE8 = {
     0.05: (1.0, 0.25),
 }  # fmt: skip
 FRACTION = 0.01377866
-REPORTED_THRESHOLD = 1e-3
+REPORTED_THRESHOLD = 1e-3  # Table 5; where the first weights tell nothing
 
 
 @dataclass(frozen=True)
