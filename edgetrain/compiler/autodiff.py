@@ -155,6 +155,12 @@ class Gradients:
         root = self._root(name)
         if root in self._accumulators:
             out = self._accumulators[root]
+            if len(self.value(root).shape) > 1 and not op(op_name).rounds:
+                part = self.builder.value(f"{name}.part", value.shape, "f32", "gradient")
+                written = part if shape == value.shape else self._view(part, shape)
+                self._append(op_name, inputs, written, {**attrs, "acc": 0})
+                self._append("copy", [part], out, {"moves": _whole(value.size), "acc": 1})
+                return
             if shape != self.value(out).shape:
                 out = self._view(out, shape)
             self._append(op_name, inputs, out, {**attrs, "acc": 1})
@@ -177,8 +183,7 @@ class Gradients:
         """Add to the gradient of `name` an existing gradient as it is."""
         root, shape = self._root(name), self.value(name).shape
         if root in self._accumulators or name in self._current:
-            attrs = {"moves": ((0, 0, 0, (self.value(name).size,), (1,), (1,)),)}
-            self.contribute(name, "copy", [gradient], attrs)
+            self.contribute(name, "copy", [gradient], {"moves": _whole(self.value(name).size)})
             return
         if self.value(gradient).shape != shape:
             gradient = self._view(gradient, shape)
@@ -205,7 +210,7 @@ class Gradients:
 
     def _sum(self, part: str, before: str) -> str:
         out = self._view(part, self.value(part).shape)
-        attrs = {"moves": ((0, 0, 0, (self.value(part).size,), (1,), (1,)),), "acc": 1}
+        attrs = {"moves": _whole(self.value(part).size), "acc": 1}
         self._append("copy", [before, part], out, attrs)
         return out
 
@@ -220,6 +225,11 @@ class Gradients:
         while self.value(name).view_of:
             name = self.value(name).view_of
         return name
+
+
+def _whole(size: int) -> tuple:
+    """Moves of a `copy` of all elements."""
+    return ((0, 0, 0, (size,), (1,), (1,)),)
 
 
 def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None) -> str:

@@ -57,7 +57,7 @@ def _integer_copy(S, T):
     move = _mixed(S, T)
 
     def run(
-        thread, nthreads, x, y, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
+        thread, nthreads, x, y, ctl, key, sr, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
         xs0, xs1, xs2, xs3, xs4, xs5, ys0, ys1, ys2, ys3, ys4, ys5, nx, ny,
     ):  # fmt: skip
         dims = (d0, d1, d2, d3, d4, d5)
@@ -70,30 +70,39 @@ def _integer_copy(S, T):
     return run
 
 
-@kernel("copy", f"x:r:S[nx] y:m:T[ny] scale:f acc xo yo {_STEPS} nx ny", check=_CHECK)
+@kernel(
+    "copy",
+    f"x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key sr scale:f acc xo yo {_STEPS} nx ny",
+    check=_CHECK,
+)
 def copy(S, T):
     """y[yo + p . ys] (+)= scale * x[xo + p . xs]; strides in elements, any sign.
 
-    Elements of y that no position reaches are left as they are; positions must reach different
-    ones (threads split the positions), except that xs may repeat. Between integer formats the
-    scale is not applied; a float becomes an integer by truncation. x and y may be one tensor
-    where the places are the same.
+    sr 1: y is stored with stochastic rounding, numbered by its elements. Elements of y that no
+    position reaches are left as they are; positions must reach different ones (threads split the
+    positions), except that xs may repeat. Between integer formats the scale is not applied; a
+    float becomes an integer by truncation. x and y may be one tensor where the places are the
+    same.
     """
     if not (_is_float(S) and _is_float(T)):
         return _integer_copy(S, T)
     from .words.block import BLOCK, first, get, new, put
     from .words.mathf import ONE
+    from .words.prim import u32
+    from .words.rng import stream
     from .words.strided import count, filler, spiller
 
-    fill, fill_old, spill = filler(S.ld), filler(T.ld), spiller(T.st)
+    fill, fill_old = filler(S.ld), filler(T.ld)
+    spill, spill_rounded = spiller(T), spiller(T, rounded=True)
 
     def run(
-        thread, nthreads, x, y, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
+        thread, nthreads, x, y, ctl, key, sr, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
         xs0, xs1, xs2, xs3, xs4, xs5, ys0, ys1, ys2, ys3, ys4, ys5, nx, ny,
     ):  # fmt: skip
         dims = (d0, d1, d2, d3, d4, d5)
         xs, ys = (xs0, xs1, xs2, xs3, xs4, xs5), (ys0, ys1, ys2, ys3, ys4, ys5)
         values, old = new(), new()
+        random = stream(ctl, key) if sr and ctl != 0 else u32(0)
         n = count(dims)
         stop = first(n, thread + 1, nthreads)
         for i in range(first(n, thread, nthreads), stop, BLOCK):
@@ -106,7 +115,10 @@ def copy(S, T):
                 fill_old(old, y, yo, i, m, dims, ys)
                 for j in range(m):
                     put(values, j, get(values, j) + get(old, j))
-            spill(values, y, yo, i, m, dims, ys)
+            if sr and ctl != 0:
+                spill_rounded(values, y, yo, i, m, dims, ys, random)
+            else:
+                spill(values, y, yo, i, m, dims, ys, random)
 
     return run
 

@@ -57,10 +57,10 @@ def _extreme_bwd(S):
     """
     from .words.block import BLOCK, get, new, put
     from .words.mathf import ONE, ZERO
-    from .words.prim import div, to_float
+    from .words.prim import div, to_float, u32
     from .words.strided import count, filler, place, spiller
 
-    ld, fill, spill = S.ld, filler(S.ld), spiller(S.st)
+    ld, fill, spill = S.ld, filler(S.ld), spiller(S)
 
     def run(
         thread, nthreads, x, y, dy, dx, k0, k1, k2, k3, k4, k5, r0, r1, r2, r3, r4, r5,
@@ -88,7 +88,7 @@ def _extreme_bwd(S):
                         fill(old, dx, at, i, m, reduced, rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, dx, at, i, m, reduced, rs)
+                    spill(values, dx, at, i, m, reduced, rs, u32(0))
                 share = ld(y, k) * ZERO + ld(dy, k) * (ONE / to_float(max(ties, 1)))
 
     return run

@@ -8,8 +8,9 @@ Saved for backward: x (weight gradient) and w (input gradient).
 from typing import Any
 
 from ..ir import Graph, Node
+from ..ir.keys import key_of
 from .registry import Call, Op, onnx_rule, register
-from .strides import key_of, prod
+from .strides import prod
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
@@ -77,6 +78,8 @@ class ConvWeightGrad(Op):
 
     The kernel adds to what is there, so a weight that is itself computed has its gradient cleared.
     """
+
+    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, dy = (graph.values[n] for n in node.inputs[:2])

@@ -8,6 +8,7 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 from ..ir import Graph, Node
 from .conv import GEOMETRY, auto_pad, conv_sizes, geometry, planar
 from .registry import Call, Op, onnx_rule, register
+from .storing import PLAIN
 from .strides import contiguous, merged, numbered, prod
 
 
@@ -22,7 +23,7 @@ class ConvTranspose(Op):
             rows = [0, 1, 0]
             own = contiguous((y.shape[0], y.shape[1], prod(y.shape[2:])))
             dims, xs, ys = merged((y.shape[0], y.shape[1], prod(y.shape[2:])), rows, own)
-            args: dict = {"x": bias, "y": y.name, "scale": 1.0, "acc": 0, "xo": 0, "yo": 0}
+            args: dict = {"x": bias, "y": y.name, "scale": 1.0, "xo": 0, "yo": 0} | PLAIN
             args |= numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
             calls.append(Call("copy", args | {"nx": y.shape[1], "ny": y.size}))
         args = {"dy": x.name, "w": w.name, "dx": y.name, "acc": int(bool(bias))}

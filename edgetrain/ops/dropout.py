@@ -1,8 +1,8 @@
 """Dropout: the mask is a hash of (seed, step, microbatch, node, element), so nothing is saved."""
 
 from ..ir import Graph, Node
+from ..ir.keys import key_of
 from .registry import Call, Op, onnx_rule, register
-from .strides import key_of
 
 
 class Dropout(Op):

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
-from .strides import broadcast, contiguous, key_of, merged, numbered
+from .storing import store_as
+from .strides import broadcast, contiguous, merged, numbered
 
 FLAT = "flat"  # a slope of zero almost everywhere: no gradient
 
@@ -231,6 +232,8 @@ class BinaryOp(Op):
 class BroadcastGrad(Op):
     """out (+)= sum over broadcast dimensions of dy * slope(a, b)."""
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy = graph.values[node.inputs[0]]
         a, b = (graph.values[n] if n else None for n in node.inputs[1:3])
@@ -251,9 +254,7 @@ class BroadcastGrad(Op):
             args |= numbered(letter, dims) | numbered(f"{letter}y", sy)
             args |= numbered(f"{letter}a", sa) | numbered(f"{letter}b", sb)
         args |= {"na": a.size if a else 0, "nb": b.size if b else 0, "ndy": dy.size}
-        accumulator = graph.values[graph.root(out.name)].role == "accumulator"
-        args |= {"nout": out.size, "acc": node.attrs["acc"], "sr": int(accumulator)}
-        args |= {"ctl": "ctl" if accumulator else None, "key": key_of(node.name)}
+        args |= {"nout": out.size} | store_as(node, graph, out)
         return [Call(f"bgrad_{node.attrs['rule']}", args)]
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:

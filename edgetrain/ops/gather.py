@@ -5,7 +5,8 @@ import numpy as np
 from ..ir import Graph, Node
 from .movement import copy_of
 from .registry import Call, Op, onnx_rule, register
-from .strides import contiguous, key_of, prod
+from .storing import store_as
+from .strides import contiguous, prod
 
 
 def _sizes(x, index, axis: int) -> dict[str, int]:
@@ -35,13 +36,15 @@ class Gather(Op):
 class GatherBackward(Op):
     """dx (+)= rows of dy added where they came from."""
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy, index = (graph.values[n] for n in node.inputs[:2])
         dx = graph.values[node.outputs[0]]
-        accumulator = graph.values[graph.root(dx.name)].role == "accumulator"
         args: dict = {"idx": index.name, "dy": dy.name, "dx": dx.name}
-        args |= {"ctl": "ctl" if accumulator else None, "key": key_of(node.name)}
-        args |= {"sr": int(accumulator), "padding": -1} | _sizes(dx, index, node.attrs["axis"])
+        store = store_as(node, graph, dx)
+        args |= {name: store[name] for name in ("ctl", "key", "sr")}
+        args |= {"padding": -1} | _sizes(dx, index, node.attrs["axis"])
         clear = Call("fill", {"y": dx.name, "value": 0.0, "n": dx.size})
         return [*([] if node.attrs["acc"] else [clear]), Call("gather_bwd", args)]
 

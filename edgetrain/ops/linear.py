@@ -10,7 +10,8 @@ import numpy as np
 from ..errors import ModelError
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
-from .strides import broadcast, contiguous, key_of, merged, numbered, prod
+from .storing import store_as
+from .strides import broadcast, contiguous, merged, numbered, prod
 
 
 def _matrix(value: Value, transposed: bool) -> tuple[tuple[int, ...], int, int, int, int]:
@@ -88,6 +89,8 @@ class MatMulGrad(Op):
     other operand as `side` and the transpositions say.
     """
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy, other = (graph.values[n] for n in node.inputs[:2])
         out = graph.values[node.outputs[0]]
@@ -114,15 +117,13 @@ class MatMulGrad(Op):
         sums, p2, q2 = _batched(pick(full, summed), pick(ps, summed), pick(qs, summed))
         if sums[0] != 1:
             raise ModelError(f"node {node.name!r}: batch dimensions {list(full)} to be summed.")
-        accumulator = graph.values[graph.root(out.name)].role == "accumulator"
         args: dict = {"a": p[0].name, "b": q[0].name, "c": out.name, "bias": None}
         args |= {"z1": dims[0], "z2": dims[1], "az1": pz[0], "az2": pz[1]}
         args |= {"bz1": qz[0], "bz2": qz[1], "cz1": cz[0], "cz2": cz[1]}
         args |= {"m": m, "n": n, "k2": sums[1], "k": k, "am": pm, "ak2": p2[1], "ak": pk}
         args |= {"bn": qn, "bk2": q2[1], "bk": qk, "cm": n}
         args |= {"na": p[0].size, "nb": q[0].size, "nc": out.size, "alpha": node.attrs["alpha"]}
-        args |= {"acc": node.attrs["acc"], "sr": int(accumulator), "key": key_of(node.name)}
-        return [Call("gemm", args | {"ctl": "ctl" if accumulator else None})]
+        return [Call("gemm", args | store_as(node, graph, out))]
 
     def flops(self, node: Node, graph: Graph) -> int:
         dy, other = (graph.values[n] for n in node.inputs[:2])

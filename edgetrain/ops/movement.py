@@ -8,6 +8,7 @@ import numpy as np
 
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
+from .storing import store_as
 from .strides import broadcast, contiguous, merged, numbered, prod
 
 
@@ -33,9 +34,11 @@ class Copy(Op):
     writes, None where the moves cover the output.
     """
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         acc = node.attrs.get("acc", 0)
-        y = node.outputs[0]
+        y, store = node.outputs[0], store_as(node, graph, graph.values[node.outputs[0]])
         calls = []
         fill = node.attrs.get("fill")
         if fill is not None and not acc:
@@ -46,8 +49,8 @@ class Copy(Op):
             sizes = {"nx": graph.values[x].size, "ny": graph.values[y].size}
             walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
             calls.append(
-                Call("copy", {"x": x, "y": y, "scale": 1.0, "acc": acc, "xo": xo, "yo": yo}
-                     | walk | sizes)
+                Call("copy", {"x": x, "y": y, "scale": 1.0, "xo": xo, "yo": yo}
+                     | store | walk | sizes)
             )  # fmt: skip
         return calls
 

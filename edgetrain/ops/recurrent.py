@@ -14,7 +14,8 @@ import numpy as np
 
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
-from .strides import contiguous, key_of, prod
+from .storing import store_as
+from .strides import contiguous, prod
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 SLOTS = {"lstm": 4, "gru": 4, "rnn": 1}
@@ -40,15 +41,6 @@ def _extra(attrs) -> dict[str, int]:
     return {"gru": {"after": attrs["after"]}, "rnn": {"relu": attrs["relu"]}, "lstm": {}}[
         attrs["cell"]
     ]
-
-
-def _store_as(node: Node, graph: Graph, out: Value) -> dict:
-    """How a gradient goes to its place: added or not, stochastically into an accumulator."""
-    accumulator = graph.values[graph.root(out.name)].role == "accumulator"
-    return {
-        "acc": node.attrs["acc"], "sr": int(accumulator), "key": key_of(node.name),
-        "ctl": "ctl" if accumulator else None,
-    }  # fmt: skip
 
 
 def _product(a: Value, b: Value, c: Value, **strides) -> Call:
@@ -145,6 +137,8 @@ class RecurrentBackward(Op):
 class InputWeightGrad(Op):
     """dw (+)= sum over steps and rows of dgates^T x."""
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, x = (graph.values[name] for name in node.inputs[:2])
         out, attrs = graph.values[node.outputs[0]], node.attrs
@@ -154,7 +148,7 @@ class InputWeightGrad(Op):
             dgates, x, out, z1=attrs["d"], m=width, n=i, k=rows, az1=rows * slots, am=1, ak=slots,
             bn=1, bk=i, cz1=width * i, cm=i,
         )  # fmt: skip
-        return [Call("gemm", {**call.args, **_store_as(node, graph, out)})]
+        return [Call("gemm", {**call.args, **store_as(node, graph, out)})]
 
     def flops(self, node: Node, graph: Graph) -> int:
         return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.outputs[0]].size
@@ -162,6 +156,8 @@ class InputWeightGrad(Op):
 
 class InputGrad(Op):
     """dx (+)= sum over directions of dgates w."""
+
+    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, w = (graph.values[name] for name in node.inputs[:2])
@@ -172,7 +168,7 @@ class InputGrad(Op):
             dgates, w, out, m=rows, n=i, k2=attrs["d"], k=width, am=slots, ak2=rows * slots, ak=1,
             bn=1, bk2=width * i, bk=i, cm=i,
         )  # fmt: skip
-        return [Call("gemm", {**call.args, **_store_as(node, graph, out)})]
+        return [Call("gemm", {**call.args, **store_as(node, graph, out)})]
 
     def flops(self, node: Node, graph: Graph) -> int:
         return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.inputs[1]].size
@@ -180,6 +176,8 @@ class InputGrad(Op):
 
 class StateWeightGrad(Op):
     """dr (+)= sum over steps and rows of dgates^T (h of the step before)."""
+
+    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, y, lens, h0 = node.inputs[:4]
@@ -191,7 +189,7 @@ class StateWeightGrad(Op):
             "h0": h0 or None,
             "out": out.name,
         }
-        return [Call(self.name, args | _gate_sizes(node) | _store_as(node, graph, out))]
+        return [Call(self.name, args | _gate_sizes(node) | store_as(node, graph, out))]
 
     def flops(self, node: Node, graph: Graph) -> int:
         return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.outputs[0]].size
@@ -200,14 +198,18 @@ class StateWeightGrad(Op):
 class BiasGrad(Op):
     """db (+)= sums of dgates over steps and rows."""
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         out = graph.values[node.outputs[0]]
         args = {"dgates": node.inputs[0], "out": out.name}
-        return [Call(self.name, args | _gate_sizes(node) | _store_as(node, graph, out))]
+        return [Call(self.name, args | _gate_sizes(node) | store_as(node, graph, out))]
 
 
 class PeepholeGrad(Op):
     """dp (+)= sums over steps and rows of dgates times the cells that they looked at."""
+
+    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dgates, cells, lens, c0 = node.inputs[:4]
@@ -219,7 +221,7 @@ class PeepholeGrad(Op):
             "c0": c0 or None,
         }
         args |= {"out": out.name} | _sizes(node.attrs)
-        return [Call(self.name, args | _store_as(node, graph, out))]
+        return [Call(self.name, args | store_as(node, graph, out))]
 
 
 def _gate_sizes(node: Node) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
+from .storing import store_as
 from .strides import broadcast, contiguous, merged, numbered, prod
 
 
@@ -44,16 +45,18 @@ class Reduce(Op):
 class Spread(Op):
     """dx (+)= dy broadcast over the reduced axes, divided by their count for a mean."""
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         axes = node.attrs["axes"]
         shape = [1 if k in axes else d for k, d in enumerate(dx.shape)]
         dims, xs, ys = merged(dx.shape, broadcast(shape, dx.shape), contiguous(dx.shape))
         scale = 1.0 / prod([dx.shape[a] for a in axes]) if node.attrs["mean"] else 1.0
-        args: dict = {"x": dy.name, "y": dx.name, "scale": scale, "acc": node.attrs["acc"]}
+        args: dict = {"x": dy.name, "y": dx.name, "scale": scale}
         args |= {"xo": 0, "yo": 0, "nx": dy.size, "ny": dx.size}
         walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
-        return [Call("copy", args | walk)]
+        return [Call("copy", args | walk | store_as(node, graph, dx))]
 
 
 class ExtremeBackward(Op):

@@ -81,9 +81,12 @@ class Op:
 
     Attributes:
       recompute: may run again in a microbatch (False: it moves state).
+      rounds: what it adds to an accumulator is rounded stochastically (False: it goes through a
+        value of its own).
     """
 
     recompute = True
+    rounds = False
 
     def __init__(self, name: str) -> None:
         self.name = name

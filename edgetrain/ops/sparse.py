@@ -11,9 +11,9 @@ gradient).
 from typing import Any
 
 from ..ir import Graph, Node, Value
+from ..ir.keys import key_of
 from .conv import GEOMETRY, prologue
 from .registry import Call, Op, register
-from .strides import key_of
 
 
 def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
@@ -93,6 +93,8 @@ class ConvCsrWeightGrad(Op):
     Inputs: x, dy, stat, gamma, beta, columns, pointers.
     """
 
+    rounds = True
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, dy = (graph.values[n] for n in node.inputs[:2])
         args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": node.outputs[0], "ctl": "ctl"}
@@ -134,6 +136,8 @@ class GatherCsrBackward(Op):
 
     Inputs: dy, indices, columns, pointers.
     """
+
+    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         args: dict[str, Any] = {"dy": node.inputs[0], "dwt": node.outputs[0], "ctl": "ctl"}

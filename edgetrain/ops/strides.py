@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from ..errors import ModelError
-from ..ir.keys import key_of as key_of
 
 MAX_DIMS = 6
 

@@ -3,8 +3,9 @@
 import pytest
 
 from edgetrain.errors import UsageError
+from edgetrain.ops.registry import op
 
-from .nets import graphs, residual
+from .nets import Net, graphs, residual
 
 
 def _dtypes(train, role):
@@ -46,3 +47,21 @@ def test_views_are_stored_as_their_root():
 def test_unknown_format_is_an_error(options):
     with pytest.raises(UsageError, match="expected one of"):
         graphs(residual(), **options)
+
+
+def test_what_is_added_to_an_fp16_accumulator_is_rounded_stochastically():
+    net = Net(6)
+    weight = net.add("Softmax", [net.weight("w", 6, 8)], "softmax")
+    shifted = net.add("Sub", [net.weight("v", 8, 4), net.weight("u", 8, 4)], "shifted")
+    h = net.add("Tanh", [net.add("MatMul", ["x", weight], "h")], "tanh")
+    net.add("MatMul", [h, shifted], "y")
+    train = graphs(net.model("y"), loss="mse", precision="fp16").train
+    writers = [
+        (node, train.root(name))
+        for node in train.nodes
+        for name in node.writes
+        if train.values[train.root(name)].role == "accumulator"
+    ]
+    assert {root for _, root in writers} == {"w.grad", "v.grad", "u.grad"}
+    assert all(train.values[root].dtype == "f16" for _, root in writers)
+    assert all(op(node.op).rounds for node, _ in writers)

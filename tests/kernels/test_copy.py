@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from edgetrain.errors import ProgramError
 
-from . import geometry
-from .harness import DTYPES, call, same_for_threads
+from . import geometry, naive_rng
+from .harness import DTYPES, call, control, same_for_threads
 
 PAIRS = [("f32", "f32"), ("f16", "f16"), ("f32", "f16"), ("f16", "f32"), ("i32", "i32")]
 PAIRS += [("i32", "f32"), ("f32", "i32"), ("u8", "f32")]
@@ -39,7 +39,7 @@ def _view(shape, slices, order):
 
 def _operands(dims, xo, xs, yo, ys, nx, ny):
     return geometry.integers(("d", "xs", "ys"), dims, xs, ys) | {
-        "xo": xo, "yo": yo, "nx": nx, "ny": ny,
+        "xo": xo, "yo": yo, "nx": nx, "ny": ny, "ctl": None, "key": 0, "sr": 0,
     }  # fmt: skip
 
 
@@ -76,6 +76,22 @@ def test_copy_reads_any_view_and_writes_any_view(pair, case, acc, scale):
         )["y"]  # fmt: skip
         target.ravel()[index] = found
         np.testing.assert_array_equal(back, target)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_copy_rounds_stochastically_by_the_element_it_writes(storage):
+    rng = np.random.default_rng(0)
+    x, old = rng.normal(size=(6, 50)).astype(np.float32), rng.normal(size=(50, 6))
+    old = old.astype(DTYPES[storage])
+    operands = _operands((6, 50), 0, (50, 1), 0, (1, 6), x.size, old.size)
+    operands |= {"ctl": control(SEED=11, STEP=2, MICROBATCH=1), "key": 9, "sr": 1}
+    found = same_for_threads(
+        "copy", {"S": "f32", "T": storage}, x=x, y=old, scale=1.0, acc=1, **operands
+    )["y"]
+    exact = x.T + old.astype(np.float32)
+    random = naive_rng.hash32(naive_rng.stream(11, 9, 2, 1), np.arange(old.size))
+    rounded = naive_rng.stochastic_f16(exact, random.reshape(old.shape))
+    np.testing.assert_array_equal(found, rounded if storage == "f16" else exact)
 
 
 def test_copy_of_whole_numbers_is_exact_beyond_floats():

@@ -70,11 +70,21 @@ def filler(load):
     return fill
 
 
-def spiller(store):
-    """spill(buffer, address, origin, start, m, dims, strides): element at start + j = buffer[j]."""
+def _nearest(store):
+    @inline
+    def without_key(address, place, value, key):
+        store(address, place, value)
+
+    return without_key
+
+
+def spiller(storage, rounded=False):
+    """spill(buffer, address, origin, start, m, dims, strides, key): element at start + j =
+    buffer[j], to nearest; `rounded`: stochastically, by `key` and the element's place."""
+    store = storage.sr if rounded else _nearest(storage.st)
 
     @inline
-    def spill(buffer, address, origin, start, m, dims, strides):
+    def spill(buffer, address, origin, start, m, dims, strides, key):
         step, width = strides[5], dims[5]
         run = div(start, width) if start > 0 else 0
         column = start - run * width
@@ -84,10 +94,10 @@ def spiller(store):
             at = origin + _run_place(run, dims, strides) + column * step
             if step == 1:
                 for j in range(n):
-                    store(address, at + j, get(buffer, done + j))
+                    store(address, at + j, get(buffer, done + j), key)
             else:
                 for j in range(n):
-                    store(address, at + j * step, get(buffer, done + j))
+                    store(address, at + j * step, get(buffer, done + j), key)
             done += n
             run += 1
             column = 0
