@@ -1,4 +1,5 @@
-"""Rewiring of the pool in place: drop small nonzeros, share out, grow zeros at empty positions.
+"""Rewiring of the pool in place: drop small nonzeros, close the gaps, share out, grow zeros at
+empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it.
 
 Layout of pool, columns and pointers: storage/csr.py and conv/csr.py. The table is 64-bit words:
 a header (write position, dropped, surviving, threshold as float64), then for each layer its cap,
@@ -62,27 +63,22 @@ def _smallest(W):
 
 
 @kernel(
-    "csr_prune",
-    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
+    "csr_drop",
+    f"w:m:W[slots] pointers:r:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
 )
-def csr_prune(W, INDEX):
-    """Drop a layer's small nonzeros and close the gaps; layers run in pool order.
+def csr_drop(W):
+    """Set a layer's small nonzeros to zero.
 
     fraction 0: magnitudes below the table's threshold; else that fraction of the layer's
-    nonzeros, the smallest, the first of equal ones. The layer moves left to the end of the one
-    before; its pointers follow. Written: pool, columns, pointers, table.
+    nonzeros, the smallest, the first of equal ones.
     """
-    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+    ld, st = W.ld, W.st
     smallest = _smallest(W)
 
-    def run(thread, nthreads, w, columns, pointers, table, slots, groups, layers, layer, fraction):
+    def run(thread, nthreads, w, pointers, table, slots, groups, layers, layer, fraction):
         if thread != 0:
             return
-        if layer == 0:
-            st_i64(table, WRITE, 0)
-            st_i64(table, PRUNED, 0)
-            st_i64(table, SURVIVED, 0)
         first, last = ld_i32(pointers, 0), ld_i32(pointers, groups)
         limit, ties = int(float_bits(np.float32(ld_f64(table, THRESHOLD)))), 0
         wanted = to_int(to_float(last - first) * fraction)
@@ -91,29 +87,95 @@ def csr_prune(W, INDEX):
             ties = wanted - ties
         elif fraction > ZERO:
             limit = 0
-        read, write = first, ld_i64(table, WRITE)
-        start = write
+        for e in range(first, last):
+            size = int(float_bits(ld(w, e)) & 0x7FFFFFFF)
+            if size < limit:
+                st(w, e, ZERO)
+            elif size == limit and ties > 0:
+                ties -= 1
+                st(w, e, ZERO)
+
+    return run
+
+
+@kernel(
+    "csr_close",
+    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} slots groups layers layer",
+    check="layer >= 0;layer < layers;min(slots, groups) > 0",
+)
+def csr_close(W, INDEX):
+    """Close the gaps that a layer's zeros are; layers run in pool order.
+
+    The layer moves left to the end of the one before; its pointers follow. Written: pool, columns,
+    pointers, table.
+    """
+    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+
+    def run(thread, nthreads, w, columns, pointers, table, slots, groups, layers, layer):
+        if thread != 0:
+            return
+        if layer == 0:
+            st_i64(table, WRITE, 0)
+            st_i64(table, PRUNED, 0)
+        first, last = ld_i32(pointers, 0), ld_i32(pointers, groups)
+        read, start = first, ld_i64(table, WRITE)
+        write = start
         for q in range(groups):
             stop = ld_i32(pointers, q + 1)
             st_i32(pointers, q, write)
             for e in range(read, stop):
                 value = ld(w, e)
-                size = int(float_bits(value) & 0x7FFFFFFF)
-                if size < limit:
-                    continue
-                if size == limit and ties > 0:
-                    ties -= 1
-                    continue
-                st(w, write, value)
-                stc(columns, write, ldc(columns, e))
-                write += 1
+                if value != ZERO:
+                    st(w, write, value)
+                    stc(columns, write, ldc(columns, e))
+                    write += 1
             read = stop
         st_i32(pointers, groups, write)
+        dropped = (last - first) - (write - start)
         st_i64(table, WRITE, write)
-        st_i64(table, PRUNED, ld_i64(table, PRUNED) + (last - first) - (write - start))
+        st_i64(table, PRUNED, ld_i64(table, PRUNED) + dropped)
         st_i64(table, SURVIVED, write)
         st_i64(table, HEADER + WORDS * layer + KEPT, write - start)
-        st_i64(table, HEADER + WORDS * layer + GROWN, (last - first) - (write - start))
+        st_i64(table, HEADER + WORDS * layer + GROWN, dropped)
+
+    return run
+
+
+@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] slots", check="slots > 0")
+def csr_compress(S, W):
+    """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
+    ld, st, ldw = S.ld, S.st, W.ld
+
+    def run(thread, nthreads, y, w, slots):
+        if thread != 0:
+            return
+        write = 0
+        for e in range(slots):
+            if ldw(w, e) != ZERO:
+                st(y, write, ld(y, e))
+                write += 1
+
+    return run
+
+
+@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] slots", check="slots > 0")
+def csr_expand(S, W):
+    """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
+    ld, st, ldw = S.ld, S.st, W.ld
+
+    def run(thread, nthreads, y, w, slots):
+        if thread != 0:
+            return
+        read = 0
+        for e in range(slots):
+            if ldw(w, e) != ZERO:
+                read += 1
+        for e in range(slots - 1, -1, -1):
+            value = ZERO
+            if ldw(w, e) != ZERO:
+                read -= 1
+                value = ld(y, read)
+            st(y, e, value)
 
     return run
 

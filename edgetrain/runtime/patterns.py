@@ -54,12 +54,11 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
     for name, storages, values in _pattern_instructions(program):
         number = numbers.get(values["pointers"], -1)
         columns = slots.get(COLUMNS)
-        sound = number >= 0 and columns is not None and values["columns"] == columns.offset
-        if (
-            not sound
-            or columns is None
-            or storages["I"] != columns.dtype
-            or values["slots"] != columns.size
+        if number < 0 or columns is None or values["slots"] != columns.size:
+            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
+        if "columns" in values and (values["columns"], storages["I"]) != (
+            columns.offset,
+            columns.dtype,
         ):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         wanted = _shape(layers[number], number, len(layers))

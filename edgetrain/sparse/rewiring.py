@@ -2,7 +2,7 @@
 
 A rewiring drops small weights, compacts the pool, decides how many each layer grows, and lays the
 layers anew from the last to the first, in place. It runs between minibatches; gradients are zero
-then, and the optimizer state of the pool is reset.
+then. The optimizer state of the pool is reset, or moves with the weights that stay.
 """
 
 import dataclasses
@@ -33,12 +33,15 @@ class Rewiring:
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
         steps, which would else never rewire.
+      keep_state: weights that stay keep their optimizer state, new ones begin at zero. False: the
+        state of the whole pool is reset, as in the report.
     """
 
     name: ClassVar[str] = ""
 
     frequency: float = 1.0
     periods: tuple[tuple[float, int], ...] = PERIODS
+    keep_state: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "periods", tuple((float(e), int(n)) for e, n in self.periods))
@@ -65,22 +68,26 @@ class Rewiring:
         """Kernel calls of one rewiring.
 
         Args:
-          states: the pool's optimizer state, zeroed at the end.
+          states: the pool's optimizer state.
         """
         pool = {"w": POOL, "columns": COLUMNS, "table": TABLE, "slots": csr.slots_of(layers)}
         pool |= {"layers": len(layers)}
-        prune, grow = [], []
+        drop, close, grow = [], [], []
         for number, layer in enumerate(layers):
             own = pool | {"pointers": csr.pointers_name(layer.name), "layer": number}
-            prune.append(
-                Call("csr_prune", own | {"groups": layer.groups, "fraction": self._fraction()})
-            )
+            own |= {"groups": layer.groups}
+            drop.append(Call("csr_drop", own | {"fraction": self._fraction()}))
+            close.append(Call("csr_close", own))
             shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
             key = {"ctl": "ctl", "key": key_of(f"rewire {layer.name}"), "chunk": layer.chunk}
             grow.append(Call("csr_grow", own | shape | key))
         share = {"table": TABLE, "layers": len(layers), **self._share(layers)}
-        fills = [Call("fill", {"y": s.name, "value": 0.0, "n": s.size}) for s in states]
-        return [*prune, Call("csr_share", share), *reversed(grow), *fills]
+        before, after = [], [Call("fill", {"y": s.name, "value": 0.0, "n": s.size}) for s in states]
+        if self.keep_state:
+            moved = [{"y": s.name, "w": POOL, "slots": pool["slots"]} for s in states]
+            before = [Call("csr_compress", args) for args in moved]
+            after = [Call("csr_expand", args) for args in moved]
+        return [*drop, *before, *close, Call("csr_share", share), *reversed(grow), *after]
 
     def _fraction(self) -> float:
         """Of each layer's nonzeros that is dropped; 0: those below the global threshold."""

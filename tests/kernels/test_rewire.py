@@ -42,30 +42,42 @@ def make_pool(shapes, density, storage="f32", growth=1.5, seed=0):
 
 
 def rewire(layers, state, *, fraction=0.0, target=1, own=0, step=0, storage="f32", threads=1):
-    """The state after one rewiring."""
+    """The state after one rewiring; a "momentum" in it moves along."""
     state = dict(state)
     pool = {"slots": state[POOL].size, "layers": len(layers)}
     storages = {"W": storage, "I": "u8"}
 
-    def apply(name, layer, number, **operands):
+    def apply(name, layer, number, *, columns=True, **operands):
         pointers = csr.pointers_name(layer.name)
+        if columns:
+            operands["columns"] = state[COLUMNS]
         out = call(
             name,
-            storages,
+            storages if columns else {"W": storage},
             nthreads=threads,
             w=state[POOL],
-            columns=state[COLUMNS],
             pointers=state[pointers],
             table=state[TABLE],
             layer=number,
             **pool,
             **operands,
         )
-        state.update({POOL: out["w"], COLUMNS: out["columns"], TABLE: out["table"]})
-        state[pointers] = out["pointers"]
+        state.update({POOL: out["w"], TABLE: out["table"]})
+        if columns:
+            state[COLUMNS] = out["columns"]
+            state[pointers] = out["pointers"]
+
+    def move(name):
+        if "momentum" in state:
+            y, w = state["momentum"], state[POOL]
+            types = {"S": "f32", "W": storage}
+            state["momentum"] = call(name, types, nthreads=threads, y=y, w=w, slots=w.size)["y"]
 
     for number, layer in enumerate(layers):
-        apply("csr_prune", layer, number, groups=layer.groups, fraction=fraction)
+        apply("csr_drop", layer, number, columns=False, groups=layer.groups, fraction=fraction)
+    move("csr_compress")
+    for number, layer in enumerate(layers):
+        apply("csr_close", layer, number, groups=layer.groups)
     state[TABLE] = call(
         "csr_share",
         table=state[TABLE],
@@ -79,6 +91,7 @@ def rewire(layers, state, *, fraction=0.0, target=1, own=0, step=0, storage="f32
         shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
         ctl = control(SEED=7, STEP=step)
         apply("csr_grow", layer, number, chunk=layer.chunk, ctl=ctl, key=number, **shape)
+    move("csr_expand")
     return state
 
 
@@ -175,6 +188,26 @@ def test_set_drops_the_smallest_of_each_layer_and_grows_as_many_there(storage):
         dropped = np.flatnonzero((old > 0) & (new == 0))
         assert len(dropped) == count
         assert old[dropped].max(initial=0) <= old[new > 0].min()
+
+
+@given(
+    st.lists(st.sampled_from(SHAPES), min_size=1, max_size=4),
+    st.sampled_from([(0.0, 0), (0.1, 0), (0.5, 0), (2.0, 0), (0.0, 0.25), (0.0, 0.9)]),
+    st.sampled_from(["f32", "f16"]),
+    st.integers(0, 5),
+)
+def test_state_moves_with_the_weights_that_stay_and_is_zero_where_new_ones_grow(
+    shapes, how, storage, seed
+):
+    threshold, fraction = how
+    layers, before = make_pool(shapes, 0.3, storage, seed=seed)
+    before["momentum"] = np.where(before[POOL] != 0, 1 + 3 * before[POOL].astype(np.float32), 0)
+    after = rewire(
+        layers, _with_threshold(before, threshold), fraction=fraction, own=int(fraction > 0),
+        storage=storage, step=seed,
+    )  # fmt: skip
+    expected = np.where(after[POOL] != 0, 1 + 3 * after[POOL].astype(np.float32), 0)
+    np.testing.assert_array_equal(after["momentum"], expected)
 
 
 def test_new_nonzeros_are_spread_evenly_over_the_empty_positions():

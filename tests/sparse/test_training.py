@@ -75,7 +75,11 @@ def test_sparse_training_is_the_same_for_1_2_and_5_threads(model, program: Progr
         assert_same_bits(trained_state(five, STEPS, threads=threads), expected)
 
 
-def test_a_resumed_sparse_run_ends_with_the_same_bits(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_state", [False, True])
+def test_a_resumed_sparse_run_ends_with_the_same_bits(
+    model, keep_state: bool, tmp_path: Path
+) -> None:
+    program = _compiled(model, rewiring=dataclasses.replace(OFTEN, keep_state=keep_state))
     expected = trained_state(program, STEPS)
     trainer = et.Trainer(program, "digits", tmp_path, save_steps=1)
     trainer._emit = lambda e: trainer.interrupt() if e.get("step") == 7 else None
@@ -119,6 +123,28 @@ def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
         if slot.role == "state":
             assert (slot.name.startswith(POOL)) != session.values[slot.name].any(), slot.name
     assert not session.values[f"{POOL}.grad"].any()
+    trainer.close()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_survivors_keep_their_optimizer_state_where_asked(
+    model, precision: str, optimizer: str
+) -> None:
+    method = dataclasses.replace(OFTEN, keep_state=True)
+    options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
+    program = _compiled(model, **options)
+    trainer = et.Trainer(program, "digits")
+    trainer.fit(steps=2)
+    session = trainer.session
+    states = [s.name for s in program.persistent if s.role == "state" and s.name.startswith(POOL)]
+    before = {name: array.copy() for name, array in session.values.items()}
+    assert session.rewire()["dropped"] > 0 and states
+    for layer in session.layers:
+        stayed = csr.dense(layer, session.values) != 0
+        for name in states:
+            old, new = (csr.dense(layer, s, name) for s in (before, session.values))
+            np.testing.assert_array_equal(new, np.where(stayed, old, 0))
     trainer.close()
 
 
