@@ -27,7 +27,8 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "of nonzeros over layers; erk: Erdos-Renyi-kernel (uniform)",
     },
     "rewiring": {
-        "choices": ["dsr", "set", "none"], "help": "how the nonzeros move while training (dsr)",
+        "metavar": "METHOD",
+        "help": "how nonzeros move while training: dsr, set, none, dsr:keep_state=true (dsr)",
     },
     "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
     "momentum": {"type": float, "metavar": "M", "help": "of sgd (0)"},

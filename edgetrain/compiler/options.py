@@ -22,7 +22,7 @@ class Options:
       density: fraction of nonzero weights; 1 is dense.
       density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
-      rewiring: dsr, set, none, or a method of edgetrain/sparse with its hyperparameters.
+      rewiring: dsr, set, none, a text for `make_rewiring`, or a method of edgetrain/sparse.
       max_extra_forward: at most this fraction of a forward is recomputed.
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.

@@ -3,6 +3,8 @@
 A new rewiring method is a file with a frozen dataclass and a row in REWIRINGS.
 """
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,17 +16,40 @@ from .set import SET
 REWIRINGS: dict[str, type[DSR] | type[SET]] = {"dsr": DSR, "set": SET}
 
 
-def make_rewiring(name: str, density: float) -> Rewiring | None:
+def make_rewiring(text: str, density: float) -> Rewiring | None:
     """A method by name with its defaults for a density; None for "none".
 
+    Args:
+      text: the name, or `name:field=value,..` with some of the method's numbers set, such as
+        "dsr:frequency=2,keep_state=true".
     Raises:
-      UsageError: no such method.
+      UsageError: no such method or field, or a value that it does not take.
     """
-    if name == "none":
+    name, colon, given = text.partition(":")
+    if text == "none":
         return None
     if name not in REWIRINGS:
         raise UsageError(f"rewiring {name!r}: expected one of none, {', '.join(REWIRINGS)}.")
-    return REWIRINGS[name].for_density(density)
+    method = REWIRINGS[name].for_density(density)
+    return dataclasses.replace(method, **_fields(method, given)) if colon else method
+
+
+def _fields(method: Rewiring, given: str) -> dict[str, Any]:
+    own = {f.name for f in dataclasses.fields(method) if f.name != "periods"}
+    found = {}
+    for item in given.split(","):
+        field, _, value = item.partition("=")
+        try:
+            number = json.loads(value)
+        except ValueError:
+            number = None
+        if field not in own or not isinstance(number, int | float):
+            raise UsageError(
+                f"rewiring {method.name}: {item!r}; expected field=number or field=true, of "
+                f"{', '.join(sorted(own))}."
+            )
+        found[field] = number
+    return found
 
 
 def rewiring_of(recipe: Mapping[str, Any]) -> Rewiring | None:

@@ -6,6 +6,7 @@ then. The optimizer state of the pool is reset, or moves with the weights that s
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -45,10 +46,14 @@ class Rewiring:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "periods", tuple((float(e), int(n)) for e, n in self.periods))
-        if not self.frequency > 0 or any(n < 1 for _, n in self.periods):
+        if not 0 < self.frequency < math.inf or any(n < 1 for _, n in self.periods):
             raise UsageError(
                 f"rewiring {self.name}: frequency {self.frequency}, periods {self.periods}; "
                 "expected a frequency above 0 and intervals of 1 update or more."
+            )
+        if not isinstance(self.keep_state, bool):
+            raise UsageError(
+                f"rewiring {self.name}: keep_state {self.keep_state}; expected true or false."
             )
 
     def due(self, step: int, total_steps: int) -> bool:

@@ -1,6 +1,7 @@
 """When rewirings happen, and the report's hyperparameters."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,6 +79,24 @@ def test_a_damaged_recipe_is_refused():
     for fields in ({"name": "other"}, {"name": "dsr", "wrong": 1}, {"name": "set", "fraction": 9}):
         with pytest.raises(ProgramError, match="rewiring"):
             rewiring_of({"rewiring": fields, "sparse_layers": [[]]})
+
+
+def test_a_method_s_numbers_may_be_given_as_text():
+    found = make_rewiring("dsr:frequency=2,keep_state=true,threshold=1e-3", 0.3)
+    expected = DSR.for_density(0.3)
+    assert found == replace(expected, frequency=2, keep_state=True, threshold=1e-3)
+    assert make_rewiring("set:fraction=0.1", 0.3) == SET(fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dsr:", "dsr:x=1", "dsr:frequency", "dsr:frequency=", "dsr:frequency=fast", "dsr:periods=[]",
+     "dsr:frequency=0", "set:fraction=2", "dsr:frequency=1e999", "dsr:frequency=NaN", "none:a=1",
+     "set:fraction=0.1,", "set:keep_state=2"],
+)  # fmt: skip
+def test_wrong_numbers_of_a_method_are_refused(text):
+    with pytest.raises(UsageError, match="rewiring"):
+        make_rewiring(text, 0.3)
 
 
 def test_wrong_methods_are_refused():
