@@ -22,7 +22,9 @@ from ..storage.csr import COLUMNS, POOL, TABLE, Layer
 # (end as a fraction of the run's steps, updates between rewirings). The report's Table 5 for both
 # of its models: 12,500, 40,000, 70,000 and 95,000 of 100,000 updates, and half of each of 50,000.
 PERIODS = ((0.125, 100), (0.4, 200), (0.7, 400), (0.95, 800))
-SHORT_RUN, LEAST = 4000, 20  # below so many steps the intervals shrink in proportion, down to 20
+# Below so many steps the intervals shrink in proportion, down to LEAST, and rewiring ends after the
+# fraction LAST of the run: what grows later does not catch up.
+SHORT_RUN, LEAST, LAST = 4000, 20, 0.75
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Rewiring:
       frequency: rewirings happen this many times as often as `periods` say.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
-        steps, which would else never rewire.
+        steps, which would else never rewire, and ends earlier there.
       keep_state: weights that stay keep their optimizer state, new ones begin at zero. False: the
         state of the whole pool is reset, as in the report.
     """
@@ -60,6 +62,8 @@ class Rewiring:
         """Whether to rewire after `step` minibatches of `total_steps`."""
         short = self.periods == PERIODS and total_steps < SHORT_RUN
         scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
+        if short and step > LAST * total_steps:
+            return False
         for end, interval in self.periods:
             if step <= end * total_steps:
                 return step % max(least, round(interval * scale / self.frequency)) == 0
