@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.program import Program
+from ..compiler.program import Program, Slot
 from ..errors import ProgramError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
 from ..kernels.spec import ALIGN, NBYTES
@@ -21,6 +21,7 @@ from .arena import Arena
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits,
 # so that a damaged one cannot make a loop endless.
 _NOT_COUNTS = ("key", "ignore", "padding")
+REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")  # each once a layer, in this order
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -45,9 +46,17 @@ def bound_kernels(program: Program) -> list[tuple[registry.Kernel, dict[str, str
     return out
 
 
-def check_tape(words: np.ndarray, kernels: Sequence, arena_nbytes: int, threads: int) -> None:
+def check_tape(
+    words: np.ndarray,
+    kernels: Sequence,
+    arena_nbytes: int,
+    threads: int,
+    guarded: Sequence[tuple[int, int]] = (),
+) -> None:
     """Prove that a tape touches nothing outside the arena.
 
+    Args:
+      guarded: (first, last + 1) bytes of patterns, which only REWIRING kernels may write.
     Raises:
       ProgramError: names the instruction and what is wrong with it.
     """
@@ -59,13 +68,22 @@ def check_tape(words: np.ndarray, kernels: Sequence, arena_nbytes: int, threads:
         if at + 2 + count > len(code):
             raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
         kernel, storages = kernels[index]
-        _check_instruction(
+        written = _check_instruction(
             kernel, storages, code[at + 2 : at + 2 + count], arena_nbytes, threads, lanes, at
         )
+        for name, start, stop in written if kernel.name not in REWIRING else ():
+            if any(start < last and first < stop for first, last in guarded):
+                raise ProgramError(
+                    f"tape word {at}: operand {name} of {kernel.name} lies on the positions of "
+                    "sparse weights. Compile the model again."
+                )
         at += 2 + count
 
 
-def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at) -> None:
+def _check_instruction(
+    kernel, storages, words, arena_nbytes, threads, lanes, at
+) -> list[tuple[str, int, int]]:
+    """The (name, first byte, last byte + 1) of what an instruction writes."""
     values, scratch, k, most = {}, (0, 0), 0, 8 * arena_nbytes
     for operand in kernel.spec.operands:
         if operand.mode == "t":
@@ -100,6 +118,12 @@ def _check_instruction(kernel, storages, words, arena_nbytes, threads, lanes, at
                 f"tape word {at}: operand {name} of {kernel.name} takes bytes {offset} to "
                 f"{offset + nbytes} of an arena of {arena_nbytes}. Compile the model again."
             )
+    kept = {operand.name for operand in kernel.spec.operands if operand.mode == "r"}
+    return [(name, at, at + nbytes) for name, at, nbytes, _ in regions if name not in kept]
+
+
+def _bytes_of(slot: Slot) -> tuple[int, int]:
+    return slot.offset, slot.offset + slot.size * NBYTES[slot.dtype]
 
 
 class Executor:
@@ -116,8 +140,16 @@ class Executor:
                 f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."
             )
         kernels = bound_kernels(program)
+        guarded = [_bytes_of(slot) for slot in program.persistent if slot.role == "index"]
+        for tape in program.inputs:
+            for start, stop in map(_bytes_of, (*program.inputs[tape], program.targets[tape])):
+                if any(start < last and first < stop for first, last in guarded):
+                    raise ProgramError(
+                        f"{program.model_name}: inputs of {tape} lie on the positions of sparse "
+                        "weights. Compile the model again."
+                    )
         for words in program.tapes.values():
-            check_tape(words, kernels, arena.nbytes, program.threads)
+            check_tape(words, kernels, arena.nbytes, program.threads, guarded)
         self._base = arena.address
         self._table, entry = _load(kernels)
         self._run = _ENTRY(entry)

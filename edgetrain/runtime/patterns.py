@@ -8,8 +8,8 @@ import numpy as np
 from ..compiler.program import Program
 from ..errors import InputFileError, ProgramError
 from ..storage import csr
-from ..storage.csr import COLUMNS, Layer, pointers_name
-from .executor import bound_kernels
+from ..storage.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
+from .executor import REWIRING, bound_kernels
 
 
 def sparse_layers(program: Program) -> tuple[Layer, ...]:
@@ -44,22 +44,28 @@ def check_pattern(
 
 
 def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
-    """Prove that instructions on a pattern have the shape of its layer; tapes are well formed.
+    """Prove that instructions on a pattern have the shape of its layer, and that a rewiring takes
+    the layers in the order in which it leaves a pattern; tapes are well formed.
 
     Raises:
       ProgramError: an instruction that would take a layer's pointers for another shape's.
     """
     slots = {slot.name: slot for slot in program.persistent}
+    offsets = {name: slots[name].offset for name in (COLUMNS, TABLE, POOL) if name in slots}
     numbers = {slots[pointers_name(layer.name)].offset: k for k, layer in enumerate(layers)}
-    for name, storages, values in _pattern_instructions(program):
-        number = numbers.get(values["pointers"], -1)
-        columns = slots.get(COLUMNS)
-        if number < 0 or columns is None or values["slots"] != columns.size:
-            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
-        if "columns" in values and (values["columns"], storages["I"]) != (
-            columns.offset,
-            columns.dtype,
-        ):
+    rewired: dict[str, list[tuple[str, int]]] = {name: [] for name in program.tapes}
+    for tape, name, storages, values in _pattern_instructions(program):
+        if name in REWIRING:
+            rewired[tape].append((name, values.get("layer", 0)))
+        operands = {"columns": offsets.get(COLUMNS), "table": offsets.get(TABLE)}
+        if name in REWIRING:
+            operands["w"] = offsets.get(POOL)
+        sound = bool(layers) and all(values.get(key, at) == at for key, at in operands.items())
+        if sound and "columns" in values:
+            columns = slots[COLUMNS]
+            sound = (storages["I"], values["slots"]) == (columns.dtype, columns.size)
+        number = numbers.get(values.get("pointers", -1), -1)
+        if not sound or ("pointers" in values and number < 0):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         wanted = _shape(layers[number], number, len(layers))
         if "c" in values:
@@ -67,6 +73,11 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
             values |= {"taps": values["kh"] * values["kw"]}
         if any(values[key] != wanted[key] for key in wanted.keys() & values.keys()):
             raise ProgramError(_damaged(program.model_name, f"integers of {name}"))
+    whole = [(name, k) for name in REWIRING[:2] for k in range(len(layers))]
+    whole += [(REWIRING[2], 0)] + [(REWIRING[3], k) for k in reversed(range(len(layers)))]
+    for tape, found in rewired.items():
+        if found and (tape != "rewire" or found != whole):
+            raise ProgramError(_damaged(program.model_name, "the order of a rewiring"))
 
 
 def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
@@ -76,21 +87,21 @@ def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _pattern_instructions(program: Program) -> Iterator[tuple[str, Mapping, dict[str, Any]]]:
-    """(kernel, storages, words by operand) of every instruction that reads pointers."""
+def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
+    """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
     kernels = bound_kernels(program)
     operands = [
         [o.name for o in kernel.spec.operands for _ in range(2 if o.mode == "t" else 1)]
         for kernel, _ in kernels
     ]
-    for tape in program.tapes.values():
-        words, at = tape.tolist(), 0
+    for tape, array in program.tapes.items():
+        words, at = array.tolist(), 0
         while at < len(words):
             index, count = words[at], words[at + 1]
-            if "pointers" in operands[index]:
+            if "pointers" in operands[index] or "table" in operands[index]:
                 values = dict(zip(operands[index], words[at + 2 : at + 2 + count], strict=True))
                 kernel, storages = kernels[index]
-                yield kernel.name, storages, values
+                yield tape, kernel.name, storages, values
             at += 2 + count
 
 

@@ -106,23 +106,38 @@ class Session:
           fills: yields once for each microbatch after the staging bytes are filled; yields False
             to discard the minibatch.
         Returns:
-          None where the minibatch was discarded.
+          None where the minibatch was discarded: its gradients are zeroed, as they are where
+          `fills` raises. Running statistics that it moved stay; a checkpoint brings them back.
         """
         ints, reals = self.ints, self.reals
         ints[control.STEP], reals[control.LR] = step, lr
         reals[control.LOSS_SCALE] = loss_scale
         reals[control.NOMINAL] = self.program.minibatch * self.program.target_count
         self._reset(self.program.microbatch)
-        for number, filled in enumerate(fills):
-            if filled is False:
-                return None
-            ints[control.MICROBATCH] = number
-            self.executor.run("micro")
+        if not self._accumulate(fills):
+            return None
         count, total = int(ints[control.TARGETS]), float(reals[control.LOSS_SUM])
         self.executor.run("update")
         norm = float(reals[control.GRAD_NORM])
         skipped = bool(ints[control.SKIP])
         return StepResult(total / max(1, count), norm, skipped, bool(np.isfinite(norm)))
+
+    def _accumulate(self, fills: Iterable) -> bool:
+        """Run every microbatch; where that is cut short, no gradient is left behind."""
+        done = False
+        try:
+            for number, filled in enumerate(fills):
+                if filled is False:
+                    return False
+                self.ints[control.MICROBATCH] = number
+                self.executor.run("micro")
+            done = True
+        finally:
+            if not done:
+                for slot in self.program.persistent:
+                    if slot.role == "accumulator":
+                        self.values[slot.name][...] = 0
+        return True
 
     def _reset(self, count: int) -> None:
         self.ints[control.COUNT] = count
