@@ -11,6 +11,7 @@ from .drafts import Plan
 from .frontier import peak_of
 from .lowering import Instruction, encode
 from .options import Options
+from .pipeline import Graphs
 from .program import Program, Slot
 from .steps import ALIGN, Placed, TapeProblem
 from .update import PARTIALS
@@ -90,8 +91,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
-        recipe=options.recipe()
-        | {"sparse_layers": [layer.to_json() for layer in candidate.graphs.layers]},
+        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
         onnx=model.weightless,
@@ -104,6 +104,14 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
     with np.errstate(over="ignore"):  # what fp16 cannot hold is infinite, as in every store
         return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32))
+
+
+def _sparse_recipe(graphs: Graphs) -> dict:
+    method = graphs.rewiring
+    return {
+        "sparse_layers": [layer.to_json() for layer in graphs.layers],
+        "rewiring": method.to_json() if method is not None else None,
+    }
 
 
 def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:

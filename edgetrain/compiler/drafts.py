@@ -113,7 +113,7 @@ def make_candidate(
     simulation = remat.simulate(evaluate.problem, order)
     placed = buffers_of(evaluate.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target, graphs.layers)
+    update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring)
     return Candidate(
         microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
         update.persistent_nbytes, max(height, update.transient_nbytes),

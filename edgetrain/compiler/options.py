@@ -71,7 +71,11 @@ class Options:
                 f"distribution {self.distribution!r}: expected one of {', '.join(DISTRIBUTIONS)}."
             )
         if isinstance(self.rewiring, str):
-            object.__setattr__(self, "rewiring", make_rewiring(self.rewiring, self.density))
+            object.__setattr__(self, "rewiring", make_rewiring(self.rewiring))
+        if not isinstance(self.rewiring, Rewiring | None):
+            raise UsageError(
+                f"rewiring {self.rewiring!r}: expected a name, or a method such as DSR() or SET()."
+            )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
         if not self.max_grad_norm >= 0:

@@ -10,6 +10,7 @@ from ..errors import ModelError, UsageError
 from ..ir import Builder, Graph, Value
 from ..ops.bind import bind
 from ..ops.model import Model
+from ..sparse import Rewiring
 from ..storage.csr import POOL, Layer
 from . import fusion, slicing
 from .autodiff import add_loss, check_output, training_graph
@@ -24,7 +25,7 @@ class Graphs:
     """Training and evaluation graph of one microbatch, and what fills their persistent values.
 
     Attributes:
-      layers: sparse weights, in pool order.
+      layers: sparse weights, in pool order; `rewiring` moves them.
     """
 
     train: Graph
@@ -32,6 +33,7 @@ class Graphs:
     output: str
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
+    rewiring: Rewiring | None = None
 
 
 def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
@@ -80,7 +82,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))
-    return Graphs(train, evaluate, output, sparse.arrays, sparse.layers)
+    return Graphs(train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring)
 
 
 def with_loss(forward: Graph, options: Options) -> Graph:

@@ -30,11 +30,13 @@ class Sparse:
     Attributes:
       arrays: of persistent values; dense weights of `layers` are gone.
       layers: in pool order; empty where nothing is sparse.
+      rewiring: the method that moves them, with all its numbers; None: they stay.
     """
 
     graph: Graph
     arrays: Mapping[str, np.ndarray]
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] = ()
+    rewiring: Rewiring | None = None
 
 
 def sparsify(
@@ -54,7 +56,7 @@ def sparsify(
       UsageError: an override that matches no weight that can be sparse.
     """
     if options.density == 1.0 and not options.density_overrides:
-        return Sparse(graph, arrays, ())
+        return Sparse(graph, arrays)
     shapes = {n: graph.values[n].shape for n in _weights(graph) if trainable(n)}
     overrides = _overrides(shapes, options, aliases)
     dense = _dense_by_default(graph)
@@ -62,8 +64,13 @@ def sparsify(
     counts = density.shares(chosen, options.density, options.distribution, overrides)
     layers = tuple(density.make_layers(shapes, counts))
     if not layers:
-        return Sparse(graph, arrays, ())
-    return Sparse(_rewritten(graph, layers), _with_pattern(arrays, layers, options), layers)
+        return Sparse(graph, arrays)
+    method = options.rewiring
+    if isinstance(method, Rewiring):
+        method = method.fitted(layers, adaptive=options.optimizer.betas[1] > 0)
+    assert not isinstance(method, str)  # options made a method of it
+    patterned = _with_pattern(arrays, layers, options.seed, method)
+    return Sparse(_rewritten(graph, layers), patterned, layers, method)
 
 
 def _weights(graph: Graph) -> list[str]:
@@ -177,7 +184,10 @@ def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
 
 
 def _with_pattern(
-    arrays: Mapping[str, np.ndarray], layers: tuple[Layer, ...], options: Options
+    arrays: Mapping[str, np.ndarray],
+    layers: tuple[Layer, ...],
+    seed: int,
+    method: Rewiring | None,
 ) -> dict[str, np.ndarray]:
     slots = csr.slots_of(layers)
     pool = np.zeros(slots, np.float32)
@@ -185,7 +195,7 @@ def _with_pattern(
     table = np.zeros(csr.HEADER + csr.LAYER_WORDS * len(layers), np.int64)
     out, start = dict(arrays), 0
     for number, layer in enumerate(layers):
-        positions = density.first_positions(layer, options.seed, number)
+        positions = density.first_positions(layer, seed, number)
         stop = start + layer.share
         pool[start:stop] = out.pop(layer.name).reshape(-1)[positions]
         columns[start:stop], out[pointers_name(layer.name)] = csr.encode(layer, positions, start)
@@ -193,7 +203,7 @@ def _with_pattern(
         table[words + csr.CAP] = layer.cap
         table[words + csr.KEPT] = layer.share
         start = stop
-    if isinstance(options.rewiring, Rewiring):
-        first = options.rewiring.first_threshold(pool[:start], layers)
+    if method is not None:
+        first = method.first_threshold(pool[:start], layers)
         table.view(np.float64)[csr.THRESHOLD] = first
     return out | {POOL: pool.reshape(-1, LINE), COLUMNS: columns, TABLE: table}

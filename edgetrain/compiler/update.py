@@ -36,7 +36,11 @@ class UpdateTape:
 
 
 def update_tape(
-    graph: Graph, options: Options, target: jit.Target, layers: Sequence[Layer] = ()
+    graph: Graph,
+    options: Options,
+    target: jit.Target,
+    layers: Sequence[Layer] = (),
+    method: Rewiring | None = None,
 ) -> UpdateTape:
     """Build the update of every parameter that has an accumulator in `graph`."""
     optimizer = options.optimizer
@@ -64,8 +68,7 @@ def update_tape(
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
-    method = options.rewiring
-    rewire = method.calls(layers, states[POOL]) if layers and isinstance(method, Rewiring) else []
+    rewire = method.calls(layers, states[POOL]) if layers and method is not None else []
     return UpdateTape(
         instructions,
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),

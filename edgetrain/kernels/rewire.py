@@ -194,7 +194,8 @@ def _ratio(a, b, c):
 @kernel("csr_share", f"{_TABLE} layers target tolerance:f factor:f own", check="layers > 0")
 def csr_share():
     """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
-    all layers in proportion to their survivors, what a cap refuses going to the others in order.
+    all layers in proportion to their survivors (a layer that lost all counts as one), what a cap
+    refuses going to the others in order.
 
     Then the threshold is multiplied by `factor` where fewer than target * (1 - tolerance) were
     dropped, divided where more than target * (1 + tolerance). Written: table.
@@ -203,13 +204,15 @@ def csr_share():
     def run(thread, nthreads, table, layers, target, tolerance, factor, own):
         if thread != 0 or own != 0:
             return
-        dropped, survived = ld_i64(table, PRUNED), ld_i64(table, SURVIVED)
+        dropped, parts = ld_i64(table, PRUNED), 0
         before, given, over = 0, 0, 0
+        for layer in range(layers):
+            parts += max(ld_i64(table, HEADER + WORDS * layer + KEPT), 1)
         for layer in range(layers):
             at = HEADER + WORDS * layer
             kept = ld_i64(table, at + KEPT)
-            before += kept
-            share = _ratio(dropped, before, max(survived, 1)) - given
+            before += max(kept, 1)
+            share = _ratio(dropped, before, parts) - given
             given += share
             room = ld_i64(table, at + CAP) - kept
             grown = min(share, room)

@@ -141,13 +141,13 @@ class Executor:
             )
         kernels = bound_kernels(program)
         guarded = [_bytes_of(slot) for slot in program.persistent if slot.role == "index"]
-        for tape in program.inputs:
-            for start, stop in map(_bytes_of, (*program.inputs[tape], program.targets[tape])):
-                if any(start < last and first < stop for first, last in guarded):
-                    raise ProgramError(
-                        f"{program.model_name}: inputs of {tape} lie on the positions of sparse "
-                        "weights. Compile the model again."
-                    )
+        staged = [slot for slots in program.inputs.values() for slot in slots]
+        for start, stop in map(_bytes_of, (*staged, *program.targets.values())):
+            if any(start < last and first < stop for first, last in guarded):
+                raise ProgramError(
+                    f"{program.model_name}: inputs lie on the positions of sparse weights. Compile "
+                    "the model again."
+                )
         for words in program.tapes.values():
             check_tape(words, kernels, arena.nbytes, program.threads, guarded)
         self._base = arena.address

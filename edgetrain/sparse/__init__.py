@@ -16,8 +16,8 @@ from .set import SET
 REWIRINGS: dict[str, type[DSR] | type[SET]] = {"dsr": DSR, "set": SET}
 
 
-def make_rewiring(text: str, density: float) -> Rewiring | None:
-    """A method by name with its defaults for a density; None for "none".
+def make_rewiring(text: str) -> Rewiring | None:
+    """A method by name; None for "none".
 
     Args:
       text: the name, or `name:field=value,..` with some of the method's numbers set, such as
@@ -30,7 +30,7 @@ def make_rewiring(text: str, density: float) -> Rewiring | None:
         return None
     if name not in REWIRINGS:
         raise UsageError(f"rewiring {name!r}: expected one of none, {', '.join(REWIRINGS)}.")
-    method = REWIRINGS[name].for_density(density)
+    method = REWIRINGS[name]()
     return dataclasses.replace(method, **_fields(method, given)) if colon else method
 
 

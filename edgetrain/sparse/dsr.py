@@ -6,15 +6,17 @@ keep theirs; a layer may grow to 1.5 times its first share. The report starts it
 0.001 and doubles it until it drops enough, which costs a short run most of its rewirings.
 """
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from ..errors import UsageError
 from ..storage.csr import Layer
-from .rewiring import Rewiring
+from .rewiring import PERIODS, Rewiring
 
 # Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 8.
 TABLE8 = {
@@ -22,6 +24,7 @@ TABLE8 = {
     0.05: (1.0, 0.25),
 }  # fmt: skip
 FRACTION = 0.01377866
+MOST = 0.3  # of the nonzeros; the report's own aims are below it down to density 0.05
 REPORTED_THRESHOLD = 1e-3  # Table 5; where the first weights tell nothing
 
 
@@ -30,35 +33,45 @@ class DSR(Rewiring):
     """Drop what is below the threshold; the same number grows, shared by surviving nonzeros.
 
     Attributes:
+      fraction: of the elements of the sparse weights that a rewiring aims to drop, never more than
+        MOST of the nonzeros; None: the report's for the nearest density of its Table 8, as is a
+        frequency of None with the periods of its Table 5.
       threshold: magnitude below which the first rewiring drops; None: the one below which the
         aimed number of first weights lies.
-      fraction: of the elements of the sparse weights that a rewiring aims to drop.
       factor: the threshold is multiplied (too few dropped) or divided (too many) by it.
       tolerance: relative departure from the aim that leaves the threshold alone.
     """
 
     name: ClassVar[str] = "dsr"
 
+    fraction: float | None = None
     threshold: float | None = None
-    fraction: float = FRACTION
     factor: float = 2.0
     tolerance: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        starts = self.threshold is None or self.threshold > 0
-        if not (0 < self.fraction < 1 and starts and self.factor >= 1):
+        fraction = FRACTION if self.fraction is None else self.fraction
+        starts = self.threshold is None or 0 < self.threshold < math.inf
+        if not (0 < fraction < 1 and starts and self.factor >= 1 and self.tolerance >= 0):
             raise UsageError(
                 f"rewiring dsr: fraction {self.fraction}, threshold {self.threshold}, factor "
-                f"{self.factor}; expected 0 to 1, above 0, 1 or more."
+                f"{self.factor}, tolerance {self.tolerance}; expected 0 to 1, above 0, 1 or more, "
+                "0 or more."
             )
 
-    @classmethod
-    def for_density(cls, density: float) -> "DSR":
+    def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
         """The report's choice for the nearest density of its Table 8."""
-        nearest = min(TABLE8, key=lambda d: abs(d - density))
-        fraction, frequency = TABLE8[nearest]
-        return cls(fraction=FRACTION * fraction, frequency=frequency)
+        density = sum(layer.share for layer in layers) / sum(layer.size for layer in layers)
+        fraction, frequency = TABLE8[min(TABLE8, key=lambda d: abs(d - density))]
+        if self.periods != PERIODS:
+            frequency = 1.0
+        chosen = dataclasses.replace(
+            self,
+            fraction=FRACTION * fraction if self.fraction is None else self.fraction,
+            frequency=frequency if self.frequency is None else self.frequency,
+        )
+        return super(DSR, chosen).fitted(layers, adaptive)
 
     def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
         """`threshold`, or the quantile of the first weights that drops the aimed number."""
@@ -69,7 +82,9 @@ class DSR(Rewiring):
         return float(np.partition(sizes, aim)[aim]) if aim > 0 else REPORTED_THRESHOLD
 
     def _target(self, layers: Sequence[Layer]) -> int:
-        return max(1, round(self.fraction * sum(layer.size for layer in layers)))
+        fraction = FRACTION if self.fraction is None else self.fraction
+        aim = round(fraction * sum(layer.size for layer in layers))
+        return max(1, min(aim, round(MOST * sum(layer.share for layer in layers))))
 
     def _fraction(self) -> float:
         return 0.0

@@ -6,10 +6,9 @@ then. The optimizer state of the pool is reset, or moves with the weights that s
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,28 +31,31 @@ class Rewiring:
     """Base; a subclass is a frozen dataclass of its hyperparameters.
 
     Attributes:
-      frequency: rewirings happen this many times as often as `periods` say.
+      frequency: rewirings happen this many times as often as `periods` say; None: as often as the
+        method has found best at the density.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
         steps, which would else never rewire, and ends earlier there.
       keep_state: weights that stay keep their optimizer state, new ones begin at zero. False: the
-        state of the whole pool is reset, as in the report.
+        state of the whole pool is reset, as in the report. None: False, but True for Adam, which
+        would take steps several times too large where only its second moments are reset.
     """
 
     name: ClassVar[str] = ""
 
-    frequency: float = 1.0
+    frequency: float | None = None
     periods: tuple[tuple[float, int], ...] = PERIODS
-    keep_state: bool = False
+    keep_state: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "periods", tuple((float(e), int(n)) for e, n in self.periods))
-        if not 0 < self.frequency < math.inf or any(n < 1 for _, n in self.periods):
+        often = 1.0 if self.frequency is None else self.frequency
+        if not 1e-6 < often < 1e6 or any(n < 1 or not e >= 0 for e, n in self.periods):
             raise UsageError(
                 f"rewiring {self.name}: frequency {self.frequency}, periods {self.periods}; "
-                "expected a frequency above 0 and intervals of 1 update or more."
+                "expected a frequency above 0, ends and intervals of 1 update or more."
             )
-        if not isinstance(self.keep_state, bool):
+        if not isinstance(self.keep_state, bool | None):
             raise UsageError(
                 f"rewiring {self.name}: keep_state {self.keep_state}; expected true or false."
             )
@@ -64,10 +66,24 @@ class Rewiring:
         scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
         if short and step > LAST * total_steps:
             return False
+        scale /= 1.0 if self.frequency is None else self.frequency
         for end, interval in self.periods:
             if step <= end * total_steps:
-                return step % max(least, round(interval * scale / self.frequency)) == 0
+                return step % max(least, round(interval * scale)) == 0
         return False
+
+    def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
+        """The method with every None chosen.
+
+        Args:
+          layers: of the pool.
+          adaptive: the optimizer divides by second moments.
+        """
+        return dataclasses.replace(
+            self,
+            frequency=1.0 if self.frequency is None else self.frequency,
+            keep_state=adaptive if self.keep_state is None else self.keep_state,
+        )
 
     def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
         """Global threshold of the first rewiring, of the first nonzeros; 0 where there is none."""

@@ -25,11 +25,6 @@ class SET(Rewiring):
         if not 0 < self.fraction < 1:
             raise UsageError(f"rewiring set: fraction {self.fraction}; expected 0 to 1.")
 
-    @classmethod
-    def for_density(cls, density: float) -> "SET":
-        """The same for every density."""
-        return cls()
-
     def _fraction(self) -> float:
         return self.fraction
 

@@ -94,7 +94,7 @@ def test_two_interrupts_discard_the_minibatch(forked_program: Program, tmp_path:
     def interrupting(*args, **kwargs) -> None:
         nonlocal calls
         calls += 1
-        if calls == 7:  # the first microbatch of step 4
+        if calls == 8:  # the second microbatch of step 4
             trainer.interrupt()
             trainer.interrupt()
         fill(*args, **kwargs)
@@ -102,8 +102,14 @@ def test_two_interrupts_discard_the_minibatch(forked_program: Program, tmp_path:
     trainer.source.fill = interrupting
     with pytest.raises(Interrupted, match="discarded"):
         trainer.fit(steps=8)
-    trainer.close()
     assert trainer.step == 3
+    for slot in forked_program.persistent:
+        if slot.role == "accumulator":
+            assert not trainer.session.values[slot.name].any(), slot.name
+    trainer.resume()
+    trainer.fit(steps=8)  # in the same process
+    assert_same_bits(trainer.session.state(), expected)
+    trainer.close()
     assert_same_bits(trained_state(forked_program, 8, out=tmp_path), expected)
 
 

@@ -11,6 +11,8 @@ from edgetrain.sparse import DSR, SET, make_rewiring, rewiring_of
 from edgetrain.sparse.dsr import FRACTION
 from edgetrain.storage.csr import Layer
 
+DENSITIES = (0.3, 0.2, 0.1, 0.07, 0.9)
+
 
 def _due(method, total: int) -> list[int]:
     return [step for step in range(1, total + 1) if method.due(step, total)]
@@ -38,13 +40,35 @@ def test_short_runs_rewire_too_at_shorter_intervals():
 
 
 def test_dsr_takes_the_multipliers_of_the_nearest_density_of_table_8():
-    found = {d: DSR.for_density(d) for d in (0.3, 0.2, 0.1, 0.07, 0.9)}
+    shares = {d: [Layer("w", (100, 100), round(d * 10_000), 10_000)] for d in DENSITIES}
+    found = {d: DSR().fitted(layers, adaptive=False) for d, layers in shares.items()}
     facts = {d: (round(m.fraction / FRACTION, 6), m.frequency) for d, m in found.items()}
     assert facts == {0.3: (2, 0.5), 0.2: (2, 1), 0.1: (1, 0.5), 0.07: (1, 0.25), 0.9: (4, 0.5)}
 
 
+def test_dsr_leaves_what_was_given_and_aims_at_three_tenths_of_few_nonzeros():
+    layers = [Layer("w", (100, 100), 1000, 1500)]
+    found = DSR(fraction=0.5, frequency=3.0).fitted(layers, adaptive=True)
+    assert (found.fraction, found.frequency, found.keep_state) == (0.5, 3.0, True)
+    for density in (0.05, 0.01, 0.001):
+        few = [Layer("w", (1000, 1000), round(density * 1e6), 10**6)]
+        method = DSR().fitted(few, adaptive=False)
+        share = next(c for c in method.calls(few, []) if c.kernel == "csr_share")
+        assert share.args["target"] == round(min(0.01377866, 0.3 * density) * 1e6)
+
+
+def test_state_is_kept_by_default_for_optimizers_that_divide_by_moments_alone():
+    layers = [Layer("w", (100, 100), 1000, 1500)]
+    for method in (DSR(), SET()):
+        assert [method.fitted(layers, adaptive=a).keep_state for a in (True, False)] == [
+            True,
+            False,
+        ]
+        assert replace(method, keep_state=True).fitted(layers, adaptive=False).keep_state is True
+
+
 def test_dsr_aims_at_20000_of_the_wide_resnets_weights():
-    layers = [Layer("w", (1451520, 1), 1, 1)]
+    layers = [Layer("w", (1451520, 1), 145_152, 217_728)]
     share = next(c for c in DSR().calls(layers, []) if c.kernel == "csr_share")
     assert share.args["target"] == 20_000
 
@@ -82,10 +106,9 @@ def test_a_damaged_recipe_is_refused():
 
 
 def test_a_method_s_numbers_may_be_given_as_text():
-    found = make_rewiring("dsr:frequency=2,keep_state=true,threshold=1e-3", 0.3)
-    expected = DSR.for_density(0.3)
-    assert found == replace(expected, frequency=2, keep_state=True, threshold=1e-3)
-    assert make_rewiring("set:fraction=0.1", 0.3) == SET(fraction=0.1)
+    found = make_rewiring("dsr:frequency=2,keep_state=true,threshold=1e-3")
+    assert found == DSR(frequency=2, keep_state=True, threshold=1e-3)
+    assert make_rewiring("set:fraction=0.1") == SET(fraction=0.1)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +119,13 @@ def test_a_method_s_numbers_may_be_given_as_text():
 )  # fmt: skip
 def test_wrong_numbers_of_a_method_are_refused(text):
     with pytest.raises(UsageError, match="rewiring"):
-        make_rewiring(text, 0.3)
+        make_rewiring(text)
 
 
 def test_wrong_methods_are_refused():
-    assert make_rewiring("none", 0.3) is None
+    assert make_rewiring("none") is None
     with pytest.raises(UsageError, match="expected one of none, dsr, set"):
-        make_rewiring("other", 0.3)
+        make_rewiring("other")
     with pytest.raises(UsageError, match="frequency"):
         DSR(frequency=0)
     with pytest.raises(UsageError, match="fraction"):

@@ -105,6 +105,7 @@ def test_a_rewired_run_cannot_be_resumed_for_another_length(
 def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
     model, method, precision: str, optimizer: str
 ) -> None:
+    method = dataclasses.replace(method, keep_state=False)
     options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
     program = _compiled(model, **options)
     trainer = et.Trainer(program, "digits")
@@ -176,6 +177,21 @@ def test_sparse_training_learns_the_digits(model, precision: str) -> None:
     trainer.fit(epochs=10)  # rewired up to the last step: over eight seeds 0.914 to 0.969
     assert trainer.evaluate()["accuracy"] > 0.9
     trainer.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"density": 0.01}, {"density_overrides": {"*": 0.05}},
+     {"density": 0.5, "density_overrides": {"*": 0.02}}],
+)  # fmt: skip
+def test_dsr_leaves_most_nonzeros_where_there_are_few(options, tmp_path: Path) -> None:
+    model = et.load_onnx(write_mlp(tmp_path / "mlp.onnx", 64, 256, 10, 0))
+    program = et.compile(model, optimizer=SETTINGS["optimizer"], **options)
+    count = sum(layer.share for layer in csr.layers_of(program.recipe))
+    session = Session(program)
+    for _ in range(3):
+        assert 0 < session.rewire()["dropped"] < 0.5 * count
+    session.close()
 
 
 def _few_inputs_matter() -> dict[str, np.ndarray]:
