@@ -40,7 +40,7 @@ class Slots:
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
         pool = self._values[POOL + tag].reshape(-1)
-        pool[first:last] = array.reshape(-1)[self._positions(layer)]
+        pool[first:last] = layer.flat(array)[self._positions(layer)]
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""
@@ -49,7 +49,7 @@ class Slots:
             return None
         out = np.zeros(layer.size)
         out[self._positions(layer)] = 1.0
-        return out.reshape(layer.shape)
+        return layer.shaped(out)
 
     def _positions(self, layer: Layer) -> np.ndarray:
         return positions_of(layer, self._values[COLUMNS], self._values[pointers_name(layer.name)])

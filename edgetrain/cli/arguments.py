@@ -6,9 +6,19 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import UsageError
+from ..sparse import make_rewiring
 from ..units import parse_bytes
 
 _USAGE = 2
+
+
+def _rewiring(text: str) -> str:
+    try:
+        make_rewiring(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+    return text
+
 
 # dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train.
 PLAN_OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,7 +37,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "of nonzeros over layers; erk: Erdos-Renyi-kernel (uniform)",
     },
     "rewiring": {
-        "metavar": "METHOD",
+        "type": _rewiring, "metavar": "METHOD",
         "help": "how nonzeros move while training: dsr, set, none, dsr:keep_state=true (dsr)",
     },
     "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},

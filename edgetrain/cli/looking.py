@@ -3,11 +3,13 @@
 import importlib.util
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputFileError, ParityError, UsageError
 from ..ops.registry import onnx_names
+from ..storage.csr import POOL, layers_of
 from ..units import format_bytes
 from .choices import compile_arguments
 from .tables import account_lines, table, to_json
@@ -106,17 +108,34 @@ def _program(path: Path) -> Found:
     facts = {
         "kind": "program", "model": program.model_name, **program.account, "recipe": recipe,
         "tape_words": words, "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
-        "parameters": [s.name for s in program.persistent if s.role == "parameter"],
+        "parameters": [
+            *(s.name for s in program.persistent if s.role == "parameter" and s.name != POOL),
+            *(layer.name for layer in layers_of(recipe)),
+        ],
     }  # fmt: skip
     lines = [
         f"{path}: Program of model {program.model_name!r}",
         *account_lines(program.account),
         f"loss {recipe['loss']['kind']}, optimizer {_named(recipe['optimizer'])}, "
         f"{recipe['precision']} storage, seed {recipe['seed']}",
+        *_sparse_lines(recipe),
         f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
         f"{len(program.kernels)} kernels",
     ]
     return facts, lines
+
+
+def _sparse_lines(recipe: Mapping[str, Any]) -> list[str]:
+    layers = layers_of(recipe)
+    if not layers:
+        return []
+    share, size = sum(x.share for x in layers), sum(x.size for x in layers)
+    names = ", ".join(layer.name for layer in layers[:3]) + (", .." if len(layers) > 3 else "")
+    moved = _named(recipe["rewiring"]) if recipe.get("rewiring") else "none"
+    return [
+        f"{len(layers)} sparse weights ({names}): {share} nonzeros of {size}, density "
+        f"{share / size:.3f}; rewiring {moved}"
+    ]
 
 
 def _named(options: dict[str, Any]) -> str:

@@ -63,9 +63,11 @@ class Options:
             )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
-        for value in (self.density, *self.density_overrides.values()):
-            if not 0 < value <= 1:
-                raise UsageError(f"density {value}: expected above 0 and at most 1 (dense).")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
+        object.__setattr__(self, "density", _density(self.density))
+        overrides = {str(name): _density(d) for name, d in dict(self.density_overrides).items()}
+        object.__setattr__(self, "density_overrides", overrides)
         if self.distribution not in DISTRIBUTIONS:
             raise UsageError(
                 f"distribution {self.distribution!r}: expected one of {', '.join(DISTRIBUTIONS)}."
@@ -93,3 +95,13 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
         }
+
+
+def _density(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number <= 1:
+        raise UsageError(f"density {value!r}: expected above 0 and at most 1 (dense).")
+    return number

@@ -48,21 +48,29 @@ def sparsify(
 ) -> Sparse:
     """Replace the weights that `options.density` and its overrides choose.
 
-    The nonzeros keep their dense initial values; where they lie depends on the seed alone.
+    The nonzeros keep their dense initial values; where they lie depends on the seed, and on the
+    weights where those have zeros.
 
     Args:
       aliases: further names of tied parameters, which patterns may use.
     Raises:
-      UsageError: an override that matches no weight that can be sparse.
+      UsageError: an override that matches no weight that can be sparse; nothing becomes sparse.
     """
     if options.density == 1.0 and not options.density_overrides:
         return Sparse(graph, arrays)
-    shapes = {n: graph.values[n].shape for n in _weights(graph) if trainable(n)}
+    turned = {n: turn for n, turn in _weights(graph).items() if trainable(n)}
+    shapes = {n: graph.values[n].shape[:: -1 if turn else 1] for n, turn in turned.items()}
     overrides = _overrides(shapes, options, aliases)
     dense = _dense_by_default(graph)
     chosen = {n: s for n, s in shapes.items() if n in overrides or n not in dense}
     counts = density.shares(chosen, options.density, options.distribution, overrides)
-    layers = tuple(density.make_layers(shapes, counts))
+    layers = tuple(density.make_layers(shapes, counts, [n for n, t in turned.items() if t]))
+    if not layers and not overrides:
+        raise UsageError(
+            f"density {options.density}: none of the trained weights becomes sparse; the first "
+            "convolution, the classifier and depthwise kernels do not unless a density override "
+            "names them. Name one or leave the density out."
+        )
     if not layers:
         return Sparse(graph, arrays)
     method = options.rewiring
@@ -73,20 +81,26 @@ def sparsify(
     return Sparse(_rewritten(graph, layers), patterned, layers, method)
 
 
-def _weights(graph: Graph) -> list[str]:
-    """Parameters that are read as a weight and nothing else, in order of first use."""
+def _weights(graph: Graph) -> dict[str, bool]:
+    """Parameters that are read as a weight and nothing else, in order of first use; whether they
+    are [c, k], for every reader alike."""
     readers = graph.readers()
     viewed = {value.view_of for value in graph.values.values()}
-    out = []
+    out: dict[str, bool] = {}
     for node in graph.nodes:
         name = _slot(node)
         if not name or name in out or name in viewed or graph.values[name].role != "parameter":
             continue
         alone = all(_reads_weight(user, name, graph) for user in readers[name])
+        turns = {_is_turned(user) for user in readers[name]}
         kernel = int(np.prod(graph.values[name].shape[2:]))
-        if alone and kernel <= csr.MAX_TAPS and name not in graph.outputs:
-            out.append(name)
+        if alone and len(turns) == 1 and kernel <= csr.MAX_TAPS and name not in graph.outputs:
+            out[name] = turns.pop()
     return out
+
+
+def _is_turned(node: Node) -> bool:
+    return node.op == "matmul" and not node.attrs.get("tb", False)
 
 
 def _slot(node: Node) -> str:
@@ -96,7 +110,7 @@ def _slot(node: Node) -> str:
 
 
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
-    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or [k, c] of a product.
+    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or as a product's matrix.
 
     A table of rows that are taken by index has the layout of a product's weight.
     """
@@ -104,7 +118,7 @@ def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
         linear = node.attrs["axis"] == 0 and len(graph.values[name].shape) == 2
     elif node.op == "matmul":
         plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0
-        linear = plain and node.attrs.get("tb", False) and len(graph.values[name].shape) == 2
+        linear = plain and len(graph.values[name].shape) == 2
     else:
         linear = node.op == "conv"
     return linear and _slot(node) == name and node.reads.count(name) == 1
@@ -195,9 +209,10 @@ def _with_pattern(
     table = np.zeros(csr.HEADER + csr.LAYER_WORDS * len(layers), np.int64)
     out, start = dict(arrays), 0
     for number, layer in enumerate(layers):
-        positions = density.first_positions(layer, seed, number)
+        weight = layer.flat(out.pop(layer.name))
+        positions = density.first_positions(layer, seed, number, weight)
         stop = start + layer.share
-        pool[start:stop] = out.pop(layer.name).reshape(-1)[positions]
+        pool[start:stop] = weight[positions]
         columns[start:stop], out[pointers_name(layer.name)] = csr.encode(layer, positions, start)
         words = csr.HEADER + csr.LAYER_WORDS * number
         table[words + csr.CAP] = layer.cap

@@ -78,7 +78,7 @@ class Trainer:
         self.total_steps = 0
         self._save_steps, self._limit = save_steps, save_total_limit
         self._emit = on_event or (lambda event: None)
-        self._stop, self._saved = 0, -1
+        self._stop, self._saved, self._resumed = 0, -1, ""
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
 
@@ -119,9 +119,10 @@ class Trainer:
         depends = f"{self.schedule.kind} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
         if self.total_steps and steps != self.total_steps and depends:
-            raise CheckpointError(
-                f"{self.out}: the run was started for {self.total_steps} steps, now {steps}; its "
-                f"{depends} depends on it. Resume with the same number."
+            refuse = CheckpointError if self._resumed else UsageError
+            raise refuse(
+                f"{self._resumed or 'fit'}: the run was started for {self.total_steps} steps, now "
+                f"{steps}; its {depends} depends on it. Go on with the same number."
             )
         if self.schedule.needs_total and self.schedule.warmup_steps >= steps:
             raise UsageError(
@@ -256,6 +257,7 @@ class Trainer:
                 f"{self.source.n}. Resume with the same data."
             )
         self._check_rates(loaded)
+        self._resumed = str(loaded.used)
         load_state(self.session, loaded.tensors, str(loaded.used))
         self.session.ints[control.ADAM_T] = meta["adam_t"]
         self.session.reals[_BIAS] = meta["adam_bias"]

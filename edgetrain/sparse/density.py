@@ -1,6 +1,6 @@
 """How many nonzeros each layer gets, and where they lie at the start."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -64,23 +64,39 @@ def cap(share: int, size: int) -> int:
     return min(size, int(share * GROWTH))
 
 
-def make_layers(shapes: Mapping[str, tuple[int, ...]], counts: Mapping[str, int]) -> list[Layer]:
-    """Layers of the pool in the order of `counts`."""
+def make_layers(
+    shapes: Mapping[str, tuple[int, ...]],
+    counts: Mapping[str, int],
+    turned: Collection[str] = (),
+) -> list[Layer]:
+    """Layers of the pool in the order of `counts`.
+
+    Args:
+      turned: names of those that the model has as [c, k].
+    """
     return [
-        Layer(name, tuple(shapes[name]), count, cap(count, int(np.prod(shapes[name]))))
+        Layer(
+            name, tuple(shapes[name]), count, cap(count, int(np.prod(shapes[name]))), name in turned
+        )
         for name, count in counts.items()
     ]
 
 
-def first_positions(layer: Layer, seed: int, number: int) -> np.ndarray:
+def first_positions(layer: Layer, seed: int, number: int, weight: np.ndarray) -> np.ndarray:
     """Rising flat positions of a layer's first nonzeros: the smallest of one hash an element.
+
+    A weight that is sparse already, as a trained one is, gives its nonzeros first.
 
     Args:
       number: of the layer; layers of one run draw from different streams.
+      weight: dense first values, flat.
     """
     key = np.uint64(_mix_int(_mix_int(seed & _MASK) + number + 1))
     counters = np.arange(layer.size, dtype=np.uint64) * np.uint64(_GOLDEN) + key
     bits = _mix(counters)
+    empty = weight == 0
+    if empty.any():
+        bits = (bits >> np.uint64(1)) | (empty.astype(np.uint64) << np.uint64(63))
     return np.sort(np.argpartition(bits, layer.share - 1)[: layer.share])
 
 

@@ -6,6 +6,7 @@ then. The optimizer state of the pool is reset, or moves with the weights that s
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -48,7 +49,17 @@ class Rewiring:
     keep_state: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "periods", tuple((float(e), int(n)) for e, n in self.periods))
+        try:
+            periods = tuple((float(e), int(n)) for e, n in self.periods)
+        except (TypeError, ValueError, OverflowError):
+            periods = ((math.nan, 0),)  # refused below
+        object.__setattr__(self, "periods", periods)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "periods" and not isinstance(value, int | float | None):
+                raise UsageError(
+                    f"rewiring {self.name}: {field.name} {value!r}; expected a number."
+                )
         often = 1.0 if self.frequency is None else self.frequency
         if not 1e-6 < often < 1e6 or any(n < 1 or not e >= 0 for e, n in self.periods):
             raise UsageError(

@@ -38,12 +38,14 @@ class Layer:
         [rows, c] of an embedding.
       share: nonzeros at the start.
       cap: nonzeros it may grow to.
+      turned: the model has the weight as [c, k], as a product without a transposition reads it.
     """
 
     name: str
     shape: tuple[int, ...]
     share: int
     cap: int
+    turned: bool = False
 
     @property
     def rows(self) -> int:
@@ -84,13 +86,23 @@ class Layer:
         starts = np.arange(self.chunks) * self.chunk
         return np.minimum(self.chunk, self.channels - starts) * self.taps
 
+    def flat(self, weight: np.ndarray) -> np.ndarray:
+        """The model's weight as rows of the pool, one after the other."""
+        return (weight.T if self.turned else weight).reshape(-1)
+
+    def shaped(self, flat: np.ndarray) -> np.ndarray:
+        """The model's weight of such rows."""
+        weight = flat.reshape(self.shape)
+        return np.ascontiguousarray(weight.T) if self.turned else weight
+
     def to_json(self) -> list:
-        return [self.name, list(self.shape), self.share, self.cap]
+        return [self.name, list(self.shape), self.share, self.cap, self.turned]
 
     @classmethod
     def from_json(cls, item: Sequence[Any]) -> "Layer":
-        name, shape, share, cap = item
-        return cls(str(name), tuple(map(int, shape)), int(share), int(cap))
+        name, shape, share, cap, *turned = item
+        kind = len(shape) == 2 and any(turned)
+        return cls(str(name), tuple(map(int, shape)), int(share), int(cap), kind)
 
 
 def pointers_name(parameter: str) -> str:
@@ -127,13 +139,13 @@ def positions_of(layer: Layer, columns: np.ndarray, pointers: np.ndarray) -> np.
 
 
 def dense(layer: Layer, state: Mapping[str, np.ndarray], pool: str = POOL) -> np.ndarray:
-    """A layer's values of `pool` in the dense shape, zero elsewhere."""
+    """A layer's values of `pool` in the model's shape, zero elsewhere."""
     pointers = state[pointers_name(layer.name)]
     values = state[pool].reshape(-1)
     out = np.zeros(layer.size, values.dtype)
     where = positions_of(layer, state[COLUMNS], pointers)
     out[where] = values[int(pointers[0]) : int(pointers[-1])]
-    return out.reshape(layer.shape)
+    return layer.shaped(out)
 
 
 def dense_state(

@@ -122,14 +122,14 @@ def test_linear_layers_become_sparse_but_for_the_classifier(linear):
 
 
 def test_embeddings_become_sparse_but_for_one_that_is_the_classifier(language):
-    assert _layers(language) == {"table.w": 360}
+    assert _layers(language) == {"table.w": 360, "mid.w": 240}
     tied = {"density_overrides": {"tied.w": 0.5}}
-    assert _layers(language, **tied) == {"table.w": 360, "tied.w": 300}
+    assert _layers(language, **tied) == {"table.w": 360, "tied.w": 300, "mid.w": 240}
     graph = build_graphs(language, _options(**tied), BATCH).train
     ops = [node.op for node in graph.nodes if "csr" in node.op]
     assert sorted(ops) == [
-        "conv_csr_dw", "conv_csr_dx", "gather_csr", "gather_csr", "gather_csr_bwd",
-        "gather_csr_bwd", "linear_csr",
+        "conv_csr_dw", "conv_csr_dw", "conv_csr_dx", "conv_csr_dx", "gather_csr", "gather_csr",
+        "gather_csr_bwd", "gather_csr_bwd", "linear_csr", "linear_csr",
     ]  # fmt: skip
 
 
@@ -152,10 +152,39 @@ def test_wrong_densities_are_refused(model):
     for wrong in ({"density": 0.0}, {"density": 1.5}, {"density_overrides": {"a.w": -1.0}}):
         with pytest.raises(UsageError, match="density"):
             _options(**wrong)
+    for wrong in ("half", None, {"a": 1}):
+        with pytest.raises(UsageError, match="density"):
+            _options(density=wrong)
+    for wrong in (DSR, 5, {"name": "dsr"}):
+        with pytest.raises(UsageError, match="rewiring"):
+            _options(rewiring=wrong)
+    for wrong in (2**63, -(2**63) - 1):
+        with pytest.raises(UsageError, match="64 bits"):
+            _options(seed=wrong)
     with pytest.raises(UsageError, match="distribution 'other'"):
         _options(distribution="other")
-    with pytest.raises(UsageError, match=r"'fc\.w': it matches none of the weights that can"):
-        _layers(model, density_overrides={"fc.w": 0.5})
+    with pytest.raises(UsageError, match=r"'fc\.b': it matches none of the weights that can"):
+        _layers(model, density_overrides={"fc.b": 0.5})
+    with pytest.raises(UsageError, match=r"none of the trained weights becomes sparse"):
+        _layers(model, freeze=("*.w",))
+
+
+def test_weights_of_products_are_rows_of_outputs_whichever_way_the_model_has_them(language):
+    graphs = build_graphs(language, _options(), BATCH)
+    (layer,) = (layer for layer in graphs.layers if layer.name == "mid.w")
+    assert layer.shape == (20, 40) and layer.turned
+    found, whole = csr.dense(layer, graphs.arrays), language.initializers["mid.w"]
+    assert found.shape == whole.shape == (40, 20) and np.count_nonzero(found) == 240
+    assert np.array_equal(found[found != 0], whole[found != 0])
+    assert csr.Layer.from_json(layer.to_json()) == layer
+
+
+def test_nonzeros_of_a_model_that_is_sparse_already_come_first(linear):
+    sparse, masks = _densified(linear)
+    for seed in (0, 5):
+        graphs = build_graphs(sparse, _options(seed=seed), BATCH)
+        for layer in graphs.layers:
+            assert np.array_equal(csr.dense(layer, graphs.arrays) != 0, masks[layer.name])
 
 
 def test_topology_depends_on_the_seed_alone(model):

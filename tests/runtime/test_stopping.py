@@ -94,7 +94,7 @@ def test_two_interrupts_discard_the_minibatch(forked_program: Program, tmp_path:
     def interrupting(*args, **kwargs) -> None:
         nonlocal calls
         calls += 1
-        if calls == 8:  # the second microbatch of step 4
+        if calls == 7:  # the first microbatch of step 4
             trainer.interrupt()
             trainer.interrupt()
         fill(*args, **kwargs)

@@ -40,19 +40,30 @@ def test_overrides_win_and_one_stays_dense():
 
 
 def test_first_positions_are_distinct_and_depend_on_seed_and_layer_alone():
-    layer = Layer("w", (8, 16, 3, 3), 300, 450)
-    first = density.first_positions(layer, 1, 0)
+    layer, whole = Layer("w", (8, 16, 3, 3), 300, 450), np.ones(1152)
+    first = density.first_positions(layer, 1, 0, whole)
     assert len(np.unique(first)) == 300 and first.max() < layer.size
     assert (np.diff(first) > 0).all()
-    np.testing.assert_array_equal(first, density.first_positions(layer, 1, 0))
-    for other in (density.first_positions(layer, 2, 0), density.first_positions(layer, 1, 1)):
+    np.testing.assert_array_equal(first, density.first_positions(layer, 1, 0, whole))
+    for seed, number in ((2, 0), (1, 1)):
+        other = density.first_positions(layer, seed, number, whole)
         shared = len(np.intersect1d(first, other))
         assert 40 < shared < 120  # independent draws share 300^2 / 1152 = 78
 
 
 def test_first_positions_are_those_of_every_machine():
     layer = Layer("w", (2, 2, 3, 3), 5, 7)
-    assert density.first_positions(layer, 0, 0).tolist() == [15, 17, 21, 25, 30]
+    assert density.first_positions(layer, 0, 0, np.ones(36)).tolist() == [15, 17, 21, 25, 30]
+
+
+def test_first_positions_are_nonzeros_while_there_are_any():
+    layer, weight = Layer("w", (8, 16, 3, 3), 300, 450), np.zeros(1152)
+    weight[100:300] = 1.0
+    first = density.first_positions(layer, 1, 0, weight)
+    assert set(range(100, 300)) < set(first.tolist()) and len(np.unique(first)) == 300
+    weight[:] = 1.0
+    weight[::2] = 0.0
+    assert (density.first_positions(layer, 1, 0, weight) % 2 == 1).all()
 
 
 def test_a_layer_may_grow_to_one_and_a_half_times_its_share_but_not_beyond_its_size():

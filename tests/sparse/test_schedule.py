@@ -134,3 +134,19 @@ def test_wrong_methods_are_refused():
         DSR(fraction=0.0)
     with pytest.raises(UsageError, match="threshold"):
         DSR(threshold=0.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"periods": ((1.0, float("nan")),)}, {"periods": ((1.0, float("inf")),)}, {"periods": "x"},
+     {"periods": ((float("nan"), 5),)}, {"periods": ((0.5, 0),)}, {"periods": 3},
+     {"frequency": "often"}, {"frequency": 1e-320}, {"frequency": float("inf")},
+     {"fraction": "half"}, {"keep_state": "yes"}, {"keep_state": 2}],
+)  # fmt: skip
+def test_wrong_types_of_numbers_are_refused(options):
+    for method in (DSR, SET):
+        with pytest.raises(UsageError, match="rewiring"):
+            method(**options)
+    for wrong in ({"threshold": "a"}, {"threshold": float("inf")}, {"tolerance": float("nan")}):
+        with pytest.raises(UsageError, match="rewiring dsr"):
+            DSR(**wrong)
