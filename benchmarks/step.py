@@ -150,10 +150,13 @@ def measure(name: str, threads: int, rounds: int) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
+    unknown = [name for name in args.cases if name not in CASES]
+    if unknown:
+        parser.error(f"unknown case {unknown[0]!r}; expected of: {', '.join(CASES)}")
     print(
         "| case | threads | arena, bytes | ours, ms a step of 2 microbatches | torch NCHW | "
         "torch channels_last | ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|"
