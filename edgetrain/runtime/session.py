@@ -9,7 +9,7 @@ from ..compiler.program import Program
 from ..data.source import Source
 from ..errors import DataError, ProgramError
 from ..kernels import control
-from ..storage.csr import PRUNED, TABLE, THRESHOLD
+from ..storage.csr import POOL, PRUNED, TABLE, THRESHOLD
 from .arena import Arena, views
 from .executor import Executor
 from .patterns import check_instructions, check_pattern, sparse_layers
@@ -144,13 +144,18 @@ class Session:
         self.ints[control.TARGETS] = self.ints[control.CORRECT] = 0
         self.reals[control.LOSS_SUM] = 0.0
 
-    def rewire(self) -> dict[str, float]:
+    def rewire(self, keep_state: bool = False) -> dict[str, float]:
         """Drop and grow nonzeros of the sparse weights, between two minibatches.
 
+        Args:
+          keep_state: weights that stay keep their optimizer state; else all of it is reset.
         Returns:
           dropped: nonzeros that moved; threshold: of the next rewiring.
         """
         self.executor.run("rewire")
+        for slot in self.program.persistent:
+            if slot.role == "state" and slot.name.startswith(POOL) and not keep_state:
+                self.values[slot.name][...] = 0
         table = self.values[TABLE]
         threshold = float(table.view(np.float64)[THRESHOLD])
         return {"dropped": int(table[PRUNED]), "threshold": threshold}

@@ -170,7 +170,8 @@ class Trainer:
             "loss_scale": self.scale.scale, "skipped": result.skipped,
         })  # fmt: skip
         if self.rewiring and self.rewiring.due(self.step, self.total_steps):
-            self._emit({"event": "rewire", "step": self.step, **self.session.rewire()})
+            keep_state = self.rewiring.keeps_state(self.total_steps)
+            self._emit({"event": "rewire", "step": self.step, **self.session.rewire(keep_state)})
         if self.scale.bad_steps >= MAX_BAD_STEPS:
             raise RunError(
                 f"step {self.step}: {MAX_BAD_STEPS} steps in a row with gradients that are not "

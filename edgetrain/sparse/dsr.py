@@ -34,8 +34,8 @@ class DSR(Rewiring):
 
     Attributes:
       fraction: of the elements of the sparse weights that a rewiring aims to drop, never more than
-        MOST of the nonzeros; None: the report's for the nearest density of its Table 8, as is a
-        frequency of None with the periods of its Table 5.
+        MOST of the nonzeros; None: the report's for the nearest density of its Table 8, as is
+        `long_frequency`.
       threshold: magnitude below which the first rewiring drops; None: the one below which the
         aimed number of first weights lies.
       factor: the threshold is multiplied (too few dropped) or divided (too many) by it.
@@ -64,12 +64,10 @@ class DSR(Rewiring):
         """The report's choice for the nearest density of its Table 8."""
         density = sum(layer.share for layer in layers) / sum(layer.size for layer in layers)
         fraction, frequency = TABLE8[min(TABLE8, key=lambda d: abs(d - density))]
-        if self.periods != PERIODS:
-            frequency = 1.0
         chosen = dataclasses.replace(
             self,
             fraction=FRACTION * fraction if self.fraction is None else self.fraction,
-            frequency=frequency if self.frequency is None else self.frequency,
+            long_frequency=frequency if self.periods == PERIODS else 1.0,
         )
         return super(DSR, chosen).fitted(layers, adaptive)
 

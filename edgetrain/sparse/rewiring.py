@@ -2,7 +2,7 @@
 
 A rewiring drops small weights, compacts the pool, decides how many each layer grows, and lays the
 layers anew from the last to the first, in place. It runs between minibatches; gradients are zero
-then. The optimizer state of the pool is reset, or moves with the weights that stay.
+then. The optimizer state of the pool moves with the weights that stay; then it may be reset.
 """
 
 import dataclasses
@@ -32,14 +32,16 @@ class Rewiring:
     """Base; a subclass is a frozen dataclass of its hyperparameters.
 
     Attributes:
-      frequency: rewirings happen this many times as often as `periods` say; None: as often as the
-        method has found best at the density.
+      frequency: rewirings happen this many times as often as `periods` say; None: once in runs of
+        under SHORT_RUN steps, `long_frequency` times in others.
+      long_frequency: what the method was found best with at the density.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
         steps, which would else never rewire, and ends earlier there.
       keep_state: weights that stay keep their optimizer state, new ones begin at zero. False: the
-        state of the whole pool is reset, as in the report. None: False, but True for Adam, which
-        would take steps several times too large where only its second moments are reset.
+        state of the whole pool is reset, as in the report. None: as the report in runs of
+        SHORT_RUN steps or more; a shorter one loses by the reset what it gains by rewiring. But
+        Adam keeps it in any run: it would take steps several times too large after a reset.
     """
 
     name: ClassVar[str] = ""
@@ -47,6 +49,7 @@ class Rewiring:
     frequency: float | None = None
     periods: tuple[tuple[float, int], ...] = PERIODS
     keep_state: bool | None = None
+    long_frequency: float = 1.0
 
     def __post_init__(self) -> None:
         try:
@@ -60,8 +63,9 @@ class Rewiring:
                 raise UsageError(
                     f"rewiring {self.name}: {field.name} {value!r}; expected a number."
                 )
-        often = 1.0 if self.frequency is None else self.frequency
-        if not 1e-6 < often < 1e6 or any(n < 1 or not e >= 0 for e, n in self.periods):
+        often = (1.0 if self.frequency is None else self.frequency, self.long_frequency)
+        wrong = any(n < 1 or not e >= 0 for e, n in self.periods)
+        if wrong or not all(1e-6 < f < 1e6 for f in often):
             raise UsageError(
                 f"rewiring {self.name}: frequency {self.frequency}, periods {self.periods}; "
                 "expected a frequency above 0, ends and intervals of 1 update or more."
@@ -73,28 +77,33 @@ class Rewiring:
 
     def due(self, step: int, total_steps: int) -> bool:
         """Whether to rewire after `step` minibatches of `total_steps`."""
-        short = self.periods == PERIODS and total_steps < SHORT_RUN
+        short = total_steps < SHORT_RUN
+        often = (
+            (1.0 if short else self.long_frequency) if self.frequency is None else self.frequency
+        )
+        short = short and self.periods == PERIODS
         scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
         if short and step > LAST * total_steps:
             return False
-        scale /= 1.0 if self.frequency is None else self.frequency
+        scale /= often
         for end, interval in self.periods:
             if step <= end * total_steps:
                 return step % max(least, round(interval * scale)) == 0
         return False
 
+    def keeps_state(self, total_steps: int) -> bool:
+        """Whether survivors keep their optimizer state in a run of so many steps."""
+        return total_steps < SHORT_RUN if self.keep_state is None else self.keep_state
+
     def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
-        """The method with every None chosen.
+        """The method with what depends on the model and the optimizer chosen.
 
         Args:
           layers: of the pool.
           adaptive: the optimizer divides by second moments.
         """
-        return dataclasses.replace(
-            self,
-            frequency=1.0 if self.frequency is None else self.frequency,
-            keep_state=adaptive if self.keep_state is None else self.keep_state,
-        )
+        keep = True if adaptive and self.keep_state is None else self.keep_state
+        return dataclasses.replace(self, keep_state=keep)
 
     def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
         """Global threshold of the first rewiring, of the first nonzeros; 0 where there is none."""
@@ -104,7 +113,7 @@ class Rewiring:
         """Kernel calls of one rewiring.
 
         Args:
-          states: the pool's optimizer state.
+          states: the pool's optimizer state, which moves along.
         """
         pool = {"w": POOL, "columns": COLUMNS, "table": TABLE, "slots": csr.slots_of(layers)}
         pool |= {"layers": len(layers)}
@@ -118,11 +127,9 @@ class Rewiring:
             key = {"ctl": "ctl", "key": key_of(f"rewire {layer.name}"), "chunk": layer.chunk}
             grow.append(Call("csr_grow", own | shape | key))
         share = {"table": TABLE, "layers": len(layers), **self._share(layers)}
-        before, after = [], [Call("fill", {"y": s.name, "value": 0.0, "n": s.size}) for s in states]
-        if self.keep_state:
-            moved = [{"y": s.name, "w": POOL, "slots": pool["slots"]} for s in states]
-            before = [Call("csr_compress", args) for args in moved]
-            after = [Call("csr_expand", args) for args in moved]
+        moved = [{"y": s.name, "w": POOL, "slots": pool["slots"]} for s in states]
+        before = [Call("csr_compress", args) for args in moved]
+        after = [Call("csr_expand", args) for args in moved]
         return [*drop, *before, *close, Call("csr_share", share), *reversed(grow), *after]
 
     def _fraction(self) -> float:

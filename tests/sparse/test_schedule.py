@@ -42,7 +42,7 @@ def test_short_runs_rewire_too_at_shorter_intervals():
 def test_dsr_takes_the_multipliers_of_the_nearest_density_of_table_8():
     shares = {d: [Layer("w", (100, 100), round(d * 10_000), 10_000)] for d in DENSITIES}
     found = {d: DSR().fitted(layers, adaptive=False) for d, layers in shares.items()}
-    facts = {d: (round(m.fraction / FRACTION, 6), m.frequency) for d, m in found.items()}
+    facts = {d: (round(m.fraction / FRACTION, 6), m.long_frequency) for d, m in found.items()}
     assert facts == {0.3: (2, 0.5), 0.2: (2, 1), 0.1: (1, 0.5), 0.07: (1, 0.25), 0.9: (4, 0.5)}
 
 
@@ -57,14 +57,24 @@ def test_dsr_leaves_what_was_given_and_aims_at_three_tenths_of_few_nonzeros():
         assert share.args["target"] == round(min(0.01377866, 0.3 * density) * 1e6)
 
 
-def test_state_is_kept_by_default_for_optimizers_that_divide_by_moments_alone():
+def test_state_is_reset_in_long_runs_but_for_optimizers_that_divide_by_moments():
     layers = [Layer("w", (100, 100), 1000, 1500)]
     for method in (DSR(), SET()):
-        assert [method.fitted(layers, adaptive=a).keep_state for a in (True, False)] == [
-            True,
-            False,
-        ]
-        assert replace(method, keep_state=True).fitted(layers, adaptive=False).keep_state is True
+        sgd, adam = (method.fitted(layers, adaptive=adaptive) for adaptive in (False, True))
+        assert [sgd.keeps_state(n) for n in (1500, 4000, 100_000)] == [True, False, False]
+        assert adam.keeps_state(1500) and adam.keeps_state(100_000)
+        for choice in (True, False):
+            asked = replace(method, keep_state=choice).fitted(layers, adaptive=True)
+            assert [asked.keeps_state(n) for n in (1500, 100_000)] == [choice, choice]
+
+
+def test_the_report_s_frequency_is_that_of_long_runs():
+    layers = [Layer("w", (100, 100), 1000, 1500)]  # density 0.1: half as often
+    method = DSR().fitted(layers, adaptive=False)
+    assert _due(method, 1500)[:4] == [38, 76, 114, 152]
+    assert _due(method, 100_000)[:3] == [200, 400, 600]
+    own = DSR(periods=((1.0, 3),)).fitted(layers, adaptive=False)
+    assert _due(own, 10) == [3, 6, 9]
 
 
 def test_dsr_aims_at_20000_of_the_wide_resnets_weights():
