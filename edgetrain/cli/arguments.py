@@ -6,13 +6,14 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import UsageError
-from ..sparse import make_rewiring
 from ..units import parse_bytes
 
 _USAGE = 2
 
 
 def _rewiring(text: str) -> str:
+    from ..sparse import make_rewiring
+
     try:
         make_rewiring(text)
     except UsageError as error:

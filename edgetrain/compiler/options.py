@@ -66,7 +66,12 @@ class Options:
         if not -(2**63) <= self.seed < 2**63:
             raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
         object.__setattr__(self, "density", _density(self.density))
-        overrides = {str(name): _density(d) for name, d in dict(self.density_overrides).items()}
+        if not isinstance(self.density_overrides, Mapping):
+            raise UsageError(
+                f"density overrides {self.density_overrides!r}: expected densities by pattern, "
+                "such as {'conv1.*': 1}."
+            )
+        overrides = {str(name): _density(d) for name, d in self.density_overrides.items()}
         object.__setattr__(self, "density_overrides", overrides)
         if self.distribution not in DISTRIBUTIONS:
             raise UsageError(

@@ -151,7 +151,9 @@ def _consistent(program: Program) -> Program:
     staged += [slot for tape in ("micro", "eval") for slot in program.inputs[tape]]
     if any(slot.shape[:1] != (program.microbatch,) for slot in (*staged, *program.outputs["eval"])):
         raise ValueError("an input, target or output that does not begin with the microbatch")
-    if not isinstance(program.recipe["seed"], int) or "kind" not in program.recipe["loss"]:
+    seed = program.recipe["seed"]
+    whole = isinstance(seed, int) and -(2**63) <= seed < 2**63
+    if not whole or "kind" not in program.recipe["loss"]:
         raise ValueError("a recipe without seed or loss")
     return program
 

@@ -2,7 +2,7 @@
 empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it.
 
 Layout of pool, columns and pointers: storage/csr.py and conv/csr.py. The table is 64-bit words:
-a header (write position, dropped, surviving, threshold as float64), then for each layer its cap,
+a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
 its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 """
 
@@ -29,7 +29,7 @@ from .words.prim import (
 ZERO, ONE = np.float32(0), np.float32(1)
 
 # As in storage/csr.py, which kernels do not import.
-WRITE, PRUNED, SURVIVED, THRESHOLD, HEADER = 0, 1, 2, 3, 8
+WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
 CAP, KEPT, GROWN, WORDS = 0, 1, 2, 4
 
 _POOL = "w:m:W[slots] columns:m:I[slots]"
@@ -134,7 +134,6 @@ def csr_close(W, INDEX):
         dropped = (last - first) - (write - start)
         st_i64(table, WRITE, write)
         st_i64(table, PRUNED, ld_i64(table, PRUNED) + dropped)
-        st_i64(table, SURVIVED, write)
         st_i64(table, HEADER + WORDS * layer + KEPT, write - start)
         st_i64(table, HEADER + WORDS * layer + GROWN, dropped)
 

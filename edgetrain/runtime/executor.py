@@ -21,7 +21,8 @@ from .arena import Arena
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits,
 # so that a damaged one cannot make a loop endless.
 _NOT_COUNTS = ("key", "ignore", "padding")
-REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")  # each once a layer, in this order
+# What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
+REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -119,7 +120,9 @@ def _check_instruction(
                 f"{offset + nbytes} of an arena of {arena_nbytes}. Compile the model again."
             )
     kept = {operand.name for operand in kernel.spec.operands if operand.mode == "r"}
-    return [(name, at, at + nbytes) for name, at, nbytes, _ in regions if name not in kept]
+    return [
+        (name, offset, offset + nbytes) for name, offset, nbytes, _ in regions if name not in kept
+    ]
 
 
 def _bytes_of(slot: Slot) -> tuple[int, int]:

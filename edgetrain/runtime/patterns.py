@@ -61,9 +61,10 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
         if name in REWIRING:
             operands["w"] = offsets.get(POOL)
         sound = bool(layers) and all(values.get(key, at) == at for key, at in operands.items())
-        if sound and "columns" in values:
+        if sound:
             columns = slots[COLUMNS]
-            sound = (storages["I"], values["slots"]) == (columns.dtype, columns.size)
+            sound = values.get("slots", columns.size) == columns.size
+            sound = sound and storages.get("I", columns.dtype) == columns.dtype
         number = numbers.get(values.get("pointers", -1), -1)
         if not sound or ("pointers" in values and number < 0):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))

@@ -64,10 +64,12 @@ class DSR(Rewiring):
         """The report's choice for the nearest density of its Table 8."""
         density = sum(layer.share for layer in layers) / sum(layer.size for layer in layers)
         fraction, frequency = TABLE8[min(TABLE8, key=lambda d: abs(d - density))]
+        if self.periods != PERIODS:
+            frequency = 1.0
         chosen = dataclasses.replace(
             self,
             fraction=FRACTION * fraction if self.fraction is None else self.fraction,
-            long_frequency=frequency if self.periods == PERIODS else 1.0,
+            long_frequency=frequency if self.long_frequency is None else self.long_frequency,
         )
         return super(DSR, chosen).fitted(layers, adaptive)
 

@@ -34,7 +34,7 @@ class Rewiring:
     Attributes:
       frequency: rewirings happen this many times as often as `periods` say; None: once in runs of
         under SHORT_RUN steps, `long_frequency` times in others.
-      long_frequency: what the method was found best with at the density.
+      long_frequency: None: what the method was found best with at the density.
       periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
         `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
         steps, which would else never rewire, and ends earlier there.
@@ -49,7 +49,7 @@ class Rewiring:
     frequency: float | None = None
     periods: tuple[tuple[float, int], ...] = PERIODS
     keep_state: bool | None = None
-    long_frequency: float = 1.0
+    long_frequency: float | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -63,7 +63,7 @@ class Rewiring:
                 raise UsageError(
                     f"rewiring {self.name}: {field.name} {value!r}; expected a number."
                 )
-        often = (1.0 if self.frequency is None else self.frequency, self.long_frequency)
+        often = [f for f in (self.frequency, self.long_frequency) if f is not None]
         wrong = any(n < 1 or not e >= 0 for e, n in self.periods)
         if wrong or not all(1e-6 < f < 1e6 for f in often):
             raise UsageError(
@@ -78,9 +78,8 @@ class Rewiring:
     def due(self, step: int, total_steps: int) -> bool:
         """Whether to rewire after `step` minibatches of `total_steps`."""
         short = total_steps < SHORT_RUN
-        often = (
-            (1.0 if short else self.long_frequency) if self.frequency is None else self.frequency
-        )
+        usual = 1.0 if short or self.long_frequency is None else self.long_frequency
+        often = usual if self.frequency is None else self.frequency
         short = short and self.periods == PERIODS
         scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
         if short and step > LAST * total_steps:

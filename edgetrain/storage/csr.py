@@ -23,7 +23,7 @@ TABLE = "sparse~table"
 LINE = 64  # slots of one row of the pool
 
 # Words of TABLE: a header, then LAYER_WORDS for each layer.
-WRITE, PRUNED, SURVIVED, THRESHOLD, HEADER = 0, 1, 2, 3, 8
+WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
 CAP, KEPT, GROWN, LAYER_WORDS = 0, 1, 2, 4
 
 MAX_TAPS = 1 << 16  # kernel elements of one channel that a 16-bit column can tell apart

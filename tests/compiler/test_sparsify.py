@@ -152,6 +152,9 @@ def test_wrong_densities_are_refused(model):
     for wrong in ({"density": 0.0}, {"density": 1.5}, {"density_overrides": {"a.w": -1.0}}):
         with pytest.raises(UsageError, match="density"):
             _options(**wrong)
+    for wrong in (["a"], {1: 2}, 0.5):
+        with pytest.raises(UsageError, match="density"):
+            _options(density_overrides=wrong)
     for wrong in ("half", None, {"a": 1}):
         with pytest.raises(UsageError, match="density"):
             _options(density=wrong)

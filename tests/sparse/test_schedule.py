@@ -73,6 +73,8 @@ def test_the_report_s_frequency_is_that_of_long_runs():
     method = DSR().fitted(layers, adaptive=False)
     assert _due(method, 1500)[:4] == [38, 76, 114, 152]
     assert _due(method, 100_000)[:3] == [200, 400, 600]
+    asked = DSR(long_frequency=1.0).fitted(layers, adaptive=False)
+    assert _due(asked, 100_000)[:3] == [100, 200, 300]
     own = DSR(periods=((1.0, 3),)).fitted(layers, adaptive=False)
     assert _due(own, 10) == [3, 6, 9]
 

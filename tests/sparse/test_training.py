@@ -15,6 +15,7 @@ from edgetrain.compiler import plan_model
 from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import CheckpointError, ProgramError
 from edgetrain.kernels import control
+from edgetrain.runtime.executor import REWIRING, bound_kernels
 from edgetrain.runtime.session import Session
 from edgetrain.runtime.trainer import load_state
 from edgetrain.sparse import DSR, SET
@@ -270,6 +271,29 @@ def test_instructions_of_another_shape_than_the_layers_are_refused(program: Prog
         recipe = {**program.recipe, "sparse_layers": wrong}
         with pytest.raises(ProgramError):
             Session(dataclasses.replace(program, recipe=recipe))
+
+
+def test_a_rewiring_that_would_leave_the_pool_or_its_order_is_refused(program: Program) -> None:
+    kernels, found = bound_kernels(program), []
+    words, at = program.tapes["rewire"].tolist(), 0
+    while at < len(words):
+        kernel = kernels[words[at]][0]
+        found.append((at, kernel.name, [operand.name for operand in kernel.spec.operands]))
+        at += 2 + words[at + 1]
+
+    def refused(tape: np.ndarray) -> None:
+        with pytest.raises(ProgramError):
+            Session(dataclasses.replace(program, tapes={**program.tapes, "rewire": tape}))
+
+    for at, name, operands in found:
+        for operand in ("slots", "table", "w", "pointers", "layer"):
+            if operand in operands and name in REWIRING:
+                tape = program.tapes["rewire"].copy()
+                tape[at + 2 + operands.index(operand)] += -64 if operand == "slots" else 64
+                refused(tape)
+    starts = [at for at, _, _ in found]
+    refused(program.tapes["rewire"][starts[1] :])  # the first instruction is missing
+    refused(np.concatenate([program.tapes["rewire"], program.tapes["rewire"][: starts[1]]]))
 
 
 def test_skipped_updates_leave_the_weights_and_rewiring_goes_on(program: Program) -> None:
