@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lint bench bench-planner clean
+.PHONY: demo test test-all lint parity-cuda bench bench-planner clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -25,6 +25,10 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# For a machine with a GPU and a torch that finds it; elsewhere it says why nothing was run.
+parity-cuda: $(VENV)/test.stamp
+	$(BIN)/python -m device_tests.parity_report --device cuda --jobs $$(nproc)
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.step

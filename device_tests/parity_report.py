@@ -1,13 +1,19 @@
-"""Parity of the whole zoo with torch on one device, as a JSON report.
+"""Parity of the whole zoo with torch on one device, in fp64 and fp32, as a JSON report.
 
-python -m device_tests.parity_report [--device cpu|cuda] [--out FILE] [MODEL ...]
+python -m device_tests.parity_report [--device cpu|cuda] [--jobs N] [--out FILE] [MODEL ...]
+
+Without the device nothing is run, and the reason is said.
 """
 
 import argparse
 import datetime
 import json
+import os
 import platform
+import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +24,15 @@ import edgetrain as et
 from edgetrain.ops.loss import Loss
 from examples.zoo import ZOO
 from exporters import export_torch
-from exporters.parity import parity
+from exporters.parity import REFERENCES, parity
 
 STEPS = 2
 BATCH = 8
+REPORTS = Path(__file__).with_name("reports")
 
 
 def model_parity(name: str, device: str) -> dict[str, Any]:
-    """What `parity` finds for one model of the zoo at small scale."""
+    """What `parity` finds for one model of the zoo at small scale, for each reference."""
     entry = ZOO[name]
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -34,8 +41,22 @@ def model_parity(name: str, device: str) -> dict[str, Any]:
         export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
         ignored = -100 if entry.ignore_index is None else entry.ignore_index
         loss = Loss(entry.loss, ignore_index=ignored)
-        found = parity(path, device=device, steps=STEPS, batch=BATCH, loss=loss).to_json()
-    return {key: found[key] for key in ("ok", "first_departure", "worst")}
+        out = {}
+        for reference in REFERENCES:
+            found = parity(
+                path, device=device, reference=reference, steps=STEPS, batch=BATCH, loss=loss
+            ).to_json()
+            kept = ("ok", "first_departure", "worst")
+            out[reference] = {"comparisons": len(found["tensors"]), **{k: found[k] for k in kept}}
+    return {"ok": all(found["ok"] for found in out.values()), **out}
+
+
+def attempt(name: str, device: str) -> dict[str, Any]:
+    """As `model_parity`; what it raises is a result that is not ok."""
+    try:
+        return model_parity(name, device)
+    except Exception as error:
+        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
 
 def facts(device: str, models: dict[str, Any]) -> dict[str, Any]:
@@ -43,31 +64,58 @@ def facts(device: str, models: dict[str, Any]) -> dict[str, Any]:
     cuda = device == "cuda"
     return {
         "device": torch.cuda.get_device_name() if cuda else f"CPU ({platform.machine()})",
-        "note": "" if cuda else "no CUDA device was at hand; torch ran on the CPU in float64",
-        "torch": torch.__version__, "numpy": np.__version__, "edgetrain": et.__version__,
+        "note": "" if cuda else "no CUDA device was at hand; torch ran on the CPU",
+        "torch": torch.__version__, "cuda": torch.version.cuda if cuda else None,
+        "numpy": np.__version__, "edgetrain": et.__version__,
         "date": datetime.date.today().isoformat(), "steps": STEPS, "batch": BATCH,
         "models": models,
     }  # fmt: skip
 
 
-def main() -> None:
-    """Write the report of the named models, or of all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--out")
-    args = parser.parse_args()
-    results = {}
-    for name in args.models or ZOO:
-        try:
-            results[name] = model_parity(name, args.device)
-        except et.EdgetrainError as error:
-            results[name] = {"ok": False, "error": str(error)}
-        print(name, "ok" if results[name]["ok"] else results[name], flush=True)
-    out = Path(args.out or Path(__file__).with_name("reports") / f"{args.device}_parity.json")
+def line_of(name: str, result: dict[str, Any]) -> str:
+    """One line on a model: for each reference, comparisons and the worst gradient's error."""
+    if "error" in result:
+        return f"{name:22} FAILED  {result['error']}"
+    cells = [f"{name:22} {'ok' if result['ok'] else 'DEPARTS':8}"]
+    for reference in REFERENCES:
+        found = result[reference]
+        worst = found["worst"].get("gradient", {}).get("error")
+        cells.append(f"{reference}: {found['comparisons']} comparisons, gradient {worst:.1e}  ")
+    return "".join(cells).rstrip()
+
+
+def write_report(device: str, models: dict[str, Any], out: Path | None = None) -> Path:
+    """Write the report, by default as device_tests/reports/<device>_parity.json."""
+    folder = Path(os.environ.get("EDGETRAIN_REPORTS") or REPORTS)
+    out = out or folder / f"{device}_parity.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(facts(args.device, results), indent=1) + "\n")
+    out.write_text(json.dumps(facts(device, models), indent=1) + "\n")
+    return out
+
+
+def main() -> int:
+    """Report on the named models, or on all; 1 where one departs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("parity on CUDA: skipped, torch finds no CUDA device here")
+        return 0
+    names = args.models or list(ZOO)
+    results = {}
+    with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
+        found = pool.map(attempt, names, [args.device] * len(names))
+        for name, result in zip(names, found, strict=True):
+            results[name] = result
+            print(line_of(name, result), flush=True)
+    failed = [name for name, result in results.items() if not result["ok"]]
+    print(f"{len(names) - len(failed)} of {len(names)} agree:", args.device, end="; ")
+    print("report in", write_report(args.device, results, args.out))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

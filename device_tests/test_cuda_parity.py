@@ -1,19 +1,15 @@
-"""The zoo on a CUDA device: the engine beside torch in float64 there; writes a report.
+"""The zoo on a CUDA device: the engine beside torch in fp64 and fp32 there; writes a report.
 
-The report goes to device_tests/reports/ (or where EDGETRAIN_REPORTS points).
+The report goes to device_tests/reports/ (or where EDGETRAIN_REPORTS points). `make parity-cuda`
+does the same in parallel and without pytest.
 """
-
-import json
-import os
-from pathlib import Path
 
 import pytest
 import torch
 
-from edgetrain.errors import UnsupportedOpError
 from examples.zoo import ZOO
 
-from .parity_report import facts, model_parity
+from .parity_report import attempt, write_report
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 
@@ -24,16 +20,10 @@ _RESULTS: dict[str, dict] = {}
 def report():
     """Written when the last model is done."""
     yield
-    folder = Path(os.environ.get("EDGETRAIN_REPORTS") or Path(__file__).with_name("reports"))
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(facts("cuda", _RESULTS), indent=1)
-    (folder / "cuda_parity.json").write_text(text + "\n")
+    write_report("cuda", _RESULTS)
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo_model_equals_torch_on_cuda(name):
-    try:
-        _RESULTS[name] = model_parity(name, "cuda")
-    except UnsupportedOpError as error:
-        pytest.skip(str(error))
+    _RESULTS[name] = attempt(name, "cuda")
     assert _RESULTS[name]["ok"], _RESULTS[name]

@@ -27,6 +27,8 @@ from exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, Row
 from exporters.reference import Reference
 from exporters.sample import sample_batch
 
+REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
+
 
 @dataclass(frozen=True)
 class ParityReport:
@@ -94,6 +96,7 @@ def parity(
     model: Model | str | Path,
     *,
     device: str = "cpu",
+    reference: str = "fp64",
     steps: int = 5,
     precision: str = "fp32",
     loss: str | Loss = "cross_entropy",
@@ -106,10 +109,11 @@ def parity(
     dims: Mapping[str, int] | None = None,
     **options: Any,
 ) -> ParityReport:
-    """Compare the engine with torch in float64 on `device`.
+    """Compare the engine with torch on `device`.
 
     Args:
       model: loaded, or the path of an ONNX file.
+      reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
       steps: microbatches; after each the parameters move. New random inputs at each step, or
         `inputs` and `target` again and again where given.
       precision: storage of the engine's values. With fp16 only the loss is judged.
@@ -124,6 +128,8 @@ def parity(
     loss = Loss(loss) if isinstance(loss, str) else loss
     if precision not in LOSS_TOLERANCE:
         raise UsageError(f"precision {precision!r}: expected {' or '.join(LOSS_TOLERANCE)}.")
+    if reference not in REFERENCES:
+        raise UsageError(f"reference {reference!r}: expected {' or '.join(REFERENCES)}.")
     if steps < 1 or (inputs is None) != (target is None):
         raise UsageError("parity: expected 1 or more steps, and inputs and target both or neither.")
     if optimizer is None:
@@ -131,7 +137,8 @@ def parity(
     optimizer = make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
     output = options.get("output")
     batch = batch if inputs is None else len(next(iter(inputs.values())))
-    exact = Reference(model, batch, device=device, dims=dims, output=output)
+    dtype = REFERENCES[reference]
+    exact = Reference(model, batch, device=device, dtype=dtype, dims=dims, output=output)
     draw = np.random.default_rng(seed)
 
     def samples() -> tuple[Mapping[str, np.ndarray], np.ndarray]:
@@ -154,8 +161,9 @@ def parity(
         session.close()
     facts = {
         "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "precision": precision, "loss": loss.kind, "optimizer": optimizer.to_json(),
-        "batch": batch, "steps": steps, "arena_nbytes": program.arena_nbytes,
+        "reference": reference, "precision": precision, "loss": loss.kind,
+        "optimizer": optimizer.to_json(), "batch": batch, "steps": steps,
+        "arena_nbytes": program.arena_nbytes,
         "parameters": len(exact.parameters), "seed": seed,
     }  # fmt: skip
     return ParityReport(facts, tuple(rows))

@@ -181,6 +181,9 @@ def _looking(command) -> None:
     parity = command("parity", "looking", "Compare loss, gradients and updates with torch.")
     parity.add_argument("model", metavar="MODEL.onnx")
     parity.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="torch's (cpu)")
+    parity.add_argument(
+        "--reference", choices=["fp64", "fp32"], default="fp64", help="torch's precision (fp64)"
+    )
     parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
     parity.add_argument("--batch", type=int, metavar="N", default=8, help="samples (8)")
     _plan_options(parity, leave_out=("minibatch", "microbatch"))

@@ -27,8 +27,8 @@ def parity(arguments: Namespace) -> int:
     if not {"optimizer", "momentum", "lr"} & set(vars(arguments)):
         options.pop("optimizer")
     report = compare(
-        arguments.model, device=arguments.device, steps=arguments.steps, batch=arguments.batch,
-        **options,
+        arguments.model, device=arguments.device, reference=arguments.reference,
+        steps=arguments.steps, batch=arguments.batch, **options,
     )  # fmt: skip
     if arguments.json:
         print(to_json(report.to_json()), flush=True)

@@ -55,6 +55,13 @@ def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer)
     assert {row.step for row in report.rows} == {1, 2, 3}
 
 
+def test_parity_holds_against_torch_in_fp32(path):
+    report = parity(path, steps=2, reference="fp32")
+    assert report.ok and report.facts["reference"] == "fp32"
+    with pytest.raises(UsageError, match="reference 'bf16': expected fp64 or fp32"):
+        parity(path, reference="bf16")
+
+
 @pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW()])
 def test_parity_holds_for_sparse_weights(path, optimizer):
     report = parity(

@@ -1,0 +1,43 @@
+"""The parity reports: README says what was run, and no device means a reason, not a report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from device_tests.parity_report import REPORTS, line_of
+from examples.zoo import ZOO
+
+ROOT = Path(__file__).parents[1]
+_NOT_RUN = "the CUDA reference was not run"
+
+
+def test_readme_says_whether_the_cuda_reference_was_run():
+    said = _NOT_RUN in " ".join((ROOT / "README.md").read_text().split())
+    assert said is not (REPORTS / "cuda_parity.json").exists()
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("*_parity.json")), ids=lambda p: p.stem)
+def test_report_has_every_model_of_the_zoo_in_both_references(path):
+    report = json.loads(path.read_text())
+    assert set(report["models"]) == set(ZOO)
+    for name, result in report["models"].items():
+        assert result["ok"] and result["fp64"]["ok"] and result["fp32"]["ok"], (name, result)
+
+
+def test_a_failed_model_is_one_line():
+    assert line_of("mlp", {"ok": False, "error": "OSError: gone"}).split() == [
+        "mlp", "FAILED", "OSError:", "gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_without_a_cuda_device_the_reason_is_said_and_no_report_written(tmp_path):
+    argv = [sys.executable, "-m", "device_tests.parity_report", "--device", "cuda"]
+    out = tmp_path / "report.json"
+    ended = subprocess.run([*argv, "--out", out], capture_output=True, text=True, cwd=ROOT)
+    assert (ended.returncode, out.exists()) == (0, False), ended.stderr
+    assert ended.stdout == "parity on CUDA: skipped, torch finds no CUDA device here\n"
