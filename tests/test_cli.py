@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,15 +68,14 @@ def test_plan_lists_the_frontier_as_json(run: Run) -> None:
     assert sizes == sorted(sizes) and times == sorted(times, reverse=True)
 
 
-def test_plan_calibrates_this_machine(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cost, "_path", lambda: tmp_path / "rates.json")
+def test_plan_calibrates_this_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, bytes] = {}
+    files = SimpleNamespace(write=lambda name, _, data: kept.update({name: data}))
+    monkeypatch.setattr(cost, "cache", files)
+    monkeypatch.setattr(cost, "_measured", [])
     status, _, err = run("plan", MODEL, *CHOICES, "--calibrate")
-    stored = json.loads((tmp_path / "rates.json").read_text())
     assert status == 0 and "GFLOP/s" in err
-    assert cost.rates() == cost.Rates(**stored)
-    cost.rates.cache_clear()
+    assert cost.rates() == cost.Rates(**json.loads(kept["rates.json"])) != cost.Rates()
 
 
 def test_plan_json_has_the_promised_keys_and_adds_up(run: Run) -> None:

@@ -4,13 +4,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..kernels import jit
+from ..kernels import cache, jit
 from .tables import table, to_json
 
 _NEEDED = ("numpy", "numba", "llvmlite", "onnx", "scipy", "rich")
@@ -33,7 +32,6 @@ def doctor(arguments: Namespace) -> int:
 
 def _facts() -> dict[str, Any]:
     target = jit.host()
-    cache = jit.cache_dir()
     features = {f.lstrip("+") for f in target.features.split(",") if f.startswith("+")}
     return {
         "edgetrain": __version__,
@@ -44,7 +42,7 @@ def _facts() -> dict[str, Any]:
         "lanes": target.lanes,
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
-        "cache": _cache(cache),
+        "cache": _cache(cache.directory()),
         "packages": {name: _version(name) for name in (*_NEEDED, *_OPTIONAL)},
         "cuda": _cuda(),
     }
@@ -56,12 +54,12 @@ def _usable_cores() -> int | None:
     return os.cpu_count()
 
 
-def _cache(path: Path) -> dict[str, Any]:
-    """Compiled kernels are kept there, but for one process only where no home is writable."""
-    objects = list(path.glob("objects/*.o"))
+def _cache(path: Path | None) -> dict[str, Any]:
+    """Compiled kernels are kept there; None: every process compiles its own."""
+    objects = [] if path is None else list(path.glob("objects/*.o"))
     return {
-        "path": str(path),
-        "kept": not path.is_relative_to(tempfile.gettempdir()) or "EDGETRAIN_CACHE" in os.environ,
+        "path": None if path is None else str(path),
+        "kept": path is not None,
         "objects": len(objects),
         "nbytes": sum(file.stat().st_size for file in objects),
     }
@@ -84,14 +82,14 @@ def _cuda() -> str | None:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    cache = facts["cache"]
-    kept = "" if cache["kept"] else "; not kept: make it writable, or set EDGETRAIN_CACHE"
+    kept = facts["cache"]
+    place = f"{kept['path']} ({kept['objects']} kernels, {kept['nbytes']:,} bytes)"
     rows = [
         ("edgetrain", facts["edgetrain"]),
         ("python", f"{facts['python']}, {facts['system']}"),
         ("processor", f"{facts['cpu']}, {' '.join(facts['features'])}, {facts['lanes']} lanes"),
         ("cores", f"{facts['cores']}, usable {facts['usable_cores']}"),
-        ("cache", f"{cache['path']} ({cache['objects']} kernels, {cache['nbytes']:,} bytes{kept})"),
+        ("cache", place if kept["kept"] else "none: set EDGETRAIN_CACHE to a folder of your own"),
     ]
     for name, version in facts["packages"].items():
         what = "optional: not installed" if name in _OPTIONAL else "missing"

@@ -4,14 +4,11 @@ Defaults are of an ordinary core. `calibrate` measures this machine's and keeps 
 compiled kernels; plans made afterwards on this machine use them.
 """
 
-import contextlib
 import functools
 import json
-import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from ..kernels import jit, timing
+from ..kernels import cache, timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +24,19 @@ class Rates:
         return self.step + (flops / self.flops + nbytes / self.nbytes) / threads
 
 
-def _path() -> Path:
-    return jit.cache_dir() / "rates.json"
+_FILE = "rates.json"
+_measured: list[Rates] = []  # by this process
+
+
+def rates() -> Rates:
+    """This machine's measured rates, else the defaults."""
+    return _measured[-1] if _measured else _kept()
 
 
 @functools.cache
-def rates() -> Rates:
-    """This machine's measured rates, else the defaults."""
-    try:
-        found = json.loads(_path().read_text())
-        measured = Rates(**{key: float(found[key]) for key in asdict(Rates())})
-    except (OSError, ValueError, KeyError, TypeError):
-        return Rates()
-    return measured if min(asdict(measured).values()) > 0 else Rates()
+def _kept() -> Rates:
+    kept = cache.read(_FILE, _FILE)
+    return Rates() if kept is None else Rates(**json.loads(kept))
 
 
 def calibrate() -> Rates:
@@ -54,9 +51,6 @@ def calibrate() -> Rates:
     wide = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": count})
     tiny = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": 16}, repeats=99)
     measured = Rates(flops / conv, 8 * count / wide, tiny)
-    with contextlib.suppress(OSError):
-        part = _path().with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(asdict(measured)))
-        part.replace(_path())
-    rates.cache_clear()
+    cache.write(_FILE, _FILE, json.dumps(asdict(measured)).encode())
+    _measured.append(measured)
     return measured

@@ -3,8 +3,8 @@
 A kernel is a Python function of integers and floats. numba types and lowers it with its runtime
 off, LLVM optimises the text for one target and emits an object whose only symbol has the C
 signature `void name(i64 base, i64 args, i64 thread, i64 nthreads)`. The host's objects are kept
-in the cache directory (`EDGETRAIN_CACHE`, else the user's cache), so that a second start neither
-compiles nor imports numba. Objects for other processors come from the same text.
+(cache.py), so that a second start neither compiles nor imports numba. Objects for other
+processors come from the same text.
 """
 
 import ast
@@ -12,14 +12,14 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
+
+from . import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +54,14 @@ def inline(function: Callable) -> Callable:
 
 
 def hot(function: Callable) -> Callable:
-    """A hot loop of the planner on numpy arrays: numba with its own disk cache."""
+    """A hot loop of the planner on numpy arrays: numba, kept in the cache."""
     import numba
 
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_dir() / "numba"))
-    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
-    return numba.njit(cache=True, error_model="numpy", nogil=True)(function)
+    from .planner_cache import PlannerCache
 
-
-@functools.cache
-def cache_dir() -> Path:
-    """Where compiled objects are kept; a private temporary folder where no home is writable."""
-    root = os.environ.get("EDGETRAIN_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    path = Path(root) if root else Path("~/.cache").expanduser()
-    if not os.environ.get("EDGETRAIN_CACHE"):
-        path = path / "edgetrain"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="edgetrain-cache-"))
+    compiled = numba.njit(error_model="numpy", nogil=True)(function)
+    compiled._cache = PlannerCache(function)
+    return compiled
 
 
 def _file(module: str) -> Path:
@@ -135,30 +122,22 @@ def object_for(
     if not _imports(module):
         return _emit(_llvm_text(symbol, build(), kinds), target)
     identity = repr((symbol, kinds, target, _sources_digest(module)))
-    key = hashlib.sha256(identity.encode()).hexdigest()
-    path = cache_dir() / "objects" / f"{key[:40]}.o"
-    if path.is_file():
-        return path.read_bytes()
+    name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.o"
+    kept = cache.read(name, identity)
+    if kept is not None:
+        return kept
     code = _emit(_llvm_text(symbol, build(), kinds), target)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        write_file(path, code)
+    cache.write(name, identity, code)
     return code
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a cache file whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
 
 
 @functools.cache
 def package_digest() -> str:
     """Changes whenever any source of this package does."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.as_posix().encode() + path.read_bytes())
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -15,20 +15,17 @@ A second start reads all declarations from one file beside the compiled objects,
 family (and numba with it) only when one of its kernels has to be compiled.
 """
 
-import contextlib
 import functools
 import importlib
 import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType
 
 from ..errors import UnsupportedOpError
-from . import jit
+from . import cache, jit
+from .expression import Expression, expression
 from .spec import Spec
-
-_FUNCTIONS = {"min": min, "max": max, "__builtins__": {}}
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Kernel:
     variant: str
     spec: Spec
     factory: Callable | None
-    when: CodeType | None
+    when: Expression | None
     module: str = ""
 
     def suits(self, values: Mapping[str, int], storages: Mapping[str, str], lanes: int) -> bool:
@@ -54,7 +51,7 @@ class Kernel:
             return True
         names = self.spec.names(values, 1, lanes) | storages
         names |= {f"has_{o.name}": values[o.name] >= 0 for o in self.spec.operands if o.optional}
-        return bool(eval(self.when, _FUNCTIONS, names))
+        return bool(self.when(names))
 
     def symbol(self, storages: Mapping[str, str]) -> str:
         """Name in objects and Programs, such as `et_relu__plain__f16`."""
@@ -109,7 +106,7 @@ def _declare(
     name: str, variant: str, operands: str, check: str, when: str, module: str,
     factory: Callable | None = None,
 ) -> None:  # fmt: skip
-    condition = compile(when, f"<when {name}>", "eval") if when else None
+    condition = expression(when) if when else None
     _DECLARATIONS[name, variant] = {
         "name": name, "variant": variant, "operands": operands, "check": check, "when": when,
         "module": module,
@@ -123,18 +120,18 @@ def _declare(
 @functools.cache
 def _load_families() -> None:
     """Every declaration, from the file of an earlier start or from the families themselves."""
-    path = jit.cache_dir() / f"declarations-{jit.package_digest()[:32]}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        rows = json.loads(path.read_text())
-        for row in rows:
+    digest = jit.package_digest()
+    name = f"declarations-{digest[:32]}.json"
+    kept = cache.read(name, digest)
+    if kept is not None:
+        for row in json.loads(kept):
             if (row["name"], row["variant"]) not in _DECLARATIONS:
                 _declare(**row)
         return
     path_of_package = importlib.import_module(__package__).__path__
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)
-    with contextlib.suppress(OSError):
-        jit.write_file(path, json.dumps(list(_DECLARATIONS.values())).encode())
+    cache.write(name, digest, json.dumps(list(_DECLARATIONS.values())).encode())
 
 
 def variants(name: str) -> list[Kernel]:

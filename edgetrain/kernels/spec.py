@@ -12,14 +12,13 @@ each thread, `name:f` a float32, a bare name an integer. Extents are expressions
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import CodeType
 
 from ..errors import ProgramError
+from .expression import Expression, expression
 
 NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
 ALIGN = 64
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
-_FUNCTIONS = {"min": min, "max": max, "__builtins__": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +29,11 @@ class Operand:
     mode: str
     storage: str = ""
     optional: bool = False
-    extent: CodeType | None = None
+    extent: Expression | None = None
 
     @property
     def is_reference(self) -> bool:
         return self.mode in "rwm"
-
-
-def _compiled(expression: str) -> CodeType:
-    return compile(expression.strip(), f"<extent {expression}>", "eval")
 
 
 def _split(text: str) -> list[str]:
@@ -60,7 +55,7 @@ class Spec:
     """Operands of a kernel in the order of its parameters after (thread, nthreads)."""
 
     operands: tuple[Operand, ...]
-    checks: tuple[CodeType, ...] = ()
+    checks: tuple[Expression, ...] = ()
     variables: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -71,10 +66,10 @@ class Spec:
             if match is None:
                 raise ValueError(f"operand {word!r} of a kernel's declaration")
             name, optional, mode, storage, extent = match.groups()
-            code = _compiled(extent) if extent else None
+            code = expression(extent) if extent else None
             operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
-        checks = tuple(_compiled(part) for part in check.split(";") if part.strip())
+        checks = tuple(expression(part) for part in check.split(";") if part.strip())
         return cls(tuple(operands), checks, tuple(variables))
 
     @property
@@ -98,7 +93,7 @@ class Spec:
         total = 0
         for operand in self.operands:
             if operand.mode == "t" and operand.extent is not None:
-                total += -(-int(eval(operand.extent, _FUNCTIONS, names)) // ALIGN) * ALIGN
+                total += -(-int(operand.extent(names)) // ALIGN) * ALIGN
         return total
 
     def extents(
@@ -111,11 +106,10 @@ class Spec:
         """
         names = self.names(values, nthreads, lanes)
         try:
-            if any(not eval(check, _FUNCTIONS, names) for check in self.checks):
+            if any(not check(names) for check in self.checks):
                 raise ProgramError(f"instruction with integers {names}: they contradict each other")
             return {
-                o.name: int(eval(o.extent, _FUNCTIONS, names))
-                * NBYTES[storages.get(o.storage, o.storage)]
+                o.name: int(o.extent(names)) * NBYTES[storages.get(o.storage, o.storage)]
                 for o in self.operands
                 if o.is_reference and o.extent is not None and values[o.name] >= 0
             }

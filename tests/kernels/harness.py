@@ -176,7 +176,7 @@ def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str
 
 def _scratch_of(spec, operand, values, nthreads, lanes) -> int:
     names = spec.names(values, nthreads, lanes)
-    nbytes = eval(operand.extent, {"min": min, "max": max}, names)
+    nbytes = operand.extent(names)
     return -(-int(nbytes) // ALIGN) * ALIGN
 
 

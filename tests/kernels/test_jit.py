@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from edgetrain.kernels import jit, registry
+from edgetrain.kernels import cache, jit, registry
 
 from .harness import call, declared
 
@@ -39,7 +39,7 @@ def test_kernel_gets_operands_of_every_kind(nthreads):
 
 _SECOND_START = """
 import sys
-from edgetrain.kernels import jit, registry
+from edgetrain.kernels import cache, jit, registry
 kernel = registry.variants("loss_total")[0]
 code = kernel.object({}, jit.host())
 assert all(jit.load({kernel.symbol({}): lambda: code}).values())
@@ -60,7 +60,7 @@ def test_object_is_the_same_from_the_cache(tmp_path):
 
 
 def test_object_for_builds_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(cache, "directory", lambda: tmp_path)
     kernel = registry.variants("loss_total")[0]
     first = kernel.object({}, jit.host())
 

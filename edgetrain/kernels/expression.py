@@ -1,0 +1,80 @@
+"""Expressions of a declaration: integers, names, arithmetic and comparisons, and nothing else.
+
+Declarations come from the families' own sources or from the file of an earlier start. Neither is
+run as Python: an expression is parsed, held against the grammar below, and turned into functions.
+
+    max(n, 1) * c // 2        lanes >= 4 and S == 'f16'        x if a < b else 0
+"""
+
+import ast
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Expression = Callable[[Mapping[str, Any]], Any]
+
+_ARITHMETIC: dict[type, Callable] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+_COMPARISONS: dict[type, Callable] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+_UNARY: dict[type, Callable] = {ast.Not: operator.not_, ast.USub: operator.neg}
+_FUNCTIONS: dict[str, Callable] = {"min": min, "max": max}
+
+
+@functools.cache
+def expression(text: str) -> Expression:
+    """A function of the names' values.
+
+    Raises:
+      ValueError: outside the grammar.
+    """
+    try:
+        return _of(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, KeyError) as error:
+        raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from error
+
+
+def _of(node: ast.expr) -> Expression:
+    match node:
+        case ast.Constant(value=int() | str() as value):
+            return lambda names: value
+        case ast.Name(id=name):
+            return operator.itemgetter(name)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _pair(_ARITHMETIC[type(op)], left, right)
+        case ast.UnaryOp(op=op, operand=operand):
+            apply, inner = _UNARY[type(op)], _of(operand)
+            return lambda names: apply(inner(names))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _pair(_COMPARISONS[type(op)], left, right)
+        case ast.Compare(left=left, ops=[first, *ops], comparators=[middle, *others]):
+            both = [
+                ast.Compare(left, [first], [middle]), ast.Compare(middle, ops, others),
+            ]  # fmt: skip
+            return _all([_of(part) for part in both])
+        case ast.BoolOp(op=ast.And(), values=values):
+            return _all([_of(value) for value in values])
+        case ast.BoolOp(op=ast.Or(), values=values):
+            parts = [_of(value) for value in values]
+            return lambda names: any(part(names) for part in parts)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            chooses, yes, no = _of(test), _of(body), _of(orelse)
+            return lambda names: yes(names) if chooses(names) else no(names)
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as args, keywords=[]):
+            function, parts = _FUNCTIONS[name], [_of(arg) for arg in args]
+            return lambda names: function([part(names) for part in parts])
+    raise ValueError(f"expression of a kernel's declaration: {ast.unparse(node)!r} is not in it")
+
+
+def _pair(apply: Callable, left: ast.expr, right: ast.expr) -> Expression:
+    a, b = _of(left), _of(right)
+    return lambda names: apply(a(names), b(names))
+
+
+def _all(parts: list[Expression]) -> Expression:
+    return lambda names: all(part(names) for part in parts)

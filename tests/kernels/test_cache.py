@@ -1,0 +1,227 @@
+"""Kept files are code: damage and swaps are noticed, folders that others may write are refused."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edgetrain.kernels import cache, jit, planner_cache, registry
+from edgetrain.kernels.expression import expression
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "without its end": lambda data: data[:-1],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "a flipped bit": lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:],
+    "a flipped bit of the checksum": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "something behind": lambda data: data + b"more",
+    "as long as a checksum": lambda data: data[-32:],
+}
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own."""
+    monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
+    cache.directory.cache_clear()
+    yield tmp_path / "cache"
+    cache.directory.cache_clear()
+
+
+def found(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path | None, str]:
+    """The directory taken where `place` is asked for, and what is said."""
+    os.environ["EDGETRAIN_CACHE"] = str(place)
+    cache.directory.cache_clear()
+    return cache.directory(), capsys.readouterr().err
+
+
+def test_read_gives_what_was_written_for_the_same_identity_alone(chosen: Path) -> None:
+    cache.write("objects/a.o", "kernel a", b"code of a")
+    assert cache.read("objects/a.o", "kernel a") == b"code of a"
+    assert cache.read("objects/a.o", "kernel b") is None
+    assert cache.read("objects/b.o", "kernel a") is None
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_read_refuses_damage(chosen: Path, kind: str) -> None:
+    cache.write("objects/a.o", "kernel a", b"code of a" * 20)
+    path = chosen / "objects" / "a.o"
+    path.write_bytes(DAMAGE[kind](path.read_bytes()))
+    assert cache.read("objects/a.o", "kernel a") is None
+
+
+def test_read_waits_for_no_pipe_and_takes_no_folder(chosen: Path) -> None:
+    cache.write("objects/a.o", "kernel a", b"code")
+    os.mkfifo(chosen / "objects" / "b.o")
+    (chosen / "objects" / "c.o").mkdir()
+    for name in ("objects/b.o", "objects/c.o"):
+        assert cache.read(name, "kernel a") is None
+    cache.write("objects/c.o", "kernel a", b"code")
+    assert sorted(os.listdir(chosen / "objects")) == ["a.o", "b.o", "c.o"]
+
+
+def test_read_refuses_a_file_that_others_may_write(chosen: Path) -> None:
+    cache.write("objects/a.o", "kernel a", b"code")
+    (chosen / "objects" / "a.o").chmod(0o666)
+    assert cache.read("objects/a.o", "kernel a") is None
+
+
+def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))
+        )
+    cache.write("objects/a.o", "kernel a", b"code")
+    assert calls == ["fsync", "replace"]
+
+
+@pytest.mark.parametrize("kind", [*DAMAGE, "two that changed places"])
+def test_damaged_objects_are_compiled_again(
+    chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_llvm_text", lambda symbol, *_: symbol)
+    monkeypatch.setattr(jit, "_emit", lambda text, _: text.encode() * 8)
+    kernels = [registry.variants(name)[0] for name in ("loss_total", "run_tape")]
+    whole = [kernel.object({}, jit.host()) for kernel in kernels]
+    one, two = (chosen / "objects" / name for name in os.listdir(chosen / "objects"))
+    sound = one.read_bytes(), two.read_bytes()
+    if kind in DAMAGE:
+        one.write_bytes(DAMAGE[kind](sound[0]))
+    else:
+        one.write_bytes(sound[1])
+        two.write_bytes(sound[0])
+    assert [kernel.object({}, jit.host()) for kernel in kernels] == whole
+    assert (one.read_bytes(), two.read_bytes()) == sound
+
+
+def _twice(n):
+    return 2 * n
+
+
+@pytest.mark.parametrize("kind", ["unharmed", "a flipped bit"])
+def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
+    chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner_cache, "_digest", lambda folder: "sources")
+    assert jit.hot(_twice)(21) == 42
+    (path,) = (chosen / "planner").iterdir()
+    sound = path.read_bytes()
+    if kind in DAMAGE:
+        path.write_bytes(DAMAGE[kind](sound))
+    again = jit.hot(_twice)
+    assert again(4) == 8
+    assert sum(again.stats.cache_hits.values()) == (kind == "unharmed")
+    assert list((chosen / "planner").iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "mode, inside, said",
+    [
+        (0o700, 0o700, ""),
+        (0o755, 0o755, ""),
+        (0o777, 0o700, "others may write"),
+        (0o1777, 0o700, "others may write"),
+        (0o702, 0o700, "others may write"),
+        (0o770, 0o700, "others may write"),
+        (0o700, 0o777, "others may write"),
+    ],
+)
+def test_directory_that_others_may_write_is_refused(
+    chosen: Path, capsys: pytest.CaptureFixture[str], monkeypatch, mode, inside, said
+) -> None:
+    monkeypatch.setattr(cache, "_is_own_group", lambda gid: False)
+    (chosen / "objects").mkdir(parents=True)
+    (chosen / "objects").chmod(inside)
+    chosen.chmod(mode)
+    folder, warning = found(chosen, capsys)
+    assert (folder is None) == bool(said) and said in warning
+    assert warning.count("\n") == bool(said) and ("EDGETRAIN_CACHE" in warning) == bool(said)
+
+
+def test_directory_of_a_private_group_is_taken(chosen: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(cache, "_is_own_group", lambda gid: True)
+    chosen.mkdir()
+    chosen.chmod(0o770)
+    assert found(chosen, capsys) == (chosen.resolve(), "")
+
+
+def test_directory_below_one_that_others_may_write_is_refused(chosen: Path, capsys) -> None:
+    above = chosen / "above"
+    (above / "cache").mkdir(parents=True)
+    above.chmod(0o777)
+    assert found(above / "cache", capsys)[0] is None
+    above.chmod(0o1777)  # as /tmp: others cannot touch what is not theirs
+    assert found(above / "cache", capsys)[0] == (above / "cache").resolve()
+
+
+def test_directory_of_another_user_is_refused(chosen: Path, capsys, monkeypatch) -> None:
+    chosen.mkdir()
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        os.chown(chosen, 12345, 0)
+    folder, warning = found(chosen, capsys)
+    assert folder is None and "another user" in warning
+
+
+def test_new_directories_are_private_whatever_the_umask(chosen: Path, capsys) -> None:
+    before = os.umask(0)
+    try:
+        assert found(chosen / "deep" / "cache", capsys) == ((chosen / "deep" / "cache"), "")
+        cache.write("objects/a.o", "kernel a", b"code")
+    finally:
+        os.umask(before)
+    places = [chosen, chosen / "deep", chosen / "deep/cache", chosen / "deep/cache/objects"]
+    assert [place.stat().st_mode & 0o777 for place in places] == [0o700] * 4
+
+
+_USES_KERNELS = """
+from edgetrain.kernels import jit, registry
+kernel = registry.variants("loss_total")[0]
+assert jit.load({kernel.symbol({}): lambda: kernel.object({}, jit.host())})
+"""
+
+
+def test_refused_directory_is_left_alone_and_nothing_stays_behind(tmp_path: Path) -> None:
+    shared, scratch = tmp_path / "shared", tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o777)
+    scratch.mkdir()
+    environment = {**os.environ, "EDGETRAIN_CACHE": str(shared), "TMPDIR": str(scratch)}
+    done = subprocess.run(
+        [sys.executable, "-c", _USES_KERNELS], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1), done.stderr
+    assert "others may write" in done.stderr
+    assert not list(shared.iterdir()) and not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').getpid()", "n.real", "open('x')", "n[0]", "lambda: 1", "[n]", "n ** n",
+        "1.5", "min(n)", "min(*n)", "min(n, key=n)", "f'{n}'", "(n := 1)", "n if", "",
+    ],
+)  # fmt: skip
+def test_expression_refuses_what_is_not_in_the_grammar(text: str) -> None:
+    with pytest.raises(ValueError, match="expression"):
+        expression(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n * c + 3", "n // c - -c % 4", "max(n, 1, c)", "min(n, c) > 0", "0 <= n <= c < 9",
+        "n == 6 and c != 3 or not n", "S == 'f16'", "n if c > 4 else c", "(n > 2) == (c > 2)",
+    ],
+)  # fmt: skip
+def test_expression_means_what_python_means(text: str) -> None:
+    for n in range(8):
+        names = {"n": n, "c": 3, "S": "f16"}
+        assert expression(text)(names) == eval(text, dict(names)), names
