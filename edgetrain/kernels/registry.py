@@ -17,6 +17,7 @@ family (and numba with it) only when one of its kernels has to be compiled.
 
 import functools
 import importlib
+import inspect
 import json
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -68,10 +69,26 @@ class Kernel:
             if factory is None:
                 importlib.import_module(f"{__package__}.{self.module}")
                 factory = _FACTORIES[self.name, self.variant]
-            return factory(*(STORAGES[storages[v]] for v in self.spec.variables))
+            function = factory(*(STORAGES[storages[v]] for v in self.spec.variables))
+            return self.checked(function)
 
         symbol = self.symbol(storages)
         return jit.object_for(symbol, build, self.spec.kinds, target, self.module)
+
+    def checked(self, function: Callable) -> Callable:
+        """`function`, whose parameters must be those of the declaration: they go by position.
+
+        Raises:
+          ValueError: other names, or another order.
+        """
+        found = list(inspect.signature(function).parameters)
+        declared = ["thread", "nthreads", *(operand.name for operand in self.spec.operands)]
+        if found != declared:
+            raise ValueError(
+                f"kernel {self.name}.{self.variant}: its function takes {', '.join(found)}; "
+                f"declared are {', '.join(declared)}"
+            )
+        return function
 
 
 _KERNELS: dict[str, list[Kernel]] = {}
@@ -113,6 +130,8 @@ def _declare(
     }  # fmt: skip
     spec = Spec.parse(operands, check)
     known = _KERNELS.setdefault(name, [])
+    if known and known[0].spec.interface != spec.interface:
+        raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
     known.append(Kernel(name, variant, spec, factory, condition, module))
     known.sort(key=lambda k: k.when is None)
 

@@ -73,6 +73,11 @@ class Spec:
         return cls(tuple(operands), checks, tuple(variables))
 
     @property
+    def interface(self) -> list[tuple[str, str, str, bool]]:
+        """What a call says: all variants of a kernel share it, each has scratch of its own."""
+        return [(o.name, o.mode, o.storage, o.optional) for o in self.operands if o.mode != "t"]
+
+    @property
     def kinds(self) -> str:
         """Letters for `jit.object_for`."""
         return "".join("r" if o.is_reference else o.mode for o in self.operands)

@@ -12,11 +12,11 @@ SPIN = 2000
 BARRIER_WORDS = 24  # arrivals at 0, generation at 8, yield at 16: apart, one cache line each
 
 
-@kernel("run_tape", "tape code end table barrier")
+@kernel("run_tape", "base code end table barrier")
 def run_tape():
     """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
 
-    Here `base` reaches kernels unchanged; `tape` is the arena's base again, as an integer.
+    `base` is the arena's address once more, as an integer: kernels get it unchanged.
     """
     from llvmlite import ir
     from numba import types

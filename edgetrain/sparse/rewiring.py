@@ -114,14 +114,14 @@ class Rewiring:
         Args:
           states: the pool's optimizer state, which moves along.
         """
-        pool = {"w": POOL, "columns": COLUMNS, "table": TABLE, "slots": csr.slots_of(layers)}
-        pool |= {"layers": len(layers)}
+        pool = {"w": POOL, "table": TABLE, "slots": csr.slots_of(layers), "layers": len(layers)}
         drop, close, grow = [], [], []
         for number, layer in enumerate(layers):
             own = pool | {"pointers": csr.pointers_name(layer.name), "layer": number}
-            own |= {"groups": layer.groups}
-            drop.append(Call("csr_drop", own | {"fraction": self._fraction()}))
-            close.append(Call("csr_close", own))
+            groups = {"groups": layer.groups}
+            drop.append(Call("csr_drop", own | groups | {"fraction": self._fraction()}))
+            own |= {"columns": COLUMNS}
+            close.append(Call("csr_close", own | groups))
             shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
             key = {"ctl": "ctl", "key": key_of(f"rewire {layer.name}"), "chunk": layer.chunk}
             grow.append(Call("csr_grow", own | shape | key))

@@ -113,7 +113,7 @@ def gru(W, V, P, S):
     states. Scratch: the rows' states and one block of products, in float32; h is what was stored.
     Threads split (direction, rows).
     """
-    product, gather, bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
+    product, gather, add_bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
     opening, closing = _forward_cell(P, S)
     load, store, load_bias = loader(S), storer(S), loader(V)
 
@@ -134,7 +134,7 @@ def gru(W, V, P, S):
                 store32(buffer, ws, i * wide(n) + u, min(UNITS, wide(n) - u))
 
     def run(
-        thread, nthreads, r, bias_at, lens, h0, gates, y, yh, ws, t, b, d, n, back, after
+        thread, nthreads, r, bias, lens, h0, gates, y, yh, ws, t, b, d, n, back, after
     ):  # fmt: skip
         bz, br, bn, bq, none = new(), new(), new(), new(), new()
         clear(none)
@@ -156,13 +156,13 @@ def gru(W, V, P, S):
                                 ws, wide(n), rows, r, ((side * 3 + q) * n + u) * n, n, m, n,
                                 products + 4 * UNITS * q, SIDES,
                             )  # fmt: skip
-                        bias(bz, bias_at, side * 6, side * 6 + 3, n, u, m)
-                        bias(br, bias_at, side * 6 + 1, side * 6 + 4, n, u, m)
+                        add_bias(bz, bias, side * 6, side * 6 + 3, n, u, m)
+                        add_bias(br, bias, side * 6 + 1, side * 6 + 4, n, u, m)
                         if after:
-                            one_bias(bn, bias_at, (side * 6 + 2) * n + u, m)
-                            one_bias(bq, bias_at, (side * 6 + 5) * n + u, m)
+                            one_bias(bn, bias, (side * 6 + 2) * n + u, m)
+                            one_bias(bq, bias, (side * 6 + 5) * n + u, m)
                         else:
-                            bias(bn, bias_at, side * 6 + 2, side * 6 + 5, n, u, m)
+                            add_bias(bn, bias, side * 6 + 2, side * 6 + 5, n, u, m)
                         for i in range(rows):
                             row = first + i
                             y_at = ((now * d + side) * b + row) * n + u

@@ -100,12 +100,12 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     yh, yc: the last states. Scratch: the rows' states and one block of products. The product is in
     float32; h and c are what was stored of the step before. Threads split (direction, rows).
     """
-    product, gather, bias = dots(W), gatherer(S, P), biases(V)
+    product, gather, add_bias = dots(W), gatherer(S, P), biases(V)
     step, load_peep, store = _forward_cell(Q, S), loader(O), storer(S)
     final_h, final_c = finals(S, P), finals(S, Q)
 
     def run(
-        thread, nthreads, r, bias_at, peep, lens, h0, c0, gates, y, cells, yh, yc, ws,
+        thread, nthreads, r, bias, peep, lens, h0, c0, gates, y, cells, yh, yc, ws,
         t, b, d, n, back,
     ):  # fmt: skip
         bi, bo, bf, bc, none = new(), new(), new(), new(), new()
@@ -123,10 +123,10 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
                     for q in range(4):
                         at = ((side * 4 + q) * n + u) * n
                         product(ws, wide(n), rows, r, at, n, m, n, products + 4 * UNITS * q, SIDES)
-                    bias(bi, bias_at, side * 8, side * 8 + 4, n, u, m)
-                    bias(bo, bias_at, side * 8 + 1, side * 8 + 5, n, u, m)
-                    bias(bf, bias_at, side * 8 + 2, side * 8 + 6, n, u, m)
-                    bias(bc, bias_at, side * 8 + 3, side * 8 + 7, n, u, m)
+                    add_bias(bi, bias, side * 8, side * 8 + 4, n, u, m)
+                    add_bias(bo, bias, side * 8 + 1, side * 8 + 5, n, u, m)
+                    add_bias(bf, bias, side * 8 + 2, side * 8 + 6, n, u, m)
+                    add_bias(bc, bias, side * 8 + 3, side * 8 + 7, n, u, m)
                     if peep != 0:
                         load_peep(pi, peep, side * 3 * n + u, m)
                         load_peep(po, peep, (side * 3 + 1) * n + u, m)

@@ -46,11 +46,11 @@ def rnn(W, V, P, S):
     r [d, n, n], bias [d, 2 n], lens [b]: steps of a row that count (y is 0 after them). back: 0
     forward, 1 in reverse, 2 both. yh: the last states. Scratch and threads as in lstm.
     """
-    product, gather, bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
+    product, gather, add_bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
     gate, store = gate_loader(S), storer(S)
 
     def run(
-        thread, nthreads, r, bias_at, lens, h0, gates, y, yh, ws, t, b, d, n, back, relu
+        thread, nthreads, r, bias, lens, h0, gates, y, yh, ws, t, b, d, n, back, relu
     ):  # fmt: skip
         constant, none, h = new(), new(), new()
         clear(none)
@@ -64,7 +64,7 @@ def rnn(W, V, P, S):
                 for u in range(0, n, UNITS):
                     m = min(UNITS, n - u)
                     product(ws, wide(n), rows, r, (side * n + u) * n, n, m, n, products, SIDES)
-                    bias(constant, bias_at, side * 2, side * 2 + 1, n, u, m)
+                    add_bias(constant, bias, side * 2, side * 2 + 1, n, u, m)
                     for i in range(rows):
                         row = first + i
                         y_at = ((now * d + side) * b + row) * n + u

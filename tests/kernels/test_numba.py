@@ -1,0 +1,83 @@
+"""A canary: what jit.py and planner_cache.py take from numba's inside is still what they expect."""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import pytest
+from numba.core import caching, codegen, compiler, cpu, dispatcher, registry, serialize
+
+from edgetrain.kernels import jit
+
+MOVE = (
+    f"numba {numba.__version__} is not what edgetrain/kernels was written for. Look at _text_only, "
+    "_linked and planner_cache.py before the upper bound in pyproject.toml is raised."
+)
+HOOKS: dict[str, tuple[Callable, str]] = {
+    "finalize": (codegen.CPUCodeLibrary.finalize, "self"),
+    "optimise": (codegen.CPUCodeLibrary._optimize_functions, "self, ll_module"),
+    "executable": (cpu.CPUContext.get_executable, "self, library, fndesc, env"),
+    "compile": (
+        compiler.compile_extra,
+        "typingctx, targetctx, func, args, return_type, flags, locals, library, pipeline_class",
+    ),
+    "load": (caching.FunctionCache.load_overload, "self, sig, target_context"),
+    "save": (caching.FunctionCache.save_overload, "self, sig, data"),
+    "nothing kept": (caching.NullCache.load_overload, "self, sig, target_context"),
+    "reduce": (compiler.CompileResult._reduce, "self"),
+    "rebuild": (compiler.CompileResult._rebuild, ""),
+    "pickle": (serialize.dumps, "obj"),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_numba_has_the_hooks_that_are_used(hook: str) -> None:
+    function, expected = HOOKS[hook]
+    found = ", ".join(inspect.signature(function).parameters)
+    if hook == "rebuild":  # a class method: its class, then what _reduce gave
+        assert len(found.split(", ")) >= 9 and found.startswith("target_context, libdata"), MOVE
+    else:
+        assert found == expected, f"{hook}({found}), expected ({expected}): {MOVE}"
+
+
+def test_numba_keeps_functions_where_the_planner_cache_puts_itself() -> None:
+    source = inspect.getsource(dispatcher.Dispatcher.compile)
+    for text in ("self._cache.load_overload(sig, self.targetctx)", "self._cache.save_overload("):
+        assert text in source, f"Dispatcher.compile without {text}: {MOVE}"
+
+
+@jit.inline
+def _helper(a):
+    return 3 * a + 1
+
+
+def _kernel(thread, nthreads, n):
+    _helper(_helper(n))
+
+
+def test_text_of_a_kernel_is_made_without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_):
+        raise AssertionError(f"machine code is made of a helper: {MOVE}")
+
+    jit._numba_contexts()  # numba compiles its own runtime first
+    engine = type(registry.cpu_target.target_context.codegen()._engine)
+    monkeypatch.setattr(engine, "add_module", refused)
+    hooks = [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
+    text = jit._llvm_text("et_canary", _kernel, "i")
+    assert hooks == [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
+    native = re.search(r'call i32 @"([^"]+)"', text.partition("@et_canary")[2])
+    assert native is not None and f'define i32 @"{native[1]}"' in text, MOVE
+    assert re.search(r"define .*_helper", text), f"helpers are not linked in: {MOVE}"
+
+
+def test_numba_is_within_the_bounds_of_the_package() -> None:
+    path = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    wanted = tomllib.loads(path.read_text())["project"]["dependencies"]
+    (text,) = (item for item in wanted if item.startswith("numba"))
+    bounds = re.fullmatch(r"numba>=(\d+)\.(\d+),<(\d+)\.(\d+)", text)
+    assert bounds is not None, f"{text!r} has no upper bound"
+    low, high = (int(bounds[1]), int(bounds[2])), (int(bounds[3]), int(bounds[4]))
+    assert low <= tuple(map(int, numba.__version__.split(".")[:2])) < high, MOVE
