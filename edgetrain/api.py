@@ -64,7 +64,8 @@ def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> di
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
     chosen = make_options(**options)
     found, _, facts = plan_model(model, chosen, budget)
-    return dict(assemble(model, chosen, found, facts).account)
+    seconds = {"plan_seconds": facts["plan_seconds"]}
+    return dict(assemble(model, chosen, found, facts).account) | seconds
 
 
 def forward(

@@ -36,8 +36,8 @@ def plan(arguments: Namespace) -> int:
             f"thread, {measured.step * 1e6:.1f} us an instruction",
             file=sys.stderr,
         )
-    program, chosen, front, tried = _compiled(arguments)
-    account = dict(program.account)
+    program, chosen, front, tried, seconds = _compiled(arguments)
+    account = dict(program.account) | {"plan_seconds": seconds}
     if arguments.picture:
         draw_plan(chosen, arguments.picture, account.get("budget_nbytes"))
     if arguments.pareto:
@@ -57,10 +57,10 @@ def plan(arguments: Namespace) -> int:
 
 def compile(arguments: Namespace) -> int:
     """Write the Program."""
-    program, *_ = _compiled(arguments)
+    program, *_, seconds = _compiled(arguments)
     path = program.save(arguments.out)
     if arguments.json:
-        print(to_json({"path": str(path), **program.account}))
+        print(to_json({"path": str(path), **program.account, "plan_seconds": seconds}))
         return 0
     print("\n".join(account_lines(program.account)))
     print(f"wrote {path} ({path.stat().st_size:,} bytes)")
@@ -72,7 +72,8 @@ def compiled(arguments: Namespace) -> Program:
     return _compiled(arguments)[0]
 
 
-def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int]]:
+def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int], float]:
+    """The Program, its plan among those found, microbatches that were tried, seconds it took."""
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -89,7 +90,8 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
             print(to_json(infeasible), flush=True)
         raise
     tried = microbatches(model, options)
-    return assemble(model, options, chosen, facts), chosen, front, tried
+    program = assemble(model, options, chosen, facts)
+    return program, chosen, front, tried, facts["plan_seconds"]
 
 
 def _say_warnings(model: Model) -> None:

@@ -43,7 +43,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     """Encode a plan.
 
     Args:
-      facts: entries of the account that the plan does not know (budget, seconds, ...).
+      facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
+        out of the Program, which has the same bytes whenever it is compiled.
     """
     candidate, kernels = plan.candidate, KernelTable()
     persistent = candidate.update.persistent
@@ -76,6 +77,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "threads": options.threads, "extra_forward_flops": plan.extra_forward,
         "steps": len(plan.schedule) - 1, **facts,
     }  # fmt: skip
+    program_facts.pop("plan_seconds", None)
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
