@@ -44,12 +44,24 @@ def test_compiling_twice_gives_the_same_bytes(
 
 def test_compiling_a_small_net_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     model = write_mlp(tmp_path / "mlp.onnx", 6, 8, 4)
-    choices = ("--minibatch", "4", "--density", "0.5", "--density-override", "one.w=0.5")
+    choices = (
+        "--minibatch",
+        "4",
+        "--microbatch",
+        "4",
+        "--density",
+        "0.5",
+        "--density-override",
+        "one.w=0.5",
+    )
     one, two = (compiled(model, tmp_path / seed, seed, choices) for seed in ("1", "77"))
     assert one == two
 
 
 def test_a_program_says_nothing_of_the_time_it_took(tmp_path: Path) -> None:
-    model, options = et.load_onnx(write_mlp(tmp_path / "mlp.onnx", 6, 8, 4)), {"minibatch": 4}
+    model, options = (
+        et.load_onnx(write_mlp(tmp_path / "mlp.onnx", 6, 8, 4)),
+        {"minibatch": 4, "microbatch": 4},
+    )
     assert "plan_seconds" not in et.compile(model, **options).account
     assert et.plan(model, **options)["plan_seconds"] >= 0
