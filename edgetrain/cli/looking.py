@@ -145,15 +145,16 @@ def _named(options: dict[str, Any]) -> str:
 
 def _checkpoint(path: Path) -> Found:
     from ..runtime.checkpoint import load_checkpoint
+    from ..runtime.run_fields import check_run
 
-    tensors, meta, used, warning = load_checkpoint(path)
+    tensors, meta, used, warning = check_run(load_checkpoint(path))
     nbytes = sum(tensor.nbytes for tensor in tensors.values())
     facts = {
         "kind": "checkpoint", "read": str(used), "warning": warning, "nbytes": nbytes, "meta": meta,
         "tensors": {n: {"dtype": str(t.dtype), "shape": t.shape} for n, t in tensors.items()},
     }  # fmt: skip
     lines = [
-        f"{used}: checkpoint at step {meta.get('step')} of {meta.get('total_steps')}, "
+        f"{used}: checkpoint at step {meta['step']} of {meta['total_steps']}, "
         f"{len(tensors)} tensors, {format_bytes(nbytes)}",
         *table([(n, str(t.dtype), str(list(t.shape))) for n, t in tensors.items()], "lll"),
     ]

@@ -6,6 +6,7 @@ initial arrays (`init.NAME`) and the weightless ONNX model (`onnx`). Everything 
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
-from ..ir import NBYTES
 from ..storage.container import read_container, write_container
+from ..storage.schema import Wrong, parse, record, text, verify
+from .program_fields import PROGRAM
 
 KIND = "edgetrain-program"
 VERSION = 1
 TAPES = ("micro", "update", "rewire", "eval")
+_TEXT = record({"program": text(2**23)})
+_MOVE = "Compile the model again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,19 @@ class Program:
         return next(slot for slot in self.persistent if slot.name == name)
 
     def save(self, path: str | Path) -> Path:
-        """Write the Program atomically; returns the path."""
+        """Write the Program atomically; returns the path.
+
+        Raises:
+          ProgramError: a field that `load_program` would refuse.
+          RunError: the file cannot be written.
+        """
         path = Path(path)
+        fields = json.dumps(self._json())
+        verify(PROGRAM, parse(fields), str(path), ProgramError, "It was not written.")
         tensors = {f"tape.{name}": tape for name, tape in self.tapes.items()}
         tensors |= {f"init.{name}": array for name, array in self.init.items()}
         tensors["onnx"] = np.frombuffer(self.onnx, np.uint8)
-        meta = {"program": json.dumps(self._json())}
+        meta = {"program": fields}
         write_container(path, tensors, meta, kind=KIND, version=VERSION)
         return path
 
@@ -117,14 +128,14 @@ def load_program(path: str | Path) -> Program:
     tensors, meta = read_container(
         path, kind=KIND, versions=range(VERSION, VERSION + 1), mmap=True, error=ProgramError
     )
+    verify(_TEXT, meta, str(path), ProgramError, _MOVE)
     try:
-        fields = json.loads(meta["program"])
+        fields = parse(meta["program"])
+        PROGRAM(fields, "")
+        _check_tensors(tensors)
         return _consistent(_parsed(fields, tensors))
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProgramError(
-            f"{path}: its description is damaged ({error!r}); expected what 'edgetrain compile' "
-            "wrote. Compile the model again."
-        ) from error
+    except (Wrong, ValueError) as error:
+        raise ProgramError(f"{path}: {error}. {_MOVE}") from None
 
 
 def _consistent(program: Program) -> Program:
@@ -133,68 +144,72 @@ def _consistent(program: Program) -> Program:
     Raises:
       ValueError: names what contradicts.
     """
+    staged = {tape: (*program.inputs[tape], program.targets[tape]) for tape in ("micro", "eval")}
+    for place, group in {"persistent": program.persistent, **staged}.items():
+        (name, count), *_ = Counter(slot.name for slot in group).most_common(1) or [("", 0)]
+        if count > 1:
+            raise ValueError(f"{place}: slot {name!r} {count} times")
     slots = {slot.name: slot for slot in program.persistent}
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
-        raise ValueError("no control block of 64 words")
-    unknown = {s for _, _, storages in program.kernels for s in storages} - NBYTES.keys()
-    if unknown or program.arena_nbytes >= 2**60:
-        raise ValueError(f"storages {sorted(unknown)}, arena of {program.arena_nbytes} bytes")
+        raise ValueError("persistent: no control block of 64 words")
     for name, array in program.init.items():
         if name not in slots or slots[name].shape != array.shape or array.dtype.kind not in "fiu":
-            raise ValueError(f"initial array {name!r} without a slot of its shape")
-    if not 1 <= program.threads <= 64 or not 1 <= program.microbatch <= program.minibatch:
-        raise ValueError(f"threads {program.threads}, microbatch {program.microbatch}")
-    if program.minibatch % program.microbatch or program.target_count < 1:
-        raise ValueError(f"microbatch {program.microbatch} of a minibatch {program.minibatch}")
-    staged = [program.targets[tape] for tape in ("micro", "eval")]
-    staged += [slot for tape in ("micro", "eval") for slot in program.inputs[tape]]
-    if any(slot.shape[:1] != (program.microbatch,) for slot in (*staged, *program.outputs["eval"])):
-        raise ValueError("an input, target or output that does not begin with the microbatch")
-    seed = program.recipe["seed"]
-    whole = isinstance(seed, int) and -(2**63) <= seed < 2**63
-    if not whole or "kind" not in program.recipe["loss"]:
-        raise ValueError("a recipe without seed or loss")
+            raise ValueError(f"tensor 'init.{name}': no slot of its shape")
+    if program.minibatch % program.microbatch:
+        raise ValueError(
+            f"microbatch: {program.microbatch} does not divide the minibatch {program.minibatch}"
+        )
+    for slot in (*staged["micro"], *staged["eval"], *program.outputs["eval"]):
+        if slot.shape[:1] != (program.microbatch,):
+            raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
+    limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}
+    unknown = sorted(program.limits.keys() - limited - {"loss.target"})
+    if unknown:
+        raise ValueError(f"limits: {unknown[0]!r} is no input")
+    if any(t.size != program.microbatch * program.target_count for t in program.targets.values()):
+        raise ValueError(f"target_count: {program.target_count} are not those of the targets")
     return program
 
 
 def _slot(fields: Mapping[str, Any]) -> Slot:
-    slot = Slot(
-        str(fields["name"]), int(fields["offset"]), tuple(int(d) for d in fields["shape"]),
-        str(fields["dtype"]), str(fields["role"]),
-    )  # fmt: skip
-    if slot.offset < 0 or any(d < 0 for d in slot.shape) or len(slot.shape) > 16:
-        raise ValueError(f"slot {slot.name!r} at {slot.offset}, shape {slot.shape}")
-    return slot
+    return Slot(**{**fields, "shape": tuple(fields["shape"])})
+
+
+def _check_tensors(tensors: Mapping[str, np.ndarray]) -> None:
+    wanted = {**{f"tape.{name}": np.int64 for name in TAPES}, "onnx": np.uint8}
+    for name, dtype in wanted.items():
+        found = tensors.get(name)
+        if found is None or found.dtype != dtype or found.ndim != 1:
+            shown = "none" if found is None else f"{found.dtype} {list(found.shape)}"
+            raise Wrong(f"tensor {name}", f"a row of {np.dtype(dtype).name}", shown)
+    others = [name for name in tensors if name not in wanted and not name.startswith("init.")]
+    if others:
+        raise Wrong(f"tensor {others[0][:80]!r}", "no tensor of this name", "one")
 
 
 def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Program:
     # Initial arrays stay in the mapped file: the system may take their pages back. What runs is
     # copied, for the file may be written over.
     tapes = {name: np.array(tensors[f"tape.{name}"]) for name in TAPES}
-    if any(tape.dtype != np.int64 or tape.ndim != 1 for tape in tapes.values()):
-        raise ValueError("a tape that is not int64 words")
-    for name in ("arena_nbytes", "threads", "minibatch", "microbatch", "target_count"):
-        if not isinstance(fields[name], int) or fields[name] < 0:
-            raise ValueError(f"{name} {fields[name]!r}")
     init = {k.removeprefix("init."): v for k, v in tensors.items() if k.startswith("init.")}
     return Program(
         arena_nbytes=fields["arena_nbytes"],
         threads=fields["threads"],
         minibatch=fields["minibatch"],
         microbatch=fields["microbatch"],
-        kernels=tuple((str(n), str(v), tuple(map(str, s))) for n, v, s in fields["kernels"]),
+        kernels=tuple((n, v, tuple(s)) for n, v, s in fields["kernels"]),
         tapes=tapes,
         persistent=tuple(_slot(s) for s in fields["persistent"]),
         inputs={k: tuple(_slot(s) for s in v) for k, v in fields["inputs"].items()},
         targets={k: _slot(s) for k, s in fields["targets"].items()},
         outputs={k: tuple(_slot(s) for s in v) for k, v in fields["outputs"].items()},
         init=init,
-        account=dict(fields["account"]),
-        recipe=dict(fields["recipe"]),
-        limits={str(k): int(v) for k, v in fields["limits"].items()},
-        aliases={str(k): str(v) for k, v in fields["aliases"].items()},
-        onnx=tensors["onnx"].astype(np.uint8).tobytes(),
-        model_name=str(fields["model_name"]),
+        account=fields["account"],
+        recipe=fields["recipe"],
+        limits=fields["limits"],
+        aliases=fields["aliases"],
+        onnx=tensors["onnx"].tobytes(),
+        model_name=fields["model_name"],
         target_count=fields["target_count"],
     )

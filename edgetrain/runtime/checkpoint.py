@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgetrain.errors import CheckpointError
+from edgetrain.storage import schema
 from edgetrain.storage.atomic import clean_temporaries, previous_of
 from edgetrain.storage.container import is_good_container, read_container, write_container
 
 KIND = "checkpoint"
 VERSION = 1
 VERSIONS = range(1, VERSION + 1)
+_TEXT = schema.record({"state": schema.text(2**23)})
+_STATE = schema.record({}, others=lambda *_: None)
 _STEP_FILE = re.compile(r"step-([0-9]{8,})\.ckpt")
 
 
@@ -150,10 +153,11 @@ def _read(
     tensors, text = read_container(
         path, kind=KIND, versions=VERSIONS, into=into, error=CheckpointError
     )
+    move = "Take another copy of it."
+    schema.verify(_TEXT, text, str(path), CheckpointError, move)
     try:
-        meta = json.loads(text["state"])
-    except (KeyError, ValueError, RecursionError):
-        meta = None
-    if not isinstance(meta, dict):
-        raise CheckpointError(f"{path}: damaged: its state is not a JSON object.")
+        meta = schema.parse(text["state"])
+    except schema.Wrong as wrong:
+        raise CheckpointError(f"{path}: state: {wrong}. {move}") from None
+    schema.verify(_STATE, meta, str(path), CheckpointError, move)
     return tensors, meta

@@ -24,6 +24,7 @@ from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest, save_step
 from .evaluation import check_source, evaluate_source
 from .patterns import check_pattern
+from .run_fields import check_run
 from .session import Session, StepResult
 
 MAX_BAD_STEPS = 25
@@ -246,8 +247,8 @@ class Trainer:
         loaded = latest(where)
         if loaded is None:
             return False
-        meta = loaded.meta
-        if meta.get("recipe") != recipe_digest(self.program):
+        meta = check_run(loaded).meta
+        if meta["recipe"] != recipe_digest(self.program):
             raise CheckpointError(
                 f"{loaded.used}: written by a run with another model or recipe. Resume with the "
                 f"Program in {where / PROGRAM_FILE}, or choose another directory."
@@ -329,7 +330,7 @@ def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | No
     directory = Path(directory)
     program = load_program(directory / PROGRAM_FILE)
     loaded = latest(directory)
-    return program, loaded.tensors if loaded else None
+    return program, check_run(loaded).tensors if loaded else None
 
 
 class _CatchInterrupt:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from . import schema
+
 ALIGNMENT = 64  # bytes
 MAX_HEADER_NBYTES = 8 * 2**20
 PAD = "__pad_"  # starts the names of tensors that only fill gaps
@@ -19,6 +21,14 @@ _DTYPES = {
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
 }  # fmt: skip
+_SIZE = schema.integer(0, 2**63 - 1)
+_ENTRY = schema.record({
+    "dtype": schema.one_of(*_DTYPES),
+    "shape": schema.several(_SIZE, most=_MAX_NDIM),
+    "data_offsets": schema.row(_SIZE, _SIZE),
+})  # fmt: skip
+_META = schema.by_name(schema.text(MAX_HEADER_NBYTES))
+_HEADER = schema.record({"__metadata__": _META}, others=_ENTRY)
 _CODES = {np.dtype(text): code for code, text in _DTYPES.items()}
 
 # Every header starts with START, 64 hexadecimal digits, MIDDLE and 20 decimal ones.
@@ -87,27 +97,17 @@ def plan_header(
 
 
 def parse_header(header: bytes) -> dict[str, Any]:
-    """The JSON object; raises BadFile when it is none or names something twice."""
+    """Text and entries by name; raises BadFile where a field is not what it should be."""
     try:
-        parsed = json.loads(header, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as reason:
-        raise BadFile(f"damaged: header is not JSON ({reason}).") from None
-    if not isinstance(parsed, dict):
-        raise BadFile("damaged: header is not a JSON object.")
+        parsed = schema.parse(header)
+        _HEADER(parsed, "")
+    except schema.Wrong as wrong:
+        raise BadFile(f"damaged: header: {wrong}.") from None
     return parsed
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
-
-
-def parse_meta(meta: Any, kind: str, versions: range) -> dict[str, str]:
+def parse_meta(meta: Mapping[str, str], kind: str, versions: range) -> dict[str, str]:
     """The caller's text; raises BadFile for another kind or version."""
-    if not isinstance(meta, dict) or not all(isinstance(text, str) for text in meta.values()):
-        raise BadFile("damaged: __metadata__ is not text by name.")
     if meta.get("kind") != kind:
         raise BadFile(
             f"a file of kind {str(meta.get('kind'))[:40]!r}, expected {kind!r}. Check the name."
@@ -142,29 +142,13 @@ def parse_entries(parsed: Mapping[str, Any], base: int, size: int) -> dict[str, 
     return ordered
 
 
-def _parse_entry(name: str, fields: Any, base: int) -> Entry:
+def _parse_entry(name: str, fields: Mapping[str, Any], base: int) -> Entry:
     label = f"damaged: tensor {name[:80]!r}"
-    if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
-        raise BadFile(f"{label} is not described by dtype, shape and data_offsets.")
     code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
-    if not isinstance(code, str) or code not in _DTYPES:
-        raise BadFile(
-            f"{label} has dtype {str(code)[:20]!r}, expected one of {', '.join(_DTYPES)}."
-        )
-    if not _are_sizes(shape) or len(shape) > _MAX_NDIM:
-        raise BadFile(f"{label} has no shape of at most {_MAX_NDIM} sizes.")
     if math.prod(size or 1 for size in shape) > _MAX_ELEMENTS:
         raise BadFile(f"{label} has more than {_MAX_ELEMENTS} elements.")
-    if not _are_sizes(offsets) or len(offsets) != 2:
-        raise BadFile(f"{label} has no two data_offsets.")
     dtype = np.dtype(_DTYPES[code])
     nbytes = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != nbytes:
         raise BadFile(f"{label} spans {offsets[1] - offsets[0]} bytes, expected {nbytes}.")
     return Entry(dtype, tuple(shape), base + offsets[0], base + offsets[1])
-
-
-def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list) and all(
-        type(value) is int and 0 <= value < 2**63 for value in values
-    )

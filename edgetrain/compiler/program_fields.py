@@ -1,0 +1,142 @@
+"""What a Program's file may say: every field's type, range and presence, in one place.
+
+Fields of the recipe and of slots that are not listed are refused: they belong to another version.
+The account may hold further figures, which are only shown.
+"""
+
+import dataclasses
+from typing import Any
+
+from ..errors import UsageError
+from ..ir.graph import NBYTES, PERSISTENT
+from ..optim import OPTIMIZERS
+from ..sparse import REWIRINGS
+from ..sparse.density import DISTRIBUTIONS
+from ..storage.schema import (
+    Check,
+    Wrong,
+    boolean,
+    by_name,
+    integer,
+    number,
+    one_of,
+    optional,
+    plain,
+    record,
+    row,
+    several,
+    text,
+)
+
+_LARGE = 2**60  # bytes; beyond them offsets and extents would not stay within 64 bits
+_SAMPLES = 2**31
+_ROLES = (*PERSISTENT, "input", "target", "activation", "statistic", "gradient")
+_INT64 = integer(-(2**63), 2**63 - 1)
+_NBYTES = integer(0, _LARGE)
+
+SLOT = record({
+    "name": text(),
+    "offset": integer(0, _LARGE, 64),
+    "shape": several(integer(0, 2**48), most=16),
+    "dtype": one_of(*NBYTES),
+    "role": one_of(*_ROLES),
+})  # fmt: skip
+_SLOTS = several(SLOT, most=2**20)
+
+
+def _made_by(kinds: dict[str, Any], known: dict[str, Check]) -> Check:
+    """{"name": one of `kinds`, its fields}: types by the defaults, ranges by the kind itself."""
+
+    def check(value: Any, name: str) -> None:
+        record({"name": one_of(*kinds)}, others=plain())(value, name)
+        kind = kinds[value["name"]]
+        own = {f.name: known.get(f.name) or _like(f.default) for f in dataclasses.fields(kind)}
+        record({"name": text(), **own})(value, name)
+        try:
+            kind(**{field: value[field] for field in own})
+        except (UsageError, OverflowError) as reason:
+            raise Wrong(name, f"what can be trained with ({reason})", "these numbers") from None
+
+    return check
+
+
+def _like(default: Any) -> Check:
+    return boolean if isinstance(default, bool) else number()
+
+
+_OPTIMIZER = _made_by(OPTIMIZERS, {"lr": number(0), "weight_decay": number(0)})
+_NUMBER = optional(number())
+_REWIRING = _made_by(REWIRINGS, {
+    "frequency": _NUMBER, "long_frequency": _NUMBER, "threshold": _NUMBER,
+    "fraction": _NUMBER, "keep_state": optional(boolean),
+    "periods": several(row(number(0), integer(1, _SAMPLES)), most=2**10),
+})  # fmt: skip
+_LOSS = record({
+    "kind": one_of("cross_entropy", "mse", "bce_with_logits"),
+    "label_smoothing": number(0, below=1),
+    "ignore_index": _INT64,
+    "class_axis": optional(integer(1, 16)),
+})  # fmt: skip
+_LAYER = row(
+    text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
+)
+_DENSITY = number(above=0, most=1)
+_PATTERNS = several(text())
+
+RECIPE = record({
+    "loss": _LOSS,
+    "optimizer": _OPTIMIZER,
+    "minibatch": integer(1, _SAMPLES),
+    "microbatch": optional(integer(1, _SAMPLES)),
+    "precision": one_of("fp32", "fp16"),
+    "model_memory": optional(one_of("fp32", "fp16")),
+    "density": _DENSITY,
+    "density_overrides": by_name(_DENSITY),
+    "distribution": one_of(*DISTRIBUTIONS),
+    "rewiring": optional(_REWIRING),
+    "max_extra_forward": optional(number(0)),
+    "threads": integer(1, 64),
+    "seed": _INT64,
+    "dims": by_name(integer(1, _SAMPLES)),
+    "train": _PATTERNS,
+    "freeze": _PATTERNS,
+    "max_grad_norm": number(0),
+    "output": optional(text()),
+    "sparse_layers": several(_LAYER, most=2**16),
+})  # fmt: skip
+
+ACCOUNT = record(
+    {
+        "feasible": boolean,
+        "arena_nbytes": _NBYTES,
+        "min_budget_nbytes": _NBYTES,
+        "peak_live_nbytes": _NBYTES,
+        "tape_nbytes": _NBYTES,
+        "by_kind": by_name(_NBYTES),
+        "minibatch": integer(1, _SAMPLES),
+        "microbatch": integer(1, _SAMPLES),
+        "threads": integer(1, 64),
+        "extra_forward_flops": number(0),
+        "steps": integer(0, 2**40),
+    },
+    {"budget_nbytes": optional(_NBYTES), "relative_time": number(0)},
+    others=plain(),
+)
+
+PROGRAM = record({
+    "arena_nbytes": integer(64, _LARGE - 1, 64),
+    "threads": integer(1, 64),
+    "minibatch": integer(1, _SAMPLES),
+    "microbatch": integer(1, _SAMPLES),
+    "target_count": integer(1, 2**48),
+    "kernels": several(row(text(80), text(80), several(one_of(*NBYTES), most=16)), most=2**16),
+    "persistent": _SLOTS,
+    "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
+    "targets": record({"micro": SLOT, "eval": SLOT}),
+    "outputs": record({"eval": several(SLOT, 1, 1)}),
+    "account": ACCOUNT,
+    "recipe": RECIPE,
+    "limits": by_name(integer(1, 2**62)),
+    "aliases": by_name(text()),
+    "model_name": text(),
+})  # fmt: skip

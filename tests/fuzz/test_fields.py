@@ -1,0 +1,116 @@
+"""Programs and checkpoints whose fields lie: refused by name or run; nothing is "unexpected"."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.compiler import program as programs
+from edgetrain.runtime import checkpoint
+from edgetrain.sparse import DSR
+
+from ..planner import hurried
+from ..runtime.models import write_mlp
+from . import children, fields
+
+STEPS = 4
+STATUSES = {0, 1, 4}  # 1: numbers that are allowed and do not train
+Run = tuple[Path, Path]  # a run's directory, data
+
+
+def _compiled(path: Path, sparse: bool) -> et.Program:
+    model = et.load_onnx(write_mlp(path, 6, 8, 4))
+    options: dict = {"minibatch": 4, "microbatch": 2, "threads": 1}
+    if sparse:
+        method = DSR(periods=((1.0, 2),))
+        options |= {"density": 0.5, "density_overrides": {"one.w": 0.5, "two.w": 0.5}}
+        options |= {"rewiring": method, "optimizer": et.Adam(lr=0.01), "precision": "fp16"}
+    else:
+        options |= {"optimizer": et.SGD(lr=0.05, momentum=0.9, nesterov=True)}
+    with hurried():
+        return et.compile(model, **options)
+
+
+@pytest.fixture(scope="module", params=["dense", "sparse"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of two steps, its Program and its checkpoint sound."""
+    folder = tmp_path_factory.mktemp(request.param)
+    draw = np.random.default_rng(0)
+    data = folder / "data.npz"
+    np.savez(
+        data, x_train=draw.normal(size=(40, 6)).astype(np.float32), y_train=draw.integers(0, 4, 40),
+        x_test=draw.normal(size=(8, 6)).astype(np.float32), y_test=draw.integers(0, 4, 8),
+    )  # fmt: skip
+    program = _compiled(folder / "mlp.onnx", request.param == "sparse")
+    trainer = et.Trainer(program, f"npz:{data}", folder / "run")
+    try:
+        trainer.fit(steps=2)
+    finally:
+        trainer.close()
+    assert use(folder / "run", data, folder / "sound", 2) == [0] * 6
+    return folder / "run", data
+
+
+def use(run: Path, data: Path, scratch: Path, steps: int = STEPS) -> list[int]:
+    """Every command that reads a Program or a checkpoint; their exit statuses."""
+    scratch.mkdir()
+    program, spec = run / "program.edge", f"npz:{data}"
+    (newest,) = run.glob("*.ckpt")
+    commands = [
+        ["inspect", program, "--json"],
+        ["inspect", newest],
+        ["eval", run, "--data", spec],
+        ["export", run, "-o", scratch / "model.onnx"],
+        ["train", program, "--data", spec, "--steps", 1, "--out", scratch / "out"],
+        ["train", "--resume", run, "--data", spec, "--steps", steps],
+    ]
+    return [main([str(word) for word in command]) for command in commands]
+
+
+def faults(run: Run, folder: Path, seeds: range, write: Callable) -> tuple[list, Counter]:
+    """What went wrong with mutants, and how many had each set of statuses."""
+    source, data = run
+    wrong, counts = [], Counter()
+    for seed in seeds:
+        copy, scratch = folder / f"run{seed}", folder / f"scratch{seed}"
+        shutil.copytree(source, copy)
+        write(copy, random.Random(seed))
+        ended = children.run(lambda copy=copy, scratch=scratch: use(copy, data, scratch))
+        found = children.fault(ended)
+        if not found and set(ended.value) - STATUSES:
+            found = f"statuses {ended.value}: {ended.output[-300:]}"
+        if found:
+            wrong.append((seed, found))
+        counts[str(ended.value)] += 1
+        shutil.rmtree(copy)
+        shutil.rmtree(scratch, ignore_errors=True)
+    return wrong, counts
+
+
+def mutate_program(run: Path, draw: random.Random) -> None:
+    path = run / "program.edge"
+    tensors = lambda name: name == "onnx" or name.startswith("init.")  # noqa: E731
+    fields.write_mutant(path, path, programs.KIND, programs.VERSION, "program", draw, tensors)
+
+
+def mutate_checkpoint(run: Path, draw: random.Random) -> None:
+    (path,) = run.glob("*.ckpt")
+    fields.write_mutant(path, path, checkpoint.KIND, checkpoint.VERSION, "state", draw)
+
+
+@pytest.mark.parametrize("write", [mutate_program, mutate_checkpoint])
+@pytest.mark.parametrize(
+    "seeds", [range(20), pytest.param(range(1000, 2000), marks=pytest.mark.slow)]
+)
+def test_mutants_are_refused_or_used(
+    run: Run, tmp_path: Path, seeds: range, write: Callable
+) -> None:
+    wrong, counts = faults(run, tmp_path, seeds, write)
+    assert wrong == []
+    assert len(counts) > 1  # some were used
