@@ -1,0 +1,104 @@
+"""A Program's fields: one schema, which knows every option, and a sentence for what is wrong."""
+
+import dataclasses
+import json
+
+import pytest
+
+from edgetrain.api import compile as compile_
+from edgetrain.compiler.options import Options
+from edgetrain.compiler.program import KIND, VERSION, load_program
+from edgetrain.compiler.program_fields import PROGRAM, RECIPE
+from edgetrain.errors import ProgramError
+from edgetrain.ops.loss import KINDS, Loss
+from edgetrain.optim import OPTIMIZERS, make_optimizer
+from edgetrain.sparse import REWIRINGS
+from edgetrain.storage.container import read_container, write_container
+from edgetrain.storage.schema import Wrong
+
+from .nets import conv_bn_relu_conv
+
+pytestmark = pytest.mark.usefixtures("quick_planner")
+
+
+@pytest.fixture(scope="module")
+def program():
+    return compile_(conv_bn_relu_conv(), minibatch=8, optimizer="adam", freeze=["fc.b"])
+
+
+def changed(program, path, keys, value):
+    """The Program's file with one field set, or removed where `value` is None."""
+    program.save(path)
+    tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
+    fields = json.loads(meta["program"])
+    holder = fields
+    for key in keys[:-1]:
+        holder = holder[key]
+    holder[keys[-1]] = value
+    if value is None:
+        del holder[keys[-1]]
+    meta["program"] = json.dumps(fields)
+    write_container(path, tensors, meta, kind=KIND, version=VERSION)
+    return path
+
+
+LR = ("recipe", "optimizer", "lr")
+SAYS = [
+    (LR, "x", 'recipe.optimizer.lr: expected a finite number >= 0, found "x"'),
+    (LR, float("nan"), "recipe.optimizer.lr: .*, found NaN"),
+    (("recipe", "optimizer", "beta1"), 2, "recipe.optimizer: .* betas"),
+    (("recipe", "optimizer", "name"), "sgd", "recipe.optimizer.momentum: expected this field"),
+    (("recipe", "seed"), 2**63, "recipe.seed: expected a whole number"),
+    (("recipe", "seed"), None, "recipe.seed: expected this field"),
+    (("recipe", "colour"), "red", "recipe.colour: expected no field of this name"),
+    (("recipe", "loss", "kind"), "l1", "recipe.loss.kind: expected one of"),
+    (("recipe", "precision"), "fp8", "recipe.precision: expected one of fp32, fp16"),
+    (("account", "by_kind"), 3, "account.by_kind: expected an object"),
+    (("account", "extra_forward_flops"), "0", "account.extra_forward_flops: expected a finite"),
+    (("persistent", 0, "offset"), 32, r"persistent\[0\].offset: .* that 64 divides"),
+    (("persistent", 0, "role"), "king", r"persistent\[0\].role: expected one of"),
+    (("persistent", 0, "dtype"), "f8", r"persistent\[0\].dtype: expected one of"),
+    (("kernels", 0), ["relu"], r"kernels\[0\]: expected a list of 3 to 3"),
+    (("inputs", "micro"), None, "inputs.micro: expected this field"),
+    (("arena_nbytes",), True, "arena_nbytes: expected a whole number"),
+    (("target_count",), 7, "target_count: 7 are not those"),
+    (("limits",), {"nowhere": 3}, "limits: 'nowhere' is no input"),
+    (("aliases",), [], "aliases: expected an object"),
+    (("model_name",), "\ud800", "model_name: expected text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys, value, said", SAYS, ids=[".".join(map(str, s[0])) for s in SAYS])
+def test_load_names_the_field_that_is_wrong(program, tmp_path, keys, value, said) -> None:
+    path = changed(program, tmp_path / "m.edge", keys, value)
+    with pytest.raises(ProgramError, match=f"m.edge: {said}"):
+        load_program(path)
+
+
+def test_recipe_schema_knows_every_option() -> None:
+    """A new option needs its row in program_fields.py."""
+    recipe = json.loads(json.dumps(Options().recipe())) | {"sparse_layers": []}
+    RECIPE(recipe, "recipe")
+    for name in (f.name for f in dataclasses.fields(Options)):
+        missing = {k: v for k, v in recipe.items() if k != name}
+        with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):
+            RECIPE(missing, "recipe")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("method", [None, *REWIRINGS])
+@pytest.mark.parametrize("kind", KINDS)
+def test_recipe_schema_takes_what_can_be_compiled(name, method, kind) -> None:
+    rewiring = None if method is None else REWIRINGS[method]()
+    chosen = Options(Loss(kind), make_optimizer(name), density=0.5, rewiring=rewiring)
+    recipe = json.loads(json.dumps(chosen.recipe())) | {"sparse_layers": []}
+    RECIPE(recipe, "recipe")
+
+
+def test_a_program_that_could_not_be_read_is_not_written(program, tmp_path) -> None:
+    path = tmp_path / "m.edge"
+    odd = dataclasses.replace(program, recipe={**program.recipe, "max_grad_norm": float("inf")})
+    with pytest.raises(ProgramError, match="m.edge: recipe.max_grad_norm: .*, found Infinity"):
+        odd.save(path)
+    assert not path.exists()
+    PROGRAM(json.loads(json.dumps(program._json())), "")
