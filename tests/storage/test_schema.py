@@ -49,10 +49,8 @@ def changed(value, *keys):
     return out
 
 
-LR, RATE = (
-    ("recipe", "optimizer", "lr"),
-    "recipe.optimizer.lr: expected a finite number >= 0, found ",
-)
+LR = ("recipe", "optimizer", "lr")
+RATE = "recipe.optimizer.lr: expected a finite number >= 0, found "
 WRONG = [
     (LR, "x", RATE + '"x"'),
     (LR, None, RATE + "null"),
@@ -62,10 +60,10 @@ WRONG = [
     (LR, math.inf, RATE + "Infinity"),
     (LR, 10**400, RATE + "1" + "0" * 59 + ".."),
     (LR, [1], RATE + "a list"),
-    (("recipe", "optimizer", "eps"), 1, "recipe.optimizer.eps: expected a finite number < 1 and > 0"),
+    (("recipe", "optimizer", "eps"), 1, "recipe.optimizer.eps: expected a finite number < 1 "),
     (("recipe", "optimizer", "kind"), "SGD", "recipe.optimizer.kind: expected one of sgd, adam"),
     (("recipe", "optimizer", "kind"), ["sgd"], "recipe.optimizer.kind: expected one of sgd, adam"),
-    (("recipe", "optimizer", "mu"), 1, "recipe.optimizer.mu: expected no field of this name, found 1"),
+    (("recipe", "optimizer", "mu"), 1, "recipe.optimizer.mu: expected no field of this name"),
     (("recipe", "optimizer"), [], "recipe.optimizer: expected an object, found a list"),
     (("recipe", "a\nb"), 1, r'recipe."a\nb": expected no field'),
     (("shape",), [1, 2, 3, 4], "shape: expected a list of 0 to 3 items, found a list of 4"),
