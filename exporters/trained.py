@@ -48,11 +48,10 @@ def export_trained(
     path = Path(path)
     proto = _parsed(program)
     state = dense_state(layers_of(program.recipe), state)
-    missing = _fill(proto, state)
-    _set_inference(proto.graph)
-    if missing:
-        _drop_outputs(proto.graph, missing)
-    _drop_unused(proto.graph, {*state, *_graph_inputs(proto.graph)})
+    try:
+        _finish(proto, state)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
     _save(proto, path, inline_limit_nbytes)
     return path
 
@@ -62,16 +61,29 @@ def _parsed(program: Program) -> onnx.ModelProto:
     try:
         proto.ParseFromString(program.onnx)
     except (DecodeError, ValueError) as error:
-        raise ProgramError(
-            f"Program of {program.model_name!r}: its ONNX graph is damaged ({error}). Compile the "
-            "model again."
-        ) from error
+        raise ProgramError(_damaged(program, error)) from error
     if not proto.graph.node:
         raise ProgramError(
             f"Program of {program.model_name!r}: it carries no ONNX graph. Compile it from an ONNX "
             "file."
         )
     return proto
+
+
+def _damaged(program: Program, error: Exception) -> str:
+    return (
+        f"Program of {program.model_name!r}: its ONNX graph is damaged ({error}). Compile the "
+        "model again."
+    )
+
+
+def _finish(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> None:
+    """The graph with trained weights, for inference; damage in it shows as any plain exception."""
+    missing = _fill(proto, state)
+    _set_inference(proto.graph)
+    if missing:
+        _drop_outputs(proto.graph, missing)
+    _drop_unused(proto.graph, {*state, *_graph_inputs(proto.graph)})
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
