@@ -5,7 +5,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
 from ..sparse import rewiring_of
+from .arena import DTYPES
 from .checkpoint import Loaded, latest, save_step
 from .evaluation import check_source, evaluate_source
-from .patterns import check_pattern
+from .patterns import check_pattern, sparse_layers
 from .run_fields import check_run
-from .session import Session, StepResult
+from .session import SAVED_ROLES, Session, StepResult
 
 MAX_BAD_STEPS = 25
 PROGRAM_FILE = "program.edge"
@@ -308,17 +309,26 @@ def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> 
     Raises:
       CheckpointError: names, shapes or dtypes differ from the Program's.
     """
+    check_state(session.program, tensors, label)
     state = session.state()
-    if set(tensors) != set(state) or any(
-        tensors[n].shape != state[n].shape or tensors[n].dtype != state[n].dtype for n in state
-    ):
+    for name, array in tensors.items():
+        state[name][...] = array
+
+
+def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str) -> None:
+    """Prove that tensors from a file are a state of this Program.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
+    """
+    slots = [slot for slot in program.persistent if slot.role in SAVED_ROLES]
+    wanted = {slot.name: (slot.shape, np.dtype(DTYPES[slot.dtype])) for slot in slots}
+    if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
         raise CheckpointError(
             f"{label}: its tensors are not those of this Program. Resume with the Program it was "
             "written with."
         )
-    check_pattern(session.layers, tensors, label, CheckpointError)
-    for name, array in tensors.items():
-        state[name][...] = array
+    check_pattern(sparse_layers(program), tensors, label, CheckpointError)
 
 
 def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | None]:
@@ -330,7 +340,10 @@ def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | No
     directory = Path(directory)
     program = load_program(directory / PROGRAM_FILE)
     loaded = latest(directory)
-    return program, check_run(loaded).tensors if loaded else None
+    if loaded is None:
+        return program, None
+    check_state(program, check_run(loaded).tensors, str(loaded.used))
+    return program, loaded.tensors
 
 
 class _CatchInterrupt:

@@ -13,6 +13,7 @@ import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.compiler import program as programs
 from edgetrain.runtime import checkpoint
+from edgetrain.runtime.checkpoint import step_path
 from edgetrain.sparse import DSR
 
 from ..planner import hurried
@@ -39,7 +40,7 @@ def _compiled(path: Path, sparse: bool) -> et.Program:
 
 @pytest.fixture(scope="module", params=["dense", "sparse"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of two steps, its Program and its checkpoint sound."""
+    """A run after two of its steps, its Program and its checkpoint sound."""
     folder = tmp_path_factory.mktemp(request.param)
     draw = np.random.default_rng(0)
     data = folder / "data.npz"
@@ -48,16 +49,18 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         x_test=draw.normal(size=(8, 6)).astype(np.float32), y_test=draw.integers(0, 4, 8),
     )  # fmt: skip
     program = _compiled(folder / "mlp.onnx", request.param == "sparse")
-    trainer = et.Trainer(program, f"npz:{data}", folder / "run")
+    trainer = et.Trainer(program, f"npz:{data}", folder / "run", save_steps=2)
     try:
-        trainer.fit(steps=2)
+        trainer.fit(steps=STEPS)
     finally:
         trainer.close()
-    assert use(folder / "run", data, folder / "sound", 2) == [0] * 6
+    step_path(folder / "run", STEPS).unlink()
+    shutil.copytree(folder / "run", folder / "sound")
+    assert use(folder / "sound", data, folder / "scratch") == [0] * 6
     return folder / "run", data
 
 
-def use(run: Path, data: Path, scratch: Path, steps: int = STEPS) -> list[int]:
+def use(run: Path, data: Path, scratch: Path) -> list[int]:
     """Every command that reads a Program or a checkpoint; their exit statuses."""
     scratch.mkdir()
     program, spec = run / "program.edge", f"npz:{data}"
@@ -68,7 +71,7 @@ def use(run: Path, data: Path, scratch: Path, steps: int = STEPS) -> list[int]:
         ["eval", run, "--data", spec],
         ["export", run, "-o", scratch / "model.onnx"],
         ["train", program, "--data", spec, "--steps", 1, "--out", scratch / "out"],
-        ["train", "--resume", run, "--data", spec, "--steps", steps],
+        ["train", "--resume", run, "--data", spec, "--steps", STEPS],
     ]
     return [main([str(word) for word in command]) for command in commands]
 
@@ -95,8 +98,10 @@ def faults(run: Run, folder: Path, seeds: range, write: Callable) -> tuple[list,
 
 def mutate_program(run: Path, draw: random.Random) -> None:
     path = run / "program.edge"
-    tensors = lambda name: name == "onnx" or name.startswith("init.")  # noqa: E731
-    fields.write_mutant(path, path, programs.KIND, programs.VERSION, "program", draw, tensors)
+    fields.write_mutant(
+        path, path, programs.KIND, programs.VERSION, "program", draw,
+        lambda name: name == "onnx" or name.startswith("init."),
+    )  # fmt: skip
 
 
 def mutate_checkpoint(run: Path, draw: random.Random) -> None:
