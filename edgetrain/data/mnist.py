@@ -1,7 +1,7 @@
 """`mnist:DIR`: the four idx files of MNIST (or a drop-in for it), plain or .gz.
 
 Inputs (1, 28, 28), 0..255 brought to 0..1 and then normalised with mean 0.1307 and deviation
-0.3081 of the training pixels.
+0.3081 of the training pixels. A model of 784 inputs gets the pixels row by row.
 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST database (format of idx files).
 """
@@ -59,6 +59,7 @@ def _opened(folder: Path, split: str) -> RowsSource:
         limits={"y": 10},
         scale={"x": Scale.normalised(_MEAN, _STD, 255.0)},
         shapes={"x": (1, *images.shape[1:])},
+        flat=("x",),
     )
 
 

@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +22,7 @@ from .source import Options
 from .unpack import Member, unpacked
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
+_CHUNK_NBYTES = 2**18
 _LOCAL_NBYTES = 30  # of a zip file's local header before the name
 _STREAM_ERRORS: tuple[type[Exception], ...] = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error,
@@ -74,7 +75,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
 
 
 def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
-    """Rows of an uncompressed array, at its place in the archive."""
+    """Rows of an uncompressed array, at its place in the archive; its checksum is verified."""
     with open(where, "rb") as file:
         file.seek(info.header_offset)
         local = file.read(_LOCAL_NBYTES)
@@ -82,7 +83,22 @@ def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
         raise _damaged(where, zipfile.BadZipFile(f"no local header of {info.filename}"))
     name_nbytes, extra_nbytes = struct.unpack("<HH", local[26:30])
     start = info.header_offset + _LOCAL_NBYTES + name_nbytes + extra_nbytes
+    status = os.stat(where)
+    found = _checksum(where, (status.st_size, status.st_mtime_ns), start, info.file_size)
+    if found != info.CRC:
+        raise _damaged(where, zipfile.BadZipFile(f"{info.filename} has another checksum"))
     return rows_at(where, dataclasses.replace(head, offset=start + head.offset))
+
+
+@lru_cache(maxsize=256)
+def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> int:
+    """CRC-32 of bytes of a file; found once for each of its versions: (size, time of change)."""
+    crc = 0
+    with open(where, "rb") as file:
+        file.seek(start)
+        while nbytes > 0 and (part := file.read(min(nbytes, _CHUNK_NBYTES))):
+            crc, nbytes = zlib.crc32(part, crc), nbytes - len(part)
+    return crc
 
 
 def _unpack(
