@@ -7,6 +7,7 @@ normalisation. Columns fill the axes of a model's input in order, the last axis 
 """
 
 import threading
+import weakref
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class CsvSource(Source):
         super().__init__(path, len(table.starts), fields, classes=table.classes)
         self._table, self._lock = table, threading.Lock()
         self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
+        weakref.finalize(self, self._file.close)
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -93,10 +95,6 @@ class CsvSource(Source):
                 )
             values.append(value)
         return values
-
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
 
 
 def open_csv(where: str, options: Options) -> Splits:

@@ -8,6 +8,7 @@ them back, which a budget in bytes cannot allow, and a 32-bit device cannot map 
 import math
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -72,6 +73,7 @@ class FileRows:
                 f"{list(shape)}. The file is cut short: get it again."
             )
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - lives as long as the rows
+        weakref.finalize(self, self._file.close)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         raw = np.empty((len(indices), self._row_nbytes), np.uint8)
@@ -91,10 +93,6 @@ class FileRows:
                 f"{self.path}: ends before byte {self.offset + start + out.nbytes}: the file was "
                 "changed since it was opened. Start again."
             )
-
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
 
 
 class FortranRows(FileRows):
