@@ -156,8 +156,13 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
 
 
 def _count_classes(rows: Rows) -> int | None:
-    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample."""
+    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample.
+
+    None also where there are too many to look at.
+    """
     if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
+        return None
+    if rows.shape[0] * rows.dtype.itemsize > _AHEAD_NBYTES:
         return None
     top = -1
     for start in range(0, rows.shape[0], _SCAN_ROWS):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO
+from zlib import crc32
 
 from edgetrain.errors import DataError
 
@@ -21,6 +22,8 @@ from .rows import Rows
 from .source import Options
 from .unpack import Member, unpacked
 
+_MAX_MEMBERS = 4096
+_VERIFIED_NBYTES = 2**32  # of a stored array: more would take more than seconds
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _CHUNK_NBYTES = 2**18
 _LOCAL_NBYTES = 30  # of a zip file's local header before the name
@@ -54,7 +57,13 @@ def open_npz(where: str, options: Options) -> Splits:
 def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
     found = {}
     with zipfile.ZipFile(where) as archive:
-        for info in archive.infolist():
+        members = archive.infolist()
+        if len(members) > _MAX_MEMBERS:
+            raise DataError(
+                f"{where}: {len(members)} arrays; expected at most {_MAX_MEMBERS}, such as 'x' and "
+                "'y'. Put the samples into one array."
+            )
+        for info in members:
             name, dot, suffix = info.filename.rpartition(".")
             if not dot or suffix != "npy":
                 continue
@@ -84,8 +93,8 @@ def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
     name_nbytes, extra_nbytes = struct.unpack("<HH", local[26:30])
     start = info.header_offset + _LOCAL_NBYTES + name_nbytes + extra_nbytes
     status = os.stat(where)
-    found = _checksum(where, (status.st_size, status.st_mtime_ns), start, info.file_size)
-    if found != info.CRC:
+    version, nbytes = (status.st_size, status.st_mtime_ns), info.file_size
+    if nbytes <= _VERIFIED_NBYTES and _checksum(where, version, start, nbytes) != info.CRC:
         raise _damaged(where, zipfile.BadZipFile(f"{info.filename} has another checksum"))
     return rows_at(where, dataclasses.replace(head, offset=start + head.offset))
 
@@ -97,7 +106,7 @@ def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> 
     with open(where, "rb") as file:
         file.seek(start)
         while nbytes > 0 and (part := file.read(min(nbytes, _CHUNK_NBYTES))):
-            crc, nbytes = zlib.crc32(part, crc), nbytes - len(part)
+            crc, nbytes = crc32(part, crc), nbytes - len(part)
     return crc
 
 
