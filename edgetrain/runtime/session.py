@@ -186,7 +186,8 @@ class Session:
         Raises:
           DataError: inputs are missing, of other shapes or lengths, or out of range.
         """
-        sizes = {name: len(np.atleast_1d(array)) for name, array in inputs.items()}
+        inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
+        sizes = {name: len(array) for name, array in inputs.items()}
         size = next(iter(sizes.values()), 0)
         expected = self._staging["eval"].keys() - {TARGET}
         if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
