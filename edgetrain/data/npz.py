@@ -72,6 +72,8 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
                     f"{where}: array name {name[:40]!r}; expected letters, digits, '.', '_' and "
                     "'-'. Rename it."
                 )
+            if name in found:
+                raise DataError(f"{where}: two arrays of the name {name!r}. Save it again.")
             with archive.open(info) as stream:
                 head = parse_npy_header(stream.read(HEAD_NBYTES), f"{where}: {name}")
             if head.offset + head.nbytes != info.file_size:

@@ -38,15 +38,39 @@ class Rows(Protocol):
 
 
 class ArrayRows:
-    """Rows of an array in memory."""
+    """Rows of an array in memory.
+
+    Where the caller made it a mapping of a file, the file's size is looked at before each access:
+    bytes that are gone would end the process.
+    """
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self.shape = array.shape
         self.dtype = array.dtype
+        self._mapped = _mapped(array)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
+        if self._mapped is not None:
+            path, needed = self._mapped
+            size = file_size(path, "the file of a mapped array")
+            if size < needed:
+                raise DataError(
+                    f"{path}: {size} bytes; expected {needed}: the file was cut short while it is "
+                    "mapped. Start again with the whole file."
+                )
         return np.asarray(self._array[indices])
+
+
+def _mapped(array: np.ndarray) -> tuple[str, int] | None:
+    """The file whose mapping an array looks at, and the size it must have; None: no mapping."""
+    found = None
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            found = os.fspath(base.filename), base.offset + base.nbytes
+        base = base.base
+    return found
 
 
 class FileRows:

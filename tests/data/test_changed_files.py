@@ -51,6 +51,12 @@ def npz_fortran_compressed(folder):
     return f"npz:{folder}/a.npz", folder / "a.npz.unpacked" / "x.npy"
 
 
+def arrays_mapped(folder):
+    np.save(folder / "x.npy", X)
+    mapped = np.load(folder / "x.npy", mmap_mode="r")
+    return (mapped[::2].reshape(-1, 5, 8), Y[::2]), folder / "x.npy"
+
+
 def csv(folder):
     w.write_csv(folder / "a.csv", X.astype(int), Y)
     return f"csv:{folder}/a.csv", folder / "a.csv"
@@ -72,8 +78,8 @@ def folders(folder):
 
 
 CASES = [
-    npy, npy_fortran, npy_fortran_target, npz, npz_fortran, npz_fortran_compressed, csv, mnist,
-    cifar10, folders,
+    arrays_mapped, npy, npy_fortran, npy_fortran_target, npz, npz_fortran, npz_fortran_compressed,
+    csv, mnist, cifar10, folders,
 ]  # fmt: skip
 
 
