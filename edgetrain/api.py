@@ -86,6 +86,7 @@ def forward(
     """
     from .runtime.arena import Arena, views
     from .runtime.executor import Executor
+    from .runtime.staging import stage_inputs
 
     batch = len(next(iter(inputs.values())))
     program = forward_program(model, batch, dims=dims, precision=precision, threads=threads)
@@ -93,8 +94,7 @@ def forward(
     values = views(arena, program)
     for name, array in program.init.items():
         values[name][...] = array
-    for slot in program.inputs["eval"]:
-        arena.view(slot)[...] = inputs[slot.name]
+    stage_inputs(program, arena, program.inputs["eval"], inputs)
     executor = Executor(program, arena)
     try:
         executor.run("eval")
@@ -175,13 +175,17 @@ def _class_axis(model: Model, loss: Loss, target: tuple[int, ...], batch: int, o
 
 
 def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> float:
-    """Fill the staging bytes, run the micro tape once; returns the mean loss."""
+    """Fill the staging bytes, run the micro tape once; returns the mean loss.
+
+    Raises:
+      DataError: inputs or target are not of the shapes that were compiled, or out of range.
+    """
     from .kernels import control
+    from .runtime.staging import TARGET, stage, stage_inputs
 
     program = session.program
-    for slot in program.inputs["micro"]:
-        session.arena.view(slot)[...] = inputs[slot.name]
-    session.arena.view(program.targets["micro"])[...] = target
+    stage_inputs(program, session.arena, program.inputs["micro"], inputs)
+    stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
     session.ints[control.COUNT] = program.microbatch
     session.reals[control.NOMINAL] = program.minibatch * program.target_count
     session.executor.run("micro")

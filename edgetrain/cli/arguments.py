@@ -164,13 +164,21 @@ def _training(command) -> None:
         "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
     )
     train.add_argument("--resume", metavar="DIR", default=None, help="go on where DIR stopped")
+    train.add_argument(
+        "--validation", metavar="FRACTION|SPEC", default=None,
+        help="evaluate on this fraction of the samples, which is held out, or on other data "
+        "(the data's own test split; nothing is held out where it has none)",
+    )  # fmt: skip
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
     _plan_options(train)
     evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
     evaluate.set_defaults(function="evaluate")
     evaluate.add_argument("model", metavar="model.edge|DIR")
     _data(evaluate)
-    evaluate.add_argument("--split", choices=["test", "train"], default="test", help="(test)")
+    evaluate.add_argument(
+        "--split", choices=["test", "train"], default="test",
+        help="of data that has a test split (test); of other data all is used",
+    )  # fmt: skip
     evaluate.add_argument("--threads", type=int, metavar="N", default=None)
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")

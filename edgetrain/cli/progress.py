@@ -81,6 +81,8 @@ def describe(event: Event) -> str:
         return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}"
     if kind == "resume":
         return f"resumed at step {event['step']} from {event['path']}"
+    if kind == "data":
+        return str(event["message"])
     if kind == "warning":
         return f"warning: {event['message']}"
     if kind == "done":

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.program import Program, load_program
-from ..data.registry import open_data
+from ..data.registry import open_data, open_evaluation
+from ..data.source import Source
 from ..errors import CheckpointError, UsageError
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
@@ -29,7 +30,7 @@ def train(arguments: Namespace) -> int:
             program, source, arguments.out, lr=_lr_override(arguments),
             schedule=schedule(arguments), save_steps=arguments.save_steps,
             save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
-            on_event=progress,
+            validation=_validation(arguments, source), on_event=progress,
         )  # fmt: skip
         try:
             progress(_start_event(program, trainer))
@@ -97,6 +98,19 @@ def _threads(arguments: Namespace, program: Program) -> int:
     return getattr(arguments, "threads", program.threads)
 
 
+def _validation(arguments: Namespace, source: Source) -> float | Source | None:
+    """What was asked for, else the data's own test split, opened before anything is written."""
+    asked = arguments.validation
+    if asked is not None:
+        try:
+            asked = float(asked)
+        except ValueError:
+            return open_evaluation(asked, label=arguments.label)
+    if asked or arguments.no_eval or "test" not in source.splits:
+        return asked
+    return source.for_split("test")
+
+
 def _start_event(program: Program, trainer: Trainer) -> dict[str, Any]:
     """The account, and apart from it what the process takes besides the arena."""
     return {
@@ -113,12 +127,19 @@ def evaluate(arguments: Namespace) -> int:
     try:
         if state is not None:
             load_state(session, state, arguments.model)
-        source = open_data(arguments.data, split=arguments.split, label=arguments.label)
+        source = open_evaluation(arguments.data, split=arguments.split, label=arguments.label)
         metrics = evaluate_source(session, source)
     finally:
         session.close()
+    whole = "test" not in source.splits
+    if whole:
+        print(
+            f"note: {source.name} has no test split: all {source.n} samples are evaluated, those "
+            "that were trained on too", file=sys.stderr,
+        )  # fmt: skip
     if arguments.json:
-        print(to_json({"model": arguments.model, "split": arguments.split, **metrics}))
+        split = "all" if whole else arguments.split
+        print(to_json({"model": arguments.model, "split": split, **metrics}))
         return 0
     if state is None:
         print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)

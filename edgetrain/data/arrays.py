@@ -1,17 +1,21 @@
 """Data whose samples are the rows of arrays, in memory or in files."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from edgetrain.errors import DataError
 
+from .check import check_integers
 from .rows import ArrayRows, Rows
 from .source import Field, Scale, Source
 
 SPLITS = ("train", "test")
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
 _SCAN_ROWS = 2**16
+_AHEAD_NBYTES = 2**30  # of a field: with more, values are checked as they are used only
+_CHUNK_NBYTES = 2**20
 _IGNORED = -100  # torch's default of ignore_index
 
 
@@ -22,6 +26,7 @@ class RowsSource(Source):
       rows: by field, all of one length.
       classes, scale, limits: as in `Source`.
       shapes: by field, of one sample, where it is not that of the rows.
+      flat: fields that are `Field.flat`.
     """
 
     def __init__(
@@ -34,10 +39,11 @@ class RowsSource(Source):
         scale: Mapping[str, Scale] | None = None,
         limits: Mapping[str, int] | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        flat: tuple[str, ...] = (),
     ) -> None:
         scale, shapes = dict(scale or {}), shapes or {}
         fields = {
-            key: _field(shapes.get(key, part.shape[1:]), part.dtype, key in scale)
+            key: _field(shapes.get(key, part.shape[1:]), part.dtype, key in scale, key in flat)
             for key, part in rows.items()
         }
         n = next(iter(rows.values())).shape[0]
@@ -51,6 +57,18 @@ class RowsSource(Source):
             name: self.rows[name].take(indices).reshape(len(indices), *self.fields[name].shape)
             for name in names
         }
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        for name, limit in limits.items():
+            rows, ignored = self.rows[name], ignore_index if name == "y" else None
+            row_nbytes = math.prod(rows.shape[1:]) * rows.dtype.itemsize
+            if self.n * row_nbytes > _AHEAD_NBYTES:
+                continue
+            step = max(1, _CHUNK_NBYTES // max(1, row_nbytes))
+            for start in range(0, self.n, step):
+                part = np.arange(start, min(start + step, self.n))
+                found = self.read((name,), part, (0, 0), False)[name]
+                check_integers(found, found.dtype, limit, ignored, self._label(name, part))
 
 
 def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
@@ -114,9 +132,9 @@ def array_splits(data: object) -> Splits:
     return splits_of("arrays", {key: rows(array) for key, array in arrays.items()})
 
 
-def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool) -> Field:
+def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:
     floats = scaled or dtype.kind == "f"
-    return Field(shape, np.dtype(np.float32 if floats else np.int64))
+    return Field(shape, np.dtype(np.float32 if floats else np.int64), flat)
 
 
 def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
@@ -138,8 +156,13 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
 
 
 def _count_classes(rows: Rows) -> int | None:
-    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample."""
+    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample.
+
+    None also where there are too many to look at.
+    """
     if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
+        return None
+    if rows.shape[0] * rows.dtype.itemsize > _AHEAD_NBYTES:
         return None
     top = -1
     for start in range(0, rows.shape[0], _SCAN_ROWS):

@@ -3,12 +3,13 @@
 Opening streams through the file once and keeps only where its lines start (8 bytes each).
 Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
 is the header. Values are taken as they are: scale them before, or start the model with a
-normalisation.
+normalisation. Columns fill the axes of a model's input in order, the last axis first.
 """
 
 import threading
+import weakref
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -18,10 +19,12 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .arrays import Splits
+from .check import check_integers
 from .files import file_size
 from .source import Field, Options, Source
 
 _LINE_NBYTES = 2**20
+_CHUNK_CELLS = 2**15
 _SEPARATORS = (b",", b";", b"\t")  # else blanks
 _AROUND = b' \t\r\n"'  # what may stand around a number
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -34,13 +37,15 @@ class CsvSource(Source):
     """
 
     def __init__(self, path: str, label: str | None) -> None:
-        file_size(path, "a CSV file")
+        self._nbytes = file_size(path, "a CSV file")
         table = _scan(path, label)
         y_dtype = np.dtype(np.float32 if table.classes is None else np.int64)
-        fields = {"x": Field((table.columns - 1,), np.dtype(np.float32)), "y": Field((), y_dtype)}
+        x = Field((table.columns - 1,), np.dtype(np.float32), flat=True)
+        fields = {"x": x, "y": Field((), y_dtype)}
         super().__init__(path, len(table.starts), fields, classes=table.classes)
         self._table, self._lock = table, threading.Lock()
         self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
+        weakref.finalize(self, self._file.close)
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -50,6 +55,8 @@ class CsvSource(Source):
             with self._lock:
                 self._file.seek(self._table.starts[index])
                 line = self._file.readline(_LINE_NBYTES)
+            if not line.endswith(b"\n") and self._table.starts[index] + len(line) != self._nbytes:
+                raise self._gone(index)  # cut short: half a number is a number, too
             row[:] = self._parse(line, index)
         target = self._table.target
         found = {"x": np.delete(values, target, axis=1), "y": values[:, target]}
@@ -58,10 +65,26 @@ class CsvSource(Source):
     def where(self, index: int) -> str:
         return f"line {_line_number(self.name, self._table.starts[index])}"
 
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        limit = limits.get("y")
+        if limit is None or (self.classes is not None and self.classes <= limit):
+            return  # opening has counted them
+        step = max(1, _CHUNK_CELLS // self._table.columns)
+        for start in range(0, self.n, step):
+            part = np.arange(start, min(start + step, self.n))
+            found = self.read(("y",), part, (0, 0), False)["y"]
+            check_integers(found, found.dtype, limit, ignore_index, self._label("y", part))
+
+    def _gone(self, index: int) -> DataError:
+        return DataError(
+            f"{self.name}: sample {index} is gone: the file was changed since it was opened. "
+            "Start again."
+        )
+
     def _parse(self, line: bytes, index: int) -> list[float]:
         cells = _cells(line, self._table.separator)
         if len(cells) != self._table.columns:
-            raise DataError(f"{self.name}: sample {index} is gone: the file was changed.")
+            raise self._gone(index)
         values = []
         for column, cell in enumerate(cells):
             value = _number(cell)
@@ -72,10 +95,6 @@ class CsvSource(Source):
                 )
             values.append(value)
         return values
-
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
 
 
 def open_csv(where: str, options: Options) -> Splits:

@@ -2,7 +2,7 @@
 
 1437 train and 360 test samples, stratified by class and fixed for ever. Inputs (1, 8, 8),
 0..16 brought to 0..1 and then normalised with mean 0.3049 and deviation 0.3759 of
-the training pixels.
+the training pixels. A model of 64 inputs gets the pixels row by row.
 
 Source: E. Alpaydin and C. Kaynak 1998, Optical Recognition of Handwritten Digits, UCI Machine
 Learning Repository, https://doi.org/10.24432/C50P49 (CC BY 4.0); here its test part, as
@@ -36,6 +36,8 @@ def open_digits(where: str, options: Options) -> Splits:
         with np.load(_FILE) as arrays:
             rows = {"x": ArrayRows(arrays[f"x_{split}"]), "y": ArrayRows(arrays[f"y_{split}"])}
         scale = {"x": Scale.normalised(_MEAN, _STD, 16.0)}
-        return RowsSource("digits", rows, split=split, classes=10, scale=scale, limits={"y": 10})
+        return RowsSource(
+            "digits", rows, split=split, classes=10, scale=scale, limits={"y": 10}, flat=("x",)
+        )
 
     return {"train": lambda: opened("train"), "test": lambda: opened("test")}

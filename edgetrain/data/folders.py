@@ -4,7 +4,7 @@ Classes are numbered in the order of their folders' names. All samples have the 
 of the first; u8 is scaled to [0, 1] for models that take floats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
 from .rows import ArrayRows, Rows
 from .source import Options, Scale
 
+_AHEAD = 2**17  # files looked at before training: a few seconds
+
 
 class SampleFiles:
     """Rows that are files of their own; a file is looked at when its sample is asked for."""
@@ -28,11 +30,36 @@ class SampleFiles:
         self._head = head
         self.shape, self.dtype = (len(paths), *head.shape), head.dtype
 
+    def check(self) -> None:
+        """Sizes and heads of the first files are those of the first.
+
+        Raises:
+          DataError: naming the first that is not.
+        """
+        first = b""
+        for path in self._paths[:_AHEAD]:
+            size = file_size(path, "a .npy file")
+            with open(path, "rb") as file:
+                head = file.read(self._head.offset)
+            first = first or head
+            if head != first or size != self._head.offset + self._head.nbytes:
+                _load(path, self._head)  # which parses: heads may be written in several ways
+
     def take(self, indices: np.ndarray) -> np.ndarray:
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for row, index in enumerate(indices.tolist()):
             out[row] = _load(self._paths[index], self._head)[1]
         return out
+
+
+class Folders(RowsSource):
+    """Rows whose samples are files; all of them are looked at before training begins."""
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        files = self.rows["x"]
+        assert isinstance(files, SampleFiles)
+        files.check()
+        super().scan({name: limit for name, limit in limits.items() if name == "y"}, ignore_index)
 
 
 def open_folders(where: str, options: Options) -> Splits:
@@ -71,7 +98,7 @@ def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
     x = SampleFiles(paths)
     scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
     rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
-    return RowsSource(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+    return Folders(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
 
 
 def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:

@@ -1,7 +1,7 @@
 """`mnist:DIR`: the four idx files of MNIST (or a drop-in for it), plain or .gz.
 
 Inputs (1, 28, 28), 0..255 brought to 0..1 and then normalised with mean 0.1307 and deviation
-0.3081 of the training pixels.
+0.3081 of the training pixels. A model of 784 inputs gets the pixels row by row.
 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST database (format of idx files).
 """
@@ -25,6 +25,7 @@ from .unpack import Member, unpacked
 _MEAN, _STD = 0.1307, 0.3081
 _PREFIX = {"train": "train", "test": "t10k"}
 _TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_GZIP_NBYTES = 2**16  # of heads and blocks that may come to what does not shrink
 _ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
 
@@ -59,6 +60,7 @@ def _opened(folder: Path, split: str) -> RowsSource:
         limits={"y": 10},
         scale={"x": Scale.normalised(_MEAN, _STD, 255.0)},
         shapes={"x": (1, *images.shape[1:])},
+        flat=("x",),
     )
 
 
@@ -85,6 +87,12 @@ def idx_rows(path: Path) -> FileRows:
     dtype, shape, offset = _parse_head(path, head)
     nbytes = offset + math.prod(shape) * dtype.itemsize
     if path.suffix == ".gz":
+        most = nbytes + nbytes // 8 + _GZIP_NBYTES
+        if size > most:
+            raise DataError(
+                f"{path}: {size} bytes; expected at most {most} for {list(shape)}. "
+                "Get the file again."
+            )
         member = Member(partial(gzip.open, path), nbytes)  # type: ignore[arg-type]
         path = unpacked(path, {path.stem: member}, _ERRORS) / path.stem
         return FileRows(path, offset, dtype, shape)

@@ -10,7 +10,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .files import file_size
-from .rows import ArrayRows, FileRows, Rows
+from .rows import FileRows, FortranRows, Rows
 
 HEAD_NBYTES = 2**14  # numpy itself stops at headers of 10,000 bytes
 _MAX_ELEMENTS = 2**48
@@ -68,16 +68,12 @@ def parse_npy_header(head: bytes, name: str) -> NpyHeader:
 def rows_at(path: str | os.PathLike[str], header: NpyHeader) -> Rows:
     """The array at `header.offset` of a file.
 
-    An array in Fortran order scatters its samples over the file, so it is mapped.
-
     Raises:
       DataError: the file is too short.
     """
-    rows = FileRows(path, header.offset, header.dtype, header.shape)
-    if not header.fortran_order or len(header.shape) < 2 or not header.nbytes:
-        return rows
-    mapped = np.memmap(path, header.dtype, "r", header.offset, header.shape, "F")
-    return ArrayRows(mapped.view(np.ndarray))
+    scattered = header.fortran_order and len(header.shape) > 1 and header.nbytes > 0
+    kind = FortranRows if scattered else FileRows
+    return kind(path, header.offset, header.dtype, header.shape)
 
 
 def npy_rows(path: str | os.PathLike[str]) -> Rows:

@@ -8,9 +8,10 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO
+from zlib import crc32
 
 from edgetrain.errors import DataError
 
@@ -21,7 +22,10 @@ from .rows import Rows
 from .source import Options
 from .unpack import Member, unpacked
 
+_MAX_MEMBERS = 4096
+_VERIFIED_NBYTES = 2**32  # of a stored array: more would take more than seconds
 _NAME = re.compile(r"\w[\w.-]{0,99}")
+_CHUNK_NBYTES = 2**18
 _LOCAL_NBYTES = 30  # of a zip file's local header before the name
 _STREAM_ERRORS: tuple[type[Exception], ...] = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error,
@@ -53,7 +57,13 @@ def open_npz(where: str, options: Options) -> Splits:
 def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
     found = {}
     with zipfile.ZipFile(where) as archive:
-        for info in archive.infolist():
+        members = archive.infolist()
+        if len(members) > _MAX_MEMBERS:
+            raise DataError(
+                f"{where}: {len(members)} arrays; expected at most {_MAX_MEMBERS}, such as 'x' and "
+                "'y'. Put the samples into one array."
+            )
+        for info in members:
             name, dot, suffix = info.filename.rpartition(".")
             if not dot or suffix != "npy":
                 continue
@@ -62,6 +72,8 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
                     f"{where}: array name {name[:40]!r}; expected letters, digits, '.', '_' and "
                     "'-'. Rename it."
                 )
+            if name in found:
+                raise DataError(f"{where}: two arrays of the name {name!r}. Save it again.")
             with archive.open(info) as stream:
                 head = parse_npy_header(stream.read(HEAD_NBYTES), f"{where}: {name}")
             if head.offset + head.nbytes != info.file_size:
@@ -74,7 +86,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
 
 
 def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
-    """Rows of an uncompressed array, at its place in the archive."""
+    """Rows of an uncompressed array, at its place in the archive; its checksum is verified."""
     with open(where, "rb") as file:
         file.seek(info.header_offset)
         local = file.read(_LOCAL_NBYTES)
@@ -82,7 +94,22 @@ def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
         raise _damaged(where, zipfile.BadZipFile(f"no local header of {info.filename}"))
     name_nbytes, extra_nbytes = struct.unpack("<HH", local[26:30])
     start = info.header_offset + _LOCAL_NBYTES + name_nbytes + extra_nbytes
+    status = os.stat(where)
+    version, nbytes = (status.st_size, status.st_mtime_ns), info.file_size
+    if nbytes <= _VERIFIED_NBYTES and _checksum(where, version, start, nbytes) != info.CRC:
+        raise _damaged(where, zipfile.BadZipFile(f"{info.filename} has another checksum"))
     return rows_at(where, dataclasses.replace(head, offset=start + head.offset))
+
+
+@lru_cache(maxsize=256)
+def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> int:
+    """CRC-32 of bytes of a file; found once for each of its versions: (size, time of change)."""
+    crc = 0
+    with open(where, "rb") as file:
+        file.seek(start)
+        while nbytes > 0 and (part := file.read(min(nbytes, _CHUNK_NBYTES))):
+            crc, nbytes = crc32(part, crc), nbytes - len(part)
+    return crc
 
 
 def _unpack(

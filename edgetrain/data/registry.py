@@ -1,21 +1,23 @@
 """The list of data sources, and the one way to open any of them."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from edgetrain.errors import UsageError
 
-from .arrays import Splits, array_splits
+from .arrays import SPLITS, Splits, array_splits
 from .cifar10 import open_cifar10
 from .csv_file import open_csv
 from .digits import open_digits
 from .files import unreadable
 from .folders import open_folders
+from .holdout import Subset
 from .mnist import open_mnist
 from .npy import open_npy
 from .npz import open_npz
-from .source import Options, Source, Subset
+from .source import Options, Source
 
 # name of the source -> (what follows the colon, options) -> the splits it has
 OPENERS: dict[str, Callable[[str, Options], Splits]] = {
@@ -33,7 +35,7 @@ def open_data(
     spec: str | Source | tuple[np.ndarray, np.ndarray] | Mapping[str, np.ndarray],
     *,
     split: str = "train",
-    test_fraction: float = 0.2,
+    test_fraction: float = 0.0,
     label: str | None = None,
     augment: bool = True,
     allow_nonfinite: bool = False,
@@ -43,21 +45,42 @@ def open_data(
     Args:
       spec: `digits`, `mnist:DIR`, `cifar10:DIR`, `npz:FILE`, `npy:DIR`, `npy:X.npy,Y.npy`,
         `csv:FILE`, `dir:DIR`; or (x, y); or arrays by name, as in an npz; or a Source.
-      split: "train" or "test"; data without a test split is divided by a fixed shuffled order.
-      test_fraction, label, augment, allow_nonfinite: as in `Options`.
+      split: "train" or "test".
+      test_fraction: data without a test split is divided by a fixed shuffled order; 0: it is not.
+      label, augment, allow_nonfinite: as in `Options`.
     Raises:
       UsageError: no such kind of source, or split.
-      DataError: what is there cannot be used.
+      DataError: what is there cannot be used, or has no such split.
     """
     if split not in ("train", "test"):
         raise UsageError(f"split {split!r}: expected 'train' or 'test'.")
     if isinstance(spec, Source):
         return spec.for_split(split)
     options = Options(test_fraction, label, augment, allow_nonfinite)
+    return _opened(spec, options, lambda splits: _open(splits, split, options))
+
+
+def open_evaluation(spec: Any, *, split: str = "test", label: str | None = None) -> Source:
+    """What an evaluation of `spec` looks at, which leaves no sample out.
+
+    A Source as it is; else `split` of data that has a test split, and all of other data.
+
+    Raises:
+      UsageError, DataError: as in `open_data`.
+    """
+    if isinstance(spec, Source):
+        return spec
+    options = Options(label=label)
+    return _opened(
+        spec, options, lambda splits: _open(splits, split if "test" in splits else "train", options)
+    )
+
+
+def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
     if not isinstance(spec, str):
-        return _open(array_splits(spec), split, options)
+        return choose(array_splits(spec))
     try:
-        return _open(_splits_of_text(spec, options), split, options)
+        return choose(_splits_of_text(spec, options))
     except OSError as error:
         raise unreadable(spec, error) from error
 
@@ -75,10 +98,13 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
 
 
 def _open(splits: Splits, split: str, options: Options) -> Source:
-    if "test" in splits:
-        source = splits[split]()
+    whole = "test" not in splits
+    source = splits["train" if whole else split]()
+    if whole and options.test_fraction != 0:
+        source = Subset(source, split, options.test_fraction)
+        source.splits = SPLITS
     else:
-        source = Subset(splits["train"](), split, options.test_fraction)
+        source.splits = tuple(splits)
     source.allow_nonfinite = options.allow_nonfinite
     source.reopen = lambda other: _open(splits, other, options)
-    return source
+    return source.for_split(split)

@@ -1,13 +1,14 @@
 """Samples of one field, fetched by index: from an array, or from bytes at a place in a file.
 
-Files are read row by row and not mapped: touched pages of a mapping count as the process's own
-memory until the kernel wants them back, which a budget in bytes cannot allow, and a 32-bit
-device cannot map large files at all.
+Files are read row by row and not mapped: a mapped file that somebody cuts short ends the process
+with a signal, touched pages of a mapping count as the process's own memory until the kernel wants
+them back, which a budget in bytes cannot allow, and a 32-bit device cannot map large files at all.
 """
 
 import math
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,8 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .files import file_size
+
+_READ_NBYTES = 2**13  # about what can be copied in the time that one more read takes
 
 
 class Rows(Protocol):
@@ -35,15 +38,39 @@ class Rows(Protocol):
 
 
 class ArrayRows:
-    """Rows of an array in memory (or of a mapping)."""
+    """Rows of an array in memory.
+
+    Where the caller made it a mapping of a file, the file's size is looked at before each access:
+    bytes that are gone would end the process.
+    """
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self.shape = array.shape
         self.dtype = array.dtype
+        self._mapped = _mapped(array)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
+        if self._mapped is not None:
+            path, needed = self._mapped
+            size = file_size(path, "the file of a mapped array")
+            if size < needed:
+                raise DataError(
+                    f"{path}: {size} bytes; expected {needed}: the file was cut short while it is "
+                    "mapped. Start again with the whole file."
+                )
         return np.asarray(self._array[indices])
+
+
+def _mapped(array: np.ndarray) -> tuple[str, int] | None:
+    """The file whose mapping an array looks at, and the size it must have; None: no mapping."""
+    found = None
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            found = os.fspath(base.filename), base.offset + base.nbytes
+        base = base.base
+    return found
 
 
 class FileRows:
@@ -70,19 +97,55 @@ class FileRows:
                 f"{list(shape)}. The file is cut short: get it again."
             )
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - lives as long as the rows
+        weakref.finalize(self, self._file.close)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         raw = np.empty((len(indices), self._row_nbytes), np.uint8)
         with self._lock:
-            for row, index in zip(raw, indices.tolist(), strict=True):
-                self._file.seek(self.offset + index * self._row_nbytes)
-                if self._file.readinto(row.data) != self._row_nbytes:
-                    raise DataError(f"{self.path}: sample {index} is gone: the file was changed.")
+            if len(indices) > 1 and (np.diff(indices) == 1).all():
+                self._read_at(int(indices[0]) * self._row_nbytes, raw)
+            else:
+                for row, index in zip(raw, indices.tolist(), strict=True):
+                    self._read_at(index * self._row_nbytes, row)
         return raw.view(self.dtype).reshape(len(indices), *self.shape[1:])
 
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
+    def _read_at(self, start: int, out: np.ndarray) -> None:
+        """Fill `out`, contiguous, from `start` bytes into the array."""
+        self._file.seek(self.offset + start)
+        if self._file.readinto(out.data.cast("B")) != out.nbytes:
+            raise DataError(
+                f"{self.path}: ends before byte {self.offset + start + out.nbytes}: the file was "
+                "changed since it was opened. Start again."
+            )
+
+
+class FortranRows(FileRows):
+    """Rows of an array in Fortran order, whose samples lie scattered over the file.
+
+    The values of all samples at one place of a sample lie side by side: where the samples asked
+    for are near each other, one read fetches them, else each value takes a read of its own,
+    which makes large arrays slow. Arrays saved in C order are read a sample at a time.
+    """
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        columns = math.prod(self.shape[1:])
+        out = np.empty((len(indices), columns), self.dtype)
+        if not len(indices):
+            return out.reshape(0, *self.shape[1:])
+        low, high = int(indices.min()), int(indices.max()) + 1
+        together = (high - low) * self.dtype.itemsize <= len(indices) * _READ_NBYTES
+        places = [(low, high)] if together else [(k, k + 1) for k in indices.tolist()]
+        found = np.empty(sum(stop - start for start, stop in places), self.dtype)
+        with self._lock:
+            for column in range(columns):
+                at = 0
+                for start, stop in places:
+                    part = found[at : at + stop - start]
+                    self._read_at((column * self.shape[0] + start) * self.dtype.itemsize, part)
+                    at += stop - start
+                out[:, column] = found[indices - low] if together else found
+        sample_axes = range(len(self.shape) - 1, 0, -1)
+        return out.reshape(len(indices), *self.shape[:0:-1]).transpose(0, *sample_axes)
 
 
 class JoinedRows:

@@ -8,9 +8,9 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from .check import check_floats, check_integers, check_known
+from .check import Label, check_floats, check_integers, check_known
 from .files import unreadable
-from .permute import permuted
+from .layout import check_layout
 
 _CHUNK_NBYTES = 2**18  # of transients while filling, however large the microbatch
 
@@ -22,10 +22,12 @@ class Field:
     Attributes:
       shape: of one sample; () for a number.
       dtype: float32 or int64: what the values mean by themselves.
+      flat: they have one order only, so that one axis may stand for several (`check_layout`).
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    flat: bool = False
 
     @property
     def size(self) -> int:
@@ -59,13 +61,14 @@ class Options:
     """How to open a source.
 
     Attributes:
-      test_fraction: share of the samples that become the test split where there is none.
+      test_fraction: share of the samples that become the test split where there is none; 0:
+        there is none then.
       label: csv: name of the column that is the target; None takes the last one.
       augment: cifar10: crop and flip while training.
       allow_nonfinite: pass infinities and NaN on to the model.
     """
 
-    test_fraction: float = 0.2
+    test_fraction: float = 0.0
     label: str | None = None
     augment: bool = True
     allow_nonfinite: bool = False
@@ -80,6 +83,8 @@ class Source(ABC):
       fields: by name; the target is "y", a single input is "x".
       classes: labels lie in [0, classes); None where y is no class.
       split: "train" or "test".
+      splits: those that `for_split` gives.
+      held_out: samples of the same data that were taken away from this split.
       scale: by field; applied where the buffer is of floats. Buffers of integers get the
         stored values.
       limits: by field; integers must lie in [0, limit). Set where the format says so.
@@ -100,11 +105,14 @@ class Source(ABC):
     ) -> None:
         self.name, self.n, self.fields = name, n, dict(fields)
         self.classes, self.split, self.scale = classes, split, dict(scale or {})
+        self.splits: tuple[str, ...] = (split,)
+        self.held_out = 0
         self.limits = dict(limits or {})
         self._asked: dict[str, int] = {}  # limits that do not come from the data itself
         self.ignore_index: int | None = None
         self.allow_nonfinite = False
         self.reopen: Callable[[str], Source] | None = None
+        self._looked_at: object = None  # the limits that `check_values` last held against all
 
     @abstractmethod
     def read(
@@ -141,6 +149,40 @@ class Source(ABC):
             self.limits[name] = self._asked[name] = limit
         self.ignore_index = ignore_index
 
+    def check_values(self) -> None:
+        """Look for integers beyond their limits before training begins, once for each limits.
+
+        Data that is large, or slow to read, is left to `fill`, which checks every value.
+
+        Raises:
+          DataError: naming the first such sample.
+        """
+        asked = dict(self.limits), self.ignore_index
+        if self._looked_at == asked:
+            return
+        try:
+            self.scan(*asked)
+        except OSError as error:
+            raise unreadable(self.name, error) from error
+        self._looked_at = asked
+
+    def scan(  # noqa: B027 - to look at nothing is a choice
+        self, limits: Mapping[str, int], ignore_index: int | None
+    ) -> None:
+        """What `check_values` does; a source that can look ahead at little cost overrides it."""
+
+    def check_layout(self, out: Mapping[str, np.ndarray]) -> None:
+        """Samples have the shapes of these buffers, each [k, ...], but for axes of size 1.
+
+        Raises:
+          DataError: an unknown field, or one of another layout.
+        """
+        for name, target in out.items():
+            check_known(self.name, name, self.fields)
+            field = self.fields[name]
+            label = f"{self.name}: field {name!r}"
+            check_layout(label, field.shape, target.shape[1:], flat=field.flat)
+
     def fill(
         self,
         indices: np.ndarray,
@@ -153,20 +195,19 @@ class Source(ABC):
 
         Args:
           indices: integers [k] in [0, n).
-          out: by field: float16/32/64 or int32/64 [k, ...] with as many values per sample as
-            the field has; the shape may differ ([k, 64] takes a (1, 8, 8) field).
+          out: by field: float16/32/64 or int32/64 [k, ...], shapes as in `check_layout`.
           key: (seed, epoch); with the index it fixes every random choice.
           train: augment, where the source does that.
         Raises:
-          DataError: an unknown field, a size that does not fit, a value out of its limits or
+          DataError: an unknown field, a layout that does not fit, a value out of its limits or
             of the buffer's range, a non-finite value, a damaged file.
         """
         indices = np.asarray(indices, np.int64)
         assert indices.ndim == 1 and (not indices.size or indices.min() >= 0), indices
         assert not indices.size or indices.max() < self.n, (indices.max(), self.n)
         names = tuple(out)
-        for name, target in out.items():
-            self._check_buffer(name, target, len(indices))
+        assert all(target.shape[:1] == indices.shape for target in out.values()), indices.shape
+        self.check_layout(out)
         step = self._rows_per_chunk(names)
         for start in range(0, len(indices), step):
             part = indices[start : start + step]
@@ -185,8 +226,11 @@ class Source(ABC):
         """
         if split == self.split:
             return self
-        if self.reopen is None:
-            raise DataError(f"{self.name}: has only the {self.split} split. Open the other one.")
+        if self.reopen is None or split not in self.splits:
+            raise DataError(
+                f"{self.name}: has only a {self.split} split, expected a {split} one. Open data "
+                "that has it, or hold samples out."
+            )
         other = self.reopen(split)
         other.check_limits(self._asked, self.ignore_index)
         other.allow_nonfinite = self.allow_nonfinite
@@ -196,20 +240,12 @@ class Source(ABC):
         nbytes = sum(self.fields[name].size * 8 for name in names)
         return max(1, _CHUNK_NBYTES // max(1, nbytes))
 
-    def _check_buffer(self, name: str, target: np.ndarray, count: int) -> None:
-        check_known(self.name, name, self.fields)
-        found = self.fields[name]
-        per_sample = int(np.prod(target.shape[1:], dtype=np.int64))
-        if target.ndim < 1 or target.shape[0] != count or per_sample != found.size:
-            raise DataError(
-                f"{self.name}: field {name!r} has shape {list(found.shape)} per sample; the model "
-                f"expects {list(target.shape[1:])}. Use data or a model of the other's shape."
-            )
+    def _label(self, name: str, part: np.ndarray) -> Label:
+        """Rows of a chunk that holds the samples `part`, as messages call them."""
+        return lambda row: f"{self.name}: {self.where(int(part[row]))}: field {name!r}"
 
     def _store(self, name: str, rows: np.ndarray, target: np.ndarray, part: np.ndarray) -> None:
-        def label(row: int) -> str:
-            return f"{self.name}: {self.where(int(part[row]))}: field {name!r}"
-
+        label = self._label(name, part)
         limit = self.limits.get(name)
         if limit is not None or target.dtype.kind != "f":
             ignored = self.ignore_index if name == "y" else None
@@ -220,42 +256,3 @@ class Source(ABC):
             target[...] = rows.reshape(target.shape)
         if target.dtype.kind == "f" and not self.allow_nonfinite:
             check_floats(rows, target, label)
-
-
-class Subset(Source):
-    """Some samples of another source: the front or the rest of a fixed shuffled order.
-
-    The choice depends on the number of samples alone and takes no memory.
-    """
-
-    _SEED = 0x73706C6974  # fixed for ever: another one would move samples between the splits
-
-    def __init__(self, whole: Source, split: str, test_fraction: float) -> None:
-        if not 0.0 < test_fraction < 1.0 or whole.n < 2:
-            raise DataError(
-                f"{whole.name}: cannot hold out {test_fraction:g} of {whole.n} samples; expected a "
-                "fraction between 0 and 1, and two samples at least. Give more data."
-            )
-        held = min(max(1, round(whole.n * test_fraction)), whole.n - 1)
-        n = held if split == "test" else whole.n - held
-        super().__init__(
-            whole.name,
-            n,
-            whole.fields,
-            classes=whole.classes,
-            split=split,
-            scale=whole.scale,
-            limits=whole.limits,
-        )
-        self._whole, self._start = whole, 0 if split == "test" else held
-
-    def read(
-        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
-    ) -> dict[str, np.ndarray]:
-        return self._whole.read(names, self._inner(indices), key, train)
-
-    def where(self, index: int) -> str:
-        return self._whole.where(int(self._inner(np.array([index]))[0]))
-
-    def _inner(self, indices: np.ndarray) -> np.ndarray:
-        return permuted(self._SEED, 0, indices + self._start, self._whole.n)

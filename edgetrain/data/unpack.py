@@ -16,6 +16,7 @@ from edgetrain.errors import DataError
 
 _STAMP = "unpacked-from.json"
 _CHUNK_NBYTES = 2**20
+_BOMB_NBYTES, _BOMB_RATIO = 2**30, 128  # what unpacks to more, and to more times its size
 _LITTER_AGE = 24 * 3600  # seconds after which another process's half-made directory is litter
 
 
@@ -39,7 +40,8 @@ def unpacked(
       members: by plain file name.
       errors: what a damaged stream raises.
     Raises:
-      DataError: a stream is damaged or of another size, or no place has the room.
+      DataError: a stream is damaged or of another size, takes room beyond belief, or no place has
+        the room.
     """
     source = Path(os.path.realpath(path))
     status = source.stat()
@@ -48,6 +50,12 @@ def unpacked(
         "mtime_ns": status.st_mtime_ns,
         "members": {name: member.nbytes for name, member in sorted(members.items())},
     }
+    total = sum(member.nbytes for member in members.values())
+    if total > max(_BOMB_NBYTES, _BOMB_RATIO * status.st_size):
+        raise DataError(
+            f"{os.fspath(path)}: {status.st_size} bytes that unpack to {total}; expected at most "
+            f"{_BOMB_RATIO} times as many. Save the data uncompressed."
+        )
     places = [source.with_name(source.name + ".unpacked"), _cache_place(source)]
     for place in places:
         if _is_fresh(place, stamp):

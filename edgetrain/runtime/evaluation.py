@@ -8,13 +8,15 @@ from .session import Session
 
 
 def check_source(session: Session, source: Source, tape: str) -> None:
-    """Have the source refuse what the model cannot take.
+    """Have the source refuse what the model cannot take, before anything is run or written.
 
     Raises:
-      DataError: its fields are not the model's inputs.
+      DataError: its fields are not the model's inputs, of another layout, or a label or token is
+        out of range.
     """
-    source.check_limits(session.limits(source), session.program.recipe["loss"].get("ignore_index"))
     session.staging(source, tape)
+    source.check_limits(session.limits(source), session.program.recipe["loss"].get("ignore_index"))
+    source.check_values()
 
 
 def evaluate_source(

@@ -13,8 +13,8 @@ from ..storage.csr import POOL, PRUNED, TABLE, THRESHOLD
 from .arena import Arena, views
 from .executor import Executor
 from .patterns import check_instructions, check_pattern, sparse_layers
+from .staging import TARGET, stage
 
-TARGET = "loss.target"  # what `limits` and staging call the targets
 SAVED_ROLES = ("parameter", "buffer", "index", "state")
 
 
@@ -63,7 +63,7 @@ class Session:
         """Source field -> bytes in the arena that it fills.
 
         Raises:
-          DataError: the source has not the fields that the model needs.
+          DataError: the source has not the fields that the model needs, or another layout.
         """
         buffers = self._staging[tape]
         names = [name for name in buffers if name != TARGET]
@@ -79,7 +79,9 @@ class Session:
             )
         if "y" not in source.fields:
             raise DataError(f"{source.name}: it has no target field 'y'.")
-        return chosen | {"y": buffers[TARGET]}
+        out = chosen | {"y": buffers[TARGET]}
+        source.check_layout(out)
+        return out
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
@@ -179,8 +181,21 @@ class Session:
         return out
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The model's output (before a final softmax) in evaluation mode, float32 [n, ...]."""
-        size = len(next(iter(inputs.values())))
+        """The model's output (before a final softmax) in evaluation mode, float32 [n, ...].
+
+        Raises:
+          DataError: inputs are missing, of other shapes or lengths, or out of range.
+        """
+        inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
+        sizes = {name: len(array) for name, array in inputs.items()}
+        size = next(iter(sizes.values()), 0)
+        expected = self._staging["eval"].keys() - {TARGET}
+        if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
+            found = ", ".join(f"{name} {n}" for name, n in sizes.items()) or "none"
+            raise DataError(
+                f"predict: samples per input: {found}; expected the inputs "
+                f"{', '.join(sorted(expected))}, one sample or more, as many for each."
+            )
         m = self.program.microbatch
         parts = []
         self._reset(0)
@@ -188,7 +203,7 @@ class Session:
             valid = min(m, size - start)
             for name, array in inputs.items():
                 buffer = self._staging["eval"][name]
-                buffer[:valid] = array[start : start + valid]
+                stage(self.program, name, buffer[:valid], array[start : start + valid])
                 buffer[valid:] = 0
             self._staging["eval"][TARGET][...] = 0
             self.executor.run("eval")

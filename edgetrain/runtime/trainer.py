@@ -14,8 +14,9 @@ import numpy as np
 
 from ..compiler.program import Program, load_program
 from ..data.batches import Batches
-from ..data.registry import open_data
+from ..data.registry import open_evaluation
 from ..data.source import Source
+from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, RunError, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
@@ -41,6 +42,8 @@ class Trainer:
     Args:
       program: what to train.
       data: a source, a specification (`digits`, `mnist:DIR`, ...) or arrays (x, y).
+      validation: what to evaluate on while training. None: the data's own test split; nothing is
+        held out where it has none. A fraction of the training samples, held out; or other data.
       out: directory for checkpoints and the Program; None keeps nothing on disk.
       lr: overrides the optimizer's learning rate.
       schedule: of the learning rate; total_steps is filled in by `fit`.
@@ -61,17 +64,20 @@ class Trainer:
         save_steps: int = 0,
         save_total_limit: int = 2,
         threads: int | None = None,
+        validation: Any = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.program, self.out = program, Path(out) if out is not None else None
         self.session = Session(program, threads)
-        self.source: Source = open_data(data, split="train")
+        self.data = Division(data, validation)
+        self.source: Source = self.data.train
         self.batches = Batches(
             self.source.n, program.minibatch, program.microbatch, program.recipe["seed"]
         )
         check_source(self.session, self.source, "micro")
+        if self.data.chosen is not None:
+            check_source(self.session, self.data.chosen, "eval")
         self._asked = lr, schedule
-        self._test: Source | None = None
         self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
         self.schedule = schedule or Schedule()
         self.rewiring = rewiring_of(program.recipe)
@@ -92,7 +98,7 @@ class Trainer:
         """Train until `epochs` passes (or `steps` minibatches) are done, counted from the start.
 
         Args:
-          evaluate: on the test split, after each epoch.
+          evaluate: after each epoch, where there is something to evaluate on (`validation`).
         Returns:
           The last epoch's event: loss, steps, seconds.
         Raises:
@@ -100,6 +106,7 @@ class Trainer:
           Interrupted: Ctrl-C; the minibatch was finished and saved (a second one discards it).
         """
         self._set_total(epochs, steps)
+        evaluate = self._say_data(evaluate)
         if self.out is not None and not (self.out / PROGRAM_FILE).exists():
             self.program.save(self.out / PROGRAM_FILE)
         last: Event = {"event": "done", "step": self.step}
@@ -111,6 +118,18 @@ class Trainer:
         if self._saved != self.step:
             self.save()
         return last
+
+    def _say_data(self, evaluate: bool) -> bool:
+        """Tell what is held out; whether there is something to evaluate on, if that is wanted."""
+        test = self.data.evaluation() if evaluate else None
+        if test is not None:
+            check_source(self.session, test, "eval")
+        message = self.data.describe(evaluate)
+        held = self.data.held_out
+        self._emit(
+            {"event": "data", "samples": self.source.n, "held_out": held, "message": message}
+        )
+        return test is not None
 
     def _set_total(self, epochs: float | None, steps: int | None) -> None:
         if (epochs is None) == (steps is None):
@@ -196,11 +215,21 @@ class Trainer:
     # Evaluation and output.
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
-        """Loss and accuracy over the test split (or another source), in evaluation mode."""
-        if data is None:
-            self._test = self._test or open_data(self.source, split="test")
-            return evaluate_source(self.session, self._test, self._give_up)
-        return evaluate_source(self.session, open_data(data, split="test"), self._give_up)
+        """Loss and accuracy in evaluation mode.
+
+        Args:
+          data: all of it is looked at (of data with a test split, that); None: what `validation`
+            said, or the test split.
+        Raises:
+          UsageError: no data, and nothing was held out.
+        """
+        source = self.data.evaluation() if data is None else open_evaluation(data)
+        if source is None:
+            raise UsageError(
+                f"evaluate: {self.source.name} has no test split and nothing is held out. Give "
+                "evaluate() data, or Trainer a validation such as 0.2."
+            )
+        return evaluate_source(self.session, source, self._give_up)
 
     def _give_up(self) -> None:
         """Ctrl-C ends an evaluation at once: it changes no state."""
@@ -233,7 +262,7 @@ class Trainer:
             "adam_t": int(self.session.ints[control.ADAM_T]), "scale": asdict(self.scale),
             "adam_bias": self.session.reals[_BIAS].tolist(),
             "schedule": asdict(self.schedule), "recipe": recipe_digest(self.program),
-            "samples": self.source.n,
+            "samples": self.source.n, "held_out": self.data.held_out,
         }  # fmt: skip
 
     def resume(self, directory: str | Path | None = None) -> bool:
@@ -254,10 +283,12 @@ class Trainer:
                 f"{loaded.used}: written by a run with another model or recipe. Resume with the "
                 f"Program in {where / PROGRAM_FILE}, or choose another directory."
             )
-        if meta["samples"] != self.source.n:
+        ran = meta["samples"], meta.get("held_out", self.data.held_out)
+        if ran != (self.source.n, self.data.held_out):
             raise CheckpointError(
-                f"{loaded.used}: the run had {meta['samples']} training samples, the data now has "
-                f"{self.source.n}. Resume with the same data."
+                f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
+                f"data now has {self.source.n} and {self.data.held_out}. Resume with the same data "
+                "and validation."
             )
         self._check_rates(loaded)
         self._resumed = str(loaded.used)

@@ -92,7 +92,7 @@ def test_fill_lets_nonfinite_values_through_when_asked():
 
 def test_fill_names_the_sample_of_the_whole_data_behind_a_split():
     y = np.arange(50)
-    source = open_data((np.zeros((50, 1)), y))
+    source = open_data((np.zeros((50, 1)), y), test_fraction=0.2)
     source.check_limits({"y": 40})
     for k in range(source.n):
         out = np.empty(1, np.int64)
@@ -116,7 +116,7 @@ def test_fill_refuses_unknown_fields_and_other_sizes():
 
 
 def test_source_of_its_own_has_no_other_split():
-    with pytest.raises(DataError, match="has only the train split"):
+    with pytest.raises(DataError, match="has only a train split"):
         open_data(Plain(np.zeros(3)), split="test")
 
 

@@ -120,7 +120,10 @@ def test_source_gives_the_samples_that_were_written(case):
         np.testing.assert_array_equal(x.reshape(written[split][0].shape), written[split][0])
         np.testing.assert_array_equal(y, written[split][1])
     if "whole" in written:
-        parts = [stored(open_data(spec, split=split)) for split in ("train", "test")]
+        x, y = stored(open_data(spec))
+        np.testing.assert_array_equal(x.reshape(written["whole"][0].shape), written["whole"][0])
+        np.testing.assert_array_equal(y, written["whole"][1])
+        parts = [stored(open_data(spec, split=s, test_fraction=0.2)) for s in ("train", "test")]
         found = sorted((*x.ravel(), y) for part in parts for x, y in zip(*part, strict=True))
         expected = sorted((*x.ravel(), y) for x, y in zip(*written["whole"], strict=True))
         assert found == expected
@@ -128,12 +131,14 @@ def test_source_gives_the_samples_that_were_written(case):
 
 
 def test_source_finds_its_other_split(case):
-    train = open_data(case[0])
+    fraction = 0.2 if "whole" in (case[1] or ()) else 0.0
+    train = open_data(case[0], test_fraction=fraction)
     train.check_limits({"y": 10})
     test = train.for_split("test")
     assert (train.split, test.split) == ("train", "test")
     assert test.for_split("train").n == train.n
-    assert open_data(train, split="test").n == test.n == open_data(case[0], split="test").n
+    again = open_data(case[0], split="test", test_fraction=fraction)
+    assert open_data(train, split="test").n == test.n == again.n
     assert test.limits == {"y": 10}
 
 
@@ -151,7 +156,7 @@ def test_source_fills_any_buffer_alike(case):
     whole = w.read_all(source)["x"][indices]
     for dtype, tolerance in ((np.float32, 0), (np.float64, 0), (np.float16, 1e-3)):
         raw = bytearray(3 * source.fields["x"].size * np.dtype(dtype).itemsize)
-        out = np.frombuffer(raw, dtype).reshape(3, -1)
+        out = np.frombuffer(raw, dtype).reshape(3, *shape, 1)
         source.fill(indices, {"x": out})
         np.testing.assert_allclose(out.reshape(3, *shape), whole, rtol=tolerance)
     labels = np.empty((3, 1), np.int32)
@@ -230,7 +235,7 @@ def test_csv_takes_the_named_column_and_regression_targets(tmp_path):
 def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
     (tmp_path / "a.csv").write_text(f"{first}\n3,4,5\n6,7,8\n")
     source = open_data(f"csv:{tmp_path}/a.csv")
-    assert source.n + source.for_split("test").n == n
+    assert source.n == n
 
 
 @pytest.mark.parametrize(
@@ -265,6 +270,8 @@ def test_open_data_refuses_another_split_and_single_samples():
     with pytest.raises(UsageError, match="expected 'train' or 'test'"):
         open_data("digits", split="valid")
     with pytest.raises(DataError, match="two samples at least"):
-        open_data((np.zeros((1, 2)), np.zeros(1)))
+        open_data((np.zeros((1, 2)), np.zeros(1)), test_fraction=0.2)
+    with pytest.raises(DataError, match="only a train split, expected a test one"):
+        open_data((np.zeros((4, 2)), np.zeros(4)), split="test")
     with pytest.raises(DataError, match="cannot hold out 1 of 4"):
         open_data((np.zeros((4, 2)), np.zeros(4)), test_fraction=1.0)

@@ -81,3 +81,21 @@ def write_mlp(path: Path, inputs: int, hidden: int, classes: int, seed: int = 0)
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
     return path
+
+
+def write_rows(path: Path, shape: tuple[int, ...] = (3, 8), classes: int = 10) -> Path:
+    """Flatten and one linear layer: [batch, *shape] -> [batch, classes]."""
+    draw = np.random.default_rng(0)
+    arrays = [_weights(draw, "w", classes, int(np.prod(shape)))]
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["f"]),
+        helper.make_node("Gemm", ["f", "w"], ["logits"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", classes])],
+        arrays,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    return path

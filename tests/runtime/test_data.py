@@ -1,0 +1,199 @@
+"""A run and its data: what does not fit is refused before anything is written or run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.compiler.program import Program
+from edgetrain.errors import CheckpointError, DataError, UsageError
+from edgetrain.ops.model import Model
+from edgetrain.runtime.session import Session
+
+from .models import write_rows
+
+N = 60
+X = np.random.default_rng(0).normal(size=(N, 3, 8)).astype(np.float32)
+Y = np.arange(N) % 10
+
+
+def with_label(label: int) -> np.ndarray:
+    y = Y.copy()
+    y[-1] = label
+    return y
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return et.load_onnx(write_rows(tmp_path_factory.mktemp("rows") / "rows.onnx"))
+
+
+@pytest.fixture(scope="module")
+def program(model: Model) -> Program:
+    return et.compile(model, minibatch=4, microbatch=4)
+
+
+@pytest.fixture(scope="module")
+def edge(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return program.save(tmp_path_factory.mktemp("rows") / "rows.edge")
+
+
+@pytest.fixture
+def trainer(program: Program):
+    made = []
+
+    def make(*args, **options) -> et.Trainer:
+        made.append(et.Trainer(program, *args, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+WRONG = [
+    (X.transpose(0, 2, 1), Y, r"\[8, 3\] .* \[3, 8\].* Transpose the samples by \(0, 2, 1\)"),
+    (X.reshape(N, 24), Y, r"\[24\] .* \[3, 8\]"),
+    (X.reshape(N, 6, 4), Y, r"\[6, 4\] .* \[3, 8\]"),
+    (X[:, :1], Y, r"\[1, 8\] .* \[3, 8\]"),
+    (X, Y[:, None] * [1, 1], r"field 'y' has shape \[2\]"),
+    (X, with_label(10), "sample 59: .*value 10.* from 0 to 9"),
+    (X, with_label(-1), "sample 59: .*value -1.* from 0 to 9"),
+    (X, with_label(3) + 0.5, "sample 0: .*value 0.5.* whole number"),
+]
+
+
+@pytest.mark.parametrize(("x", "y", "match"), WRONG)
+def test_trainer_refuses_wrong_data_before_it_writes(trainer, tmp_path, x, y, match) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(DataError, match=match):
+        trainer((x, y), out)
+    with pytest.raises(DataError, match=match):
+        trainer((X, Y), out, validation=(x, y))
+    with pytest.raises(DataError, match=match):
+        trainer((X, Y)).evaluate((x, y))
+    splits = {"x_train": X, "y_train": Y, "x_test": x, "y_test": y}
+    with pytest.raises(DataError, match=match):
+        trainer(splits).fit(steps=1, evaluate=True)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(("x", "y", "match"), [WRONG[k] for k in (0, 5)])
+def test_commands_refuse_wrong_data_before_they_write(
+    edge, tmp_path, capsys, monkeypatch, x, y, match
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("wrong.npz", x=x, y=y)
+    np.savez("good.npz", x=X, y=Y)
+    np.savez("test.npz", x_train=X, y_train=Y, x_test=x, y_test=y)
+    train = ("train", str(edge), "--steps", "1", "--data")
+    for command in (
+        (*train, "npz:wrong.npz"),
+        (*train, "npz:wrong.npz", "--out", "out/run"),
+        (*train, "npz:good.npz", "--validation", "npz:wrong.npz"),
+        (*train, "npz:test.npz", "--out", "out"),
+        ("eval", str(edge), "--data", "npz:wrong.npz"),
+    ):
+        assert main(command) == 4
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and np.char.find(said, "error: ") > 0
+        with pytest.raises(DataError, match=match):
+            raise DataError(said.strip())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.npz", "test.npz", "wrong.npz"]
+
+
+def test_axes_of_size_1_may_differ(trainer) -> None:
+    plain, wider = trainer((X, Y)), trainer((X[:, :, None, :, None], Y[:, None]))
+    assert plain.evaluate((X, Y)) == wider.evaluate((X[:, None], Y[:, None]))
+
+
+def test_trainer_trains_on_all_unless_it_is_asked_to_hold_out(trainer) -> None:
+    events: list[dict] = []
+    trainer((X, Y), on_event=events.append).fit(epochs=1, evaluate=True)
+    kinds = [event["event"] for event in events]
+    assert kinds.count("step") == N // 4 and "eval" not in kinds
+    assert (events[0]["samples"], events[0]["held_out"]) == (N, 0)
+    assert "there is nothing to evaluate on" in events[0]["message"]
+    with pytest.raises(UsageError, match="evaluate: arrays has no test split"):
+        trainer((X, Y)).evaluate()
+
+    events.clear()
+    trainer((X, Y), validation=0.2, on_event=events.append).fit(epochs=1, evaluate=True)
+    kinds = [event["event"] for event in events]
+    assert kinds.count("step") == 48 // 4
+    assert events[kinds.index("eval")]["samples"] == 12
+    assert "held out 12 of 60 samples (20 %)" in events[0]["message"]
+
+
+def test_evaluate_looks_at_all_that_it_is_given(trainer) -> None:
+    one = trainer((X, Y))
+    assert one.evaluate((X, Y))["samples"] == N
+    assert one.evaluate(et.open_data((X[:7], Y[:7])))["samples"] == 7
+
+
+def test_one_sample_is_enough(model) -> None:
+    single = et.Trainer(et.compile(model, minibatch=1), (X[:1], Y[:1]))
+    try:
+        single.fit(epochs=3)
+        assert single.step == 3 and single.evaluate((X[:1], Y[:1]))["samples"] == 1
+    finally:
+        single.close()
+
+
+def test_resume_asks_for_the_same_division(trainer, tmp_path) -> None:
+    trainer((X, Y), tmp_path, validation=0.2).fit(steps=2)
+    for data, validation in (((X, Y), None), ((X, Y), 0.5), ((X[:48], Y[:48]), None)):
+        with pytest.raises(CheckpointError, match=r"48 training .* 12 held out, .* and validation"):
+            trainer(data, validation=validation).resume(tmp_path)
+    assert trainer((X, Y), validation=0.2).resume(tmp_path)
+
+
+def test_commands_say_what_is_held_out(edge, tmp_path, capsys) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=X, y=Y)
+    train = ("train", str(edge), "--data", f"npz:{path}", "--epochs", "1", "--out")
+    assert main((*train, str(tmp_path / "all"))) == 0
+    said = capsys.readouterr().err
+    assert "no test split and nothing is held out: all 60" in said and "accuracy" not in said
+    assert main((*train, str(tmp_path / "part"), "--validation", "0.2")) == 0
+    said = capsys.readouterr().err
+    assert "held out 12 of 60 samples (20 %) for evaluation" in said and "accuracy" in said
+    assert main((*train, str(tmp_path / "none"), "--validation", "0", "--no-eval")) == 0
+    assert "held out" not in capsys.readouterr().err
+    for wrong in ("2", "nan", "-0.5"):
+        assert main((*train, str(tmp_path / "wrong"), "--validation", wrong)) == 2
+        assert "expected a fraction" in capsys.readouterr().err
+    resume = ("train", "--resume", str(tmp_path / "part"), "--data", f"npz:{path}", "--epochs", "2")
+    assert main(resume) == 4 and "and validation" in capsys.readouterr().err
+    assert main((*resume, "--validation", "0.2")) == 0
+    capsys.readouterr()
+    assert main(("eval", str(tmp_path / "part"), "--data", f"npz:{path}")) == 0
+    shown = capsys.readouterr()
+    assert "60 samples" in shown.out and "no test split: all 60 samples are evaluated" in shown.err
+
+
+def test_predict_and_gradients_take_no_other_layout(program, model) -> None:
+    session = Session(program)
+    try:
+        whole = session.predict({"x": X})
+        np.testing.assert_array_equal(session.predict({"x": X[:, :, None]}), whole)
+        for inputs in (
+            {"x": X.transpose(0, 2, 1)}, {"x": X[:, :, :1]}, {"x": X[:, :1]}, {"x": X[0]},
+            {"x": X[:0]}, {"x": np.full((4, 3, 8), "a")}, {"x": np.float32(1)}, {"z": X}, {},
+        ):  # fmt: skip
+            with pytest.raises(DataError):
+                session.predict(inputs)
+    finally:
+        session.close()
+    for x, y in (
+        (X[:4].transpose(0, 2, 1), Y[:4]), (X[:4, :, :1], Y[:4]), (X[:4, :1], Y[:4]),
+        (X[:4], Y[:4] + 10), (X[:4], Y[:4] + 0.5),
+    ):  # fmt: skip
+        with pytest.raises(DataError):
+            et.loss_and_gradients(model, {"x": x}, y)
+    with pytest.raises(DataError, match="input 'x' is missing"):
+        et.loss_and_gradients(model, {"z": X[:4]}, Y[:4])
+    with pytest.raises(DataError, match=r"Transpose the samples by \(0, 2, 1\)"):
+        et.forward(model, {"x": X.transpose(0, 2, 1)})
