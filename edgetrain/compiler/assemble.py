@@ -17,8 +17,8 @@ from .steps import ALIGN, Placed, TapeProblem
 from .update import PARTIALS
 
 _KINDS = {
-    "parameter": "params", "buffer": "params", "constant": "params", "index": "indices",
-    "accumulator": "grads", "state": "optimizer", "control": "io",
+    "parameter": "params", "buffer": "params", "staged": "params", "constant": "params",
+    "index": "indices", "accumulator": "grads", "state": "optimizer", "control": "io",
 }  # fmt: skip
 KINDS = (
     "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
