@@ -169,7 +169,9 @@ class Comparison:
             if name in self._session.values:
                 staged = staged_name(name)  # where it moves, until the update commits it
                 found = self._session.values[staged if staged in self._session.values else name]
-                error = np.max(np.abs(found.astype(np.float64) - array) / (1.0 + np.abs(array)), initial=0.0)
+                error = np.max(
+                    np.abs(found.astype(np.float64) - array) / (1.0 + np.abs(array)), initial=0.0
+                )
                 yield Row(step, "statistic", name, float(error), tolerance)
 
     def _gradients(

@@ -6,7 +6,7 @@ the statistics of the microbatch and move the running ones in staged copies; the
 them with the weights (compiler/update.py), so that a step which does not count leaves none behind.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import ModelError

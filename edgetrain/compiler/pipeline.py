@@ -1,7 +1,7 @@
 """Model -> graphs of one microbatch: the list of passes, in order, each verified."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Graphs:
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
+      dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
     train: Graph
@@ -35,6 +36,7 @@ class Graphs:
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
     rewiring: Rewiring | None = None
+    dense: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
@@ -80,7 +82,9 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))
-    return Graphs(train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring)
+    return Graphs(
+        train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring, sparse.dense
+    )
 
 
 def mixes_samples(model: Model, options: Options) -> bool:

@@ -14,7 +14,6 @@ from .elementwise import scalar
 from .registry import Call, Op, onnx_rule, register
 from .strides import prod
 
-
 # Statistics that the original did not keep, as exporters/torch_graph.py names them.
 _UNTRACKED = re.compile(r"no_(mean|variance)_\d+")
 
@@ -229,6 +228,9 @@ def batch_normalization(context, node) -> None:
     moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
     context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
     context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape])
+    for k, statistic in ((1, mean), (2, variance)):
+        if node.outputs[k : k + 1] not in ((), ("",)):  # a second application reads what it moved
+            context.bind(node, k, statistic.name)
 
 
 @onnx_rule("LayerNormalization", weights=(1, 2))
