@@ -53,13 +53,12 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
 
 def training_lines(facts: Mapping[str, Any]) -> list[str]:
     """What is trained, what is frozen, what moves, what is sparse: counts and the first names."""
-    rows = [
-        (kind, f"{found['count']:,}", f"{found['numbers']:,}", f"{found['nbytes']:,}", text)
+    lines = [
+        f"{kind}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
+        f"{found['nbytes']:,} bytes ({_first(found['names'])})"
         for kind, what in _TRAINING.items()
         if (found := facts.get(kind)) and found["count"]
-        for text in (f"{what}: {_first(found['names'])}",)
     ]
-    lines = table(rows, "lrrrl", ("", "count", "numbers", "bytes", "")) if rows else []
     if facts.get("sparse"):
         lines.append(f"sparse: {_first(facts['sparse'])}")
     reasons: dict[str, list[str]] = {}
