@@ -50,9 +50,9 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
-      minibatch, microbatch, precision, threads, seed, dims, train, freeze, max_grad_norm,
-      max_extra_forward, model_memory, output, density, density_overrides, distribution,
-      rewiring: see `compiler.options.Options`.
+      minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
+      max_grad_norm, max_extra_forward, model_memory, output, density, density_overrides,
+      distribution, rewiring: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

@@ -137,8 +137,10 @@ def parity(
     optimizer = make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
     output = options.get("output")
     batch = batch if inputs is None else len(next(iter(inputs.values())))
-    dtype = REFERENCES[reference]
-    exact = Reference(model, batch, device=device, dtype=dtype, dims=dims, output=output)
+    held = {name: options[name] for name in ("train", "freeze", "freeze_bn") if name in options}
+    exact = Reference(
+        model, batch, device=device, dtype=REFERENCES[reference], dims=dims, output=output, **held
+    )
     draw = np.random.default_rng(seed)
 
     def samples() -> tuple[Mapping[str, np.ndarray], np.ndarray]:

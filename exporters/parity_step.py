@@ -9,6 +9,7 @@ import torch
 
 from edgetrain.api import gradients, run_microbatch
 from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.errors import UsageError
 from edgetrain.ir import Graph
 from edgetrain.kernels import control
@@ -91,11 +92,11 @@ class Comparison:
 
     def _single(self, state, inputs, target) -> StepResult:
         """The same step in torch's float32."""
-        exact = self._exact
+        exact, recipe = self._exact, self._session.program.recipe
         single = Reference(
             with_state(self._model, state), len(target), device=str(exact.device),
-            dtype=torch.float32, dims=self._session.program.recipe["dims"],
-            output=exact.output_name,
+            dtype=torch.float32, dims=recipe["dims"], output=exact.output_name,
+            train=recipe["train"], freeze=recipe["freeze"], freeze_bn=recipe["freeze_bn"],
         ).step(inputs, target, self._loss)  # fmt: skip
         return self._masked(single)
 
@@ -166,8 +167,11 @@ class Comparison:
         tolerance = STATISTICS_TOLERANCE if self._precision == "fp32" else None
         for name, array in expected.buffers.items():
             if name in self._session.values:
-                found = self._session.values[name].astype(np.float64)
-                error = np.max(np.abs(found - array) / (1.0 + np.abs(array)), initial=0.0)
+                staged = staged_name(name)  # where it moves, until the update commits it
+                found = self._session.values[staged if staged in self._session.values else name]
+                error = np.max(
+                    np.abs(found.astype(np.float64) - array) / (1.0 + np.abs(array)), initial=0.0
+                )
                 yield Row(step, "statistic", name, float(error), tolerance)
 
     def _gradients(

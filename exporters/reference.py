@@ -5,7 +5,7 @@ oracle; in float32 it tells how far torch itself is from that oracle.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.compiler.autodiff import check_output
+from edgetrain.compiler.batch_norm import hold_statistics
+from edgetrain.compiler.choice import Choice
+from edgetrain.compiler.pipeline import only_output
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.ir import Node, Value
 from edgetrain.ops.bind import bind
@@ -66,6 +69,9 @@ def reference(
 class Reference:
     """A model bound to a batch, with its state as torch tensors.
 
+    Every parameter has a gradient; `train`, `freeze` and `freeze_bn` say, as in compile, which
+    batch-norms run on their running statistics.
+
     Attributes:
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
@@ -81,12 +87,16 @@ class Reference:
         dtype: torch.dtype = torch.float64,
         dims: Mapping[str, int] | None = None,
         output: str | None = None,
+        train: Sequence[str] = (),
+        freeze: Sequence[str] = (),
+        freeze_bn: bool | None = None,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
         bound = bind(model.without_dropout(), batch, dims)
-        self.graph = bound.graph
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)
+        choice = Choice(model, train, freeze)
+        self.graph = hold_statistics(only_output(bound.graph, self.output), choice, freeze_bn)
         missing = sorted({node.op for node in self.graph.nodes} - set(RULES))
         if missing:
             raise UnsupportedOpError(

@@ -105,6 +105,28 @@ def test_plan_prints_the_account_and_the_frontier(run: Run) -> None:
     assert "arena" in out and "workspace" in out and "chosen" in out
 
 
+def test_plan_lists_what_is_trained_what_is_frozen_and_what_moves(run: Run) -> None:
+    def listed(*options: str) -> tuple[list[str], dict]:
+        argv = ["plan", MODEL, *CHOICES, *options]
+        lines = [line for line in run(*argv)[1].splitlines() if not line.startswith(" ")]
+        return lines, json.loads(run(*argv, "--json")[1])["training"]
+
+    lines, facts = listed("--freeze", "conv1.*", "--freeze", "norm1.*")
+    for kind, start in {"trained": "8 parameters, ", "frozen": "3 parameters, ",
+                        "moves": "4 running statistics, ",
+                        "stays": "2 running statistics, "}.items():  # fmt: skip
+        (line,) = (line for line in lines if line.startswith(f"{kind}: "))
+        assert line.startswith(f"{kind}: {start}") and facts[kind]["names"][0] in line
+        assert len(facts[kind]["names"]) == facts[kind]["count"]
+    assert facts["stays"]["names"] == ["norm1.running_mean", "norm1.running_var"]
+    lines, facts = listed("--freeze", "norm1.*", "--no-freeze-bn")
+    assert facts["moves"]["count"] == 6 and not any(line.startswith("stays") for line in lines)
+    lines, facts = listed("--freeze-bn", "--density", "0.5")
+    assert facts["stays"]["count"] == 6 and facts["frozen"]["count"] == 0
+    assert {"sparse: conv2.weight, conv3.weight", "dense (first convolution): conv1.weight",
+            "dense (classifier): head.weight"} <= set(lines)  # fmt: skip
+
+
 def test_plan_draws_the_arena(run: Run, tmp_path: Path) -> None:
     picture = tmp_path / "plan.svg"
     status, _, _ = run("plan", MODEL, *CHOICES, "--budget", "1MiB", "--picture", picture)

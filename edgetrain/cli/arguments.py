@@ -66,6 +66,12 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
     },
     "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
+    "freeze_bn": {
+        "action": argparse.BooleanOptionalAction,
+        "help": "batch-norms run on their running statistics, which stay: all, or none (those "
+        "whose parameters are all frozen; one without parameters where what it normalises comes "
+        "from frozen parameters alone, or a pattern names its running mean)",
+    },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
 }  # fmt: skip
 

@@ -19,6 +19,12 @@ KINDS = {
     "padding": "alignment, and gaps between lifetimes",
 }
 
+_TRAINING = {
+    "trained": "parameters", "frozen": "parameters", "moves": "running statistics",
+    "stays": "running statistics",
+}  # fmt: skip
+_SHOWN = 3  # names in a line; --json has them all
+
 
 def account_lines(account: Mapping[str, Any]) -> list[str]:
     """The memory account: bytes by kind at the peak step, which add up to the arena."""
@@ -42,7 +48,28 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
     )
-    return lines
+    return [*lines, *training_lines(account.get("training", {}))]
+
+
+def training_lines(facts: Mapping[str, Any]) -> list[str]:
+    """What is trained, what is frozen, what moves, what is sparse: counts and the first names."""
+    lines = [
+        f"{kind}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
+        f"{found['nbytes']:,} bytes ({_first(found['names'])})"
+        for kind, what in _TRAINING.items()
+        if (found := facts.get(kind)) and found["count"]
+    ]
+    if facts.get("sparse"):
+        lines.append(f"sparse: {_first(facts['sparse'])}")
+    reasons: dict[str, list[str]] = {}
+    for name, why in facts.get("dense", {}).items():
+        reasons.setdefault(why, []).append(name)
+    return lines + [f"dense ({why}): {_first(names)}" for why, names in reasons.items()]
+
+
+def _first(names: Sequence[str]) -> str:
+    shown, rest = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -> list[str]:

@@ -9,6 +9,7 @@ from ..ops.model import Model
 from .arena.problem import aligned
 from .drafts import Plan
 from .frontier import peak_of
+from .listing import training_facts
 from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
@@ -17,8 +18,8 @@ from .steps import ALIGN, Placed, TapeProblem
 from .update import PARTIALS
 
 _KINDS = {
-    "parameter": "params", "buffer": "params", "constant": "params", "index": "indices",
-    "accumulator": "grads", "state": "optimizer", "control": "io",
+    "parameter": "params", "buffer": "params", "staged": "params", "constant": "params",
+    "index": "indices", "accumulator": "grads", "state": "optimizer", "control": "io",
 }  # fmt: skip
 KINDS = (
     "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
@@ -75,7 +76,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
         "minibatch": options.minibatch, "microbatch": candidate.microbatch,
         "threads": options.threads, "extra_forward_flops": plan.extra_forward,
-        "steps": len(plan.schedule) - 1, **facts,
+        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
     }  # fmt: skip
     program_facts.pop("plan_seconds", None)
     return Program(

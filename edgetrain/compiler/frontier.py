@@ -15,6 +15,7 @@ from ..units import format_bytes
 from . import remat
 from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 from .options import Options
+from .pipeline import mixes_samples
 
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.0075  # a plan placed this far above its lower bound is worth another schedule
@@ -137,7 +138,7 @@ def microbatches(model: Model, options: Options) -> list[int]:
     if options.microbatch is not None:
         return [options.microbatch]
     least = 1
-    if any(node.op_type == "BatchNormalization" for node in model.nodes):
+    if mixes_samples(model, options):
         least = min(MIN_BATCH_NORM_BATCH, options.minibatch)
     divisors = [m for m in range(options.minibatch, 0, -1) if options.minibatch % m == 0]
     return [m for m in divisors if m >= least] or [options.minibatch]

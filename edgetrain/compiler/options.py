@@ -27,8 +27,10 @@ class Options:
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
       dims: sizes of symbolic dimensions.
-      train, freeze: patterns of parameter names; freeze wins. Batch-norm of a frozen layer still
-        normalises by its microbatch and moves its running statistics, as torch in train mode.
+      train, freeze: patterns of parameter names; freeze wins.
+      freeze_bn: which batch-norms run on their running statistics, which then stay: None those
+        whose parameters are all frozen (one without parameters follows the layers around it, see
+        compiler/batch_norm.py), True all of them, False none.
       max_grad_norm: clip the gradient to this norm; 0 does not.
     """
 
@@ -48,6 +50,7 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
+    freeze_bn: bool | None = None
     max_grad_norm: float = 0.0
     output: str | None = None
 
@@ -63,6 +66,8 @@ class Options:
             )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
+        if self.freeze_bn not in (None, True, False):
+            raise UsageError(f"freeze_bn {self.freeze_bn!r}: expected None, True or False.")
         if not -(2**63) <= self.seed < 2**63:
             raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
         object.__setattr__(self, "density", _density(self.density))

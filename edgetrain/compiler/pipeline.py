@@ -1,19 +1,20 @@
 """Model -> graphs of one microbatch: the list of passes, in order, each verified."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError
 from ..ir import Builder, Graph, Value
-from ..ops.bind import bind
+from ..ops.bind import Bound, bind
 from ..ops.model import Model
 from ..sparse import Rewiring
 from ..storage.csr import POOL, Layer
 from . import fusion, slicing
 from .autodiff import add_loss, check_output, training_graph
+from .batch_norm import hold_statistics, stage_statistics
+from .choice import Choice
 from .options import Options
 from .precision import assign_storage, mark_derived
 from .sparsify import sparsify
@@ -26,6 +27,7 @@ class Graphs:
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
+      dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
     train: Graph
@@ -34,6 +36,7 @@ class Graphs:
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
     rewiring: Rewiring | None = None
+    dense: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
@@ -43,25 +46,22 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
       ModelError, UsageError: see bind and autodiff.
     """
     bound = bind(model, microbatch, options.dims)
-    output = check_output(bound.graph, bound.outputs, options.output)
-    whole, output = _peeled(bound.graph, output, options)
-    if whole.values[output].shape[:1] != (microbatch,):
+    choice = Choice(model, options.train, options.freeze)
+    forward, output = _forward(bound, options, choice)
+    if forward.values[output].shape[:1] != (microbatch,):
         raise ModelError(
-            f"output {output!r}: shape {list(whole.values[output].shape)} does not begin with the "
-            f"batch ({microbatch}). Export it as [batch, ...], or choose another output."
+            f"output {output!r}: shape {list(forward.values[output].shape)} does not begin with "
+            f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
         )
-    forward = _only_output(whole, output)
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     forward = mark_derived(forward)
-    trainable = _trainable(model, options)
-    sparse = sparsify(forward, bound.arrays, options, trainable, model.aliases)
+    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     forward = verify(sparse.graph)
 
-    train = training_graph(
-        forward, options.loss, output, lambda name: name == POOL or trainable(name)
-    )
+    train = training_graph(forward, options.loss, output, lambda name: name == POOL or choice(name))
     for a_pass in (
+        stage_statistics,
         fusion.apply_in_readers,
         fusion.mask_relus,
         fusion.drop_views,
@@ -82,7 +82,29 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))
-    return Graphs(train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring)
+    return Graphs(
+        train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring, sparse.dense
+    )
+
+
+def mixes_samples(model: Model, options: Options) -> bool:
+    """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
+    if not any(node.op_type == "BatchNormalization" for node in model.nodes):
+        return False
+    choice = Choice(model, options.train, options.freeze)
+    if options.freeze_bn is None and choice.everything:
+        return True
+    bound = bind(model, options.minibatch, options.dims)
+    forward, _ = _forward(bound, options, choice)
+    return any(node.op == "bn_running" for node in forward.nodes)
+
+
+def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str]:
+    """The forward graph of the output that the loss is taken of, and that value."""
+    output = check_output(bound.graph, bound.outputs, options.output)
+    whole, output = _peeled(bound.graph, output, options)
+    forward = only_output(whole, output)
+    return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
 def with_loss(forward: Graph, options: Options) -> Graph:
@@ -94,7 +116,7 @@ def with_loss(forward: Graph, options: Options) -> Graph:
     return builder.graph([*forward.inputs, target], forward.outputs)
 
 
-def _only_output(graph: Graph, output: str) -> Graph:
+def only_output(graph: Graph, output: str) -> Graph:
     """The part of the forward graph that the loss depends on, running statistics included."""
     wanted, nodes = {output}, []
     for node in reversed(graph.nodes):
@@ -127,22 +149,3 @@ def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
     nodes = [replace(n, op="view", attrs={}) if n is node else n for n in graph.nodes]
     values = {**graph.values, name: replace(graph.values[name], view_of=logits)}
     return replace(graph, nodes=tuple(nodes), values=values), output
-
-
-def _trainable(model: Model, options: Options):
-    def chosen(name: str) -> bool:
-        names = [name, *(alias for alias, kept in model.aliases.items() if kept == name)]
-        kept = any(fnmatchcase(n, pattern) for n in names for pattern in options.train)
-        kept = kept or (not options.train and name not in model.frozen)
-        return kept and not any(
-            fnmatchcase(n, pattern) for n in names for pattern in options.freeze
-        )
-
-    for pattern in (*options.train, *options.freeze):
-        every = (*model.parameters, *model.aliases)
-        if not any(fnmatchcase(name, pattern) for name in every):
-            raise UsageError(
-                f"pattern {pattern!r}: it matches none of the {len(model.parameters)} parameters, "
-                f"such as {', '.join(model.parameters[:3])}."
-            )
-    return chosen

@@ -19,7 +19,7 @@ LEAST = 8  # channels of a slice: fewer leave the convolution's tiles empty
 
 @dataclass(frozen=True)
 class Expansion:
-    """Nodes that become one; `running` is None in an evaluation graph."""
+    """Nodes that become one; `running` is None where running statistics are used."""
 
     first: Node
     stats: Node
@@ -141,5 +141,6 @@ def _sliced(found: Expansion, wide: Value, channels: int, values: dict[str, Valu
     }  # fmt: skip
     x, w2, bias2, _, gamma, beta = found.second.inputs
     inputs = (*found.first.inputs, gamma, beta, *running, w2, bias2)
-    outputs = (found.second.outputs[0], part.name, stat.name)
+    staged = found.running.outputs if found.running else ()
+    outputs = (found.second.outputs[0], part.name, stat.name, *staged)
     return replace(found.second, op="conv_sliced", inputs=inputs, outputs=outputs, attrs=attrs)

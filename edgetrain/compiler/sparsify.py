@@ -6,7 +6,7 @@ depthwise kernels (Mostafa and Wang 2019 and the report leave out the first two)
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -31,12 +31,14 @@ class Sparse:
       arrays: of persistent values; dense weights of `layers` are gone.
       layers: in pool order; empty where nothing is sparse.
       rewiring: the method that moves them, with all its numbers; None: they stay.
+      dense: matrices and kernels that stay dense, and why; empty where no density was asked for.
     """
 
     graph: Graph
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
     rewiring: Rewiring | None = None
+    dense: Mapping[str, str] = field(default_factory=dict)
 
 
 def sparsify(
@@ -71,14 +73,37 @@ def sparsify(
             "convolution, the classifier and depthwise kernels do not unless a density override "
             "names them. Name one or leave the density out."
         )
+    left = _left_dense(graph, counts, shapes, dense, trainable)
     if not layers:
-        return Sparse(graph, arrays)
+        return Sparse(graph, arrays, dense=left)
     method = options.rewiring
     if isinstance(method, Rewiring):
         method = method.fitted(layers, adaptive=options.optimizer.betas[1] > 0)
     assert not isinstance(method, str)  # options made a method of it
     patterned = _with_pattern(arrays, layers, options.seed, method)
-    return Sparse(_rewritten(graph, layers), patterned, layers, method)
+    return Sparse(_rewritten(graph, layers), patterned, layers, method, left)
+
+
+def _left_dense(
+    graph: Graph,
+    counts: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    by_default: Mapping[str, str],
+    trainable: Callable[[str], bool],
+) -> dict[str, str]:
+    """Why each weight of two or more dimensions that is no layer of the pool stays dense."""
+    out, readers = {}, graph.readers()
+    for name, value in graph.values.items():
+        if value.role != "parameter" or value.view_of or len(value.shape) < 2 or name in counts:
+            continue
+        if not trainable(name):
+            out[name] = "frozen"
+        elif name in shapes:
+            out[name] = by_default.get(name, "density 1")
+        else:
+            ops = ", ".join(sorted({node.op for node in readers[name]})) or "nothing"
+            out[name] = f"read by {ops}: no sparse form"
+    return out
 
 
 def _weights(graph: Graph) -> dict[str, bool]:
@@ -141,23 +166,24 @@ def _overrides(
     return out
 
 
-def _dense_by_default(graph: Graph) -> set[str]:
+def _dense_by_default(graph: Graph) -> dict[str, str]:
     """Convolutions with no weighted layer before, weights with none after, depthwise kernels."""
     after: set[str] = set()  # values that depend on a weighted layer
-    out = set()
+    out: dict[str, str] = {}
     for node in graph.nodes:
         weighted = node.op in _WEIGHTED
         if node.op == "conv":
             depthwise = graph.values[node.inputs[1]].shape[1] == 1
             if depthwise or node.inputs[0] not in after:
-                out.add(node.inputs[1])
+                first = node.inputs[0] not in after
+                out[node.inputs[1]] = "first convolution" if first else "depthwise"
         if weighted or any(name in after for name in node.reads):
             after.update(node.writes)
     before: set[str] = set()  # values that a weighted layer depends on
     for node in reversed(graph.nodes):
         weighted = node.op in _WEIGHTED
         if weighted and not any(name in before for name in node.writes):
-            out.add(node.inputs[1])
+            out.setdefault(node.inputs[1], "classifier")
         if weighted or any(name in before for name in node.writes):
             before.update(node.reads)
     return out

@@ -1,4 +1,5 @@
-"""The update tape: gradient norm, skip decision, one optimizer call for each parameter.
+"""The update tape: gradient norm, skip decision, running statistics committed, one optimizer call
+for each parameter.
 
 Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
 """
@@ -13,6 +14,7 @@ from ..sparse import Rewiring
 from ..storage.csr import POOL, Layer
 from .arena.problem import aligned
 from .autodiff import accumulator_name
+from .batch_norm import staged_name
 from .lowering import Instruction, bind_call
 from .options import Options
 from .steps import ALIGN
@@ -48,6 +50,9 @@ def update_tape(
     parameters = [
         v for n, v in values.items() if v.role == "parameter" and accumulator_name(n) in values
     ]
+    moving = [
+        (staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values
+    ]  # fmt: skip
     states: dict[str, list[Value]] = {p.name: optimizer.init(p) for p in parameters}
     for state in states.values():
         values |= {value.name: value for value in state}
@@ -60,7 +65,9 @@ def update_tape(
         calls.append(Call("grad_sumsq", args))
     b1, b2 = optimizer.betas
     finish = {"partials": PARTIALS, "ctl": "ctl", "max_norm": options.max_grad_norm}
+    calls += [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
     calls.append(Call("grad_finish", finish | {"c1": 1.0 - b1, "c2": 1.0 - b2}))
+    calls += [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
     for parameter in parameters:
         grad = values[accumulator_name(parameter.name)]
         key = key_of(f"update {parameter.name}")

@@ -13,7 +13,9 @@ from typing import Any
 NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
 
 # Values of these roles live in the arena from the first step to the last.
-PERSISTENT = ("parameter", "buffer", "constant", "index", "accumulator", "state", "control")
+PERSISTENT = (
+    "parameter", "buffer", "staged", "constant", "index", "accumulator", "state", "control",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

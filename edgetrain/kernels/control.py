@@ -13,7 +13,7 @@ STEP = 1  # minibatches begun, skipped ones included
 MICROBATCH = 2  # index within the minibatch
 COUNT = 3  # valid samples of this microbatch (evaluation masks the rest)
 ADAM_T = 4  # updates applied, for Adam's bias correction
-SKIP = 5  # 1: a gradient was not finite, update writes nothing
+SKIP = 5  # 1: a gradient or a staged statistic was not finite, update writes nothing
 CORRECT = 6  # evaluation: targets predicted
 TARGETS = 7  # targets that are not ignored, since the last reset
 

@@ -16,6 +16,10 @@ stats_operands = f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f"
 apply_operands = f"{_NORM} y:w:S{_X} {_SIZES}"
 reduce_operands = f"{_NORM} dy:r:S{_X} sums:w:f32[2*c] dgamma?:m:f32[c] dbeta?:m:f32[c] {_SIZES}"
 dx_operands = f"{_NORM} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
+running_operands = (
+    "stat:r:f32[3*c] rm:r:f32[c] rv:r:f32[c] sm:m:f32[c] sv:m:f32[c] ctl:r:i64[64] "
+    "c count momentum:f"
+)
 dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
 
 
@@ -84,21 +88,65 @@ def bn_eval_stats():
     return run
 
 
-@kernel("bn_running", "stat:r:f32[3*c] rm:m:f32[c] rv:m:f32[c] c count momentum:f", check="c >= 0")
+@kernel("bn_running", running_operands, check="c >= 0")
 def bn_running():
-    """r = (1 - momentum) * r + momentum * batch; the variance is made unbiased over `count`."""
+    """s = (1 - momentum) * r + momentum * batch; the variance is made unbiased over `count`.
+
+    sm, sv are the staged statistics. The first microbatch of a minibatch reads the committed ones
+    (rm, rv), the others what is staged; `stat_commit` writes rm and rv in the update.
+    """
+    from .control import MICROBATCH
     from .words.act import ONE
-    from .words.prim import FP32, div
+    from .words.prim import FP32, div, ld_i64
 
     ld, st = FP32.ld, FP32.st
     real, _ = scalars()
 
-    def run(thread, nthreads, stat, rm, rv, c, count, momentum):
+    def run(thread, nthreads, stat, rm, rv, sm, sv, ctl, c, count, momentum):
+        first = ld_i64(ctl, MICROBATCH) == 0
+        mean, variance = (rm, rv) if first else (sm, sv)
         unbias = real(count) / real(max(count - 1, 1))
         keep = ONE - momentum
         for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            st(rm, ch, keep * ld(rm, ch) + momentum * ld(stat, ch))
-            st(rv, ch, keep * ld(rv, ch) + momentum * (ld(stat, 2 * c + ch) * unbias))
+            st(sm, ch, keep * ld(mean, ch) + momentum * ld(stat, ch))
+            st(sv, ch, keep * ld(variance, ch) + momentum * (ld(stat, 2 * c + ch) * unbias))
+
+    return run
+
+
+@kernel("stat_check", "s:r:f32[n] partials:m:f64[64] n", check="n >= 0")
+def stat_check():
+    """Add 0 to the partial sums of the gradient's squares, NaN where a staged statistic s [n] is
+    not finite: `grad_finish` then skips the update. Fixed chunks, as in `grad_sumsq`."""
+    from .control import PARTIALS
+    from .words.prim import FP32, div, ld_f64, st_f64
+
+    ld = FP32.ld
+
+    def run(thread, nthreads, s, partials, n):
+        for chunk in range(
+            div(PARTIALS * thread, nthreads), div(PARTIALS * (thread + 1), nthreads)
+        ):
+            total = ld_f64(partials, chunk)
+            for i in range(div(n * chunk, PARTIALS), div(n * (chunk + 1), PARTIALS)):
+                total += ld(s, i) - ld(s, i)
+            st_f64(partials, chunk, total)
+
+    return run
+
+
+@kernel("stat_commit", "s:r:f32[n] r:m:f32[n] ctl:r:i64[64] n", check="n >= 0")
+def stat_commit():
+    """r = s: a staged statistic [n] becomes the running one, unless the update is skipped."""
+    from .control import SKIP
+    from .words.prim import FP32, div, ld_i64
+
+    ld, st = FP32.ld, FP32.st
+
+    def run(thread, nthreads, s, r, ctl, n):
+        if ld_i64(ctl, SKIP) == 0:
+            for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
+                st(r, i, ld(s, i))
 
     return run
 

@@ -20,8 +20,9 @@ class ConvSliced(Op):
 
     Inputs: the six of conv; gamma, beta, running mean and variance; the weight and bias of the
     depthwise one. Outputs: y; map[n, channels, h, w] and stat[3, channels] of the channels at
-    work, dead afterwards. attrs: first, second (attrs of the convolutions), eps, momentum, count;
-    moving: whether batch statistics are taken and the running ones moved, or the latter used.
+    work, dead afterwards; where it moves the running statistics, the staged copies of both.
+    attrs: first, second (attrs of the convolutions), eps, momentum, count; moving: whether batch
+    statistics are taken and the running ones moved, or the latter used.
     """
 
     recompute = False  # it moves running statistics
@@ -65,8 +66,10 @@ def _statistics(node: Node, piece: Value, start: int) -> Iterator[Call]:
         return
     sizes = {"n": piece.shape[0], "s": prod(piece.shape[2:])} | channels
     yield Call("bn_stats", {"x": piece.name, "stat": stat, "eps": eps} | sizes)
-    moving = {key: node.attrs[key] for key in ("momentum", "count")}
-    yield Call("bn_running", running | {"stat": stat} | moving | channels, skip)
+    moving = {key: node.attrs[key] for key in ("momentum", "count")} | {"ctl": "ctl"}
+    staged = dict(zip(("sm", "sv"), node.outputs[3:], strict=True))
+    skip |= dict.fromkeys(staged, start)
+    yield Call("bn_running", running | staged | {"stat": stat} | moving | channels, skip)
 
 
 def _depthwise(node: Node, graph: Graph, piece: Value, start: int) -> Iterator[Call]:

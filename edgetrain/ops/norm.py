@@ -6,11 +6,21 @@ apply can be recomputed for next to nothing, or done by its reader (compiler/fus
 bn_apply: act, lo, hi of an activation that follows. Saved: its input and the statistics.
 """
 
+import re
+
 from ..ir import Graph, Node
 from .affine import fits, normalise, operand
 from .elementwise import scalar
 from .registry import Call, Op, onnx_rule, register
 from .strides import prod
+
+# Statistics that the original did not keep, as exporters/torch_graph.py names them.
+_UNTRACKED = re.compile(r"no_(mean|variance)_\d+")
+
+
+def is_tracked(statistic: str) -> bool:
+    """Whether a batch-norm has this running statistic; one without takes every batch's own."""
+    return _UNTRACKED.fullmatch(statistic) is None
 
 
 def _ncs(shape) -> dict[str, int]:
@@ -38,13 +48,15 @@ class BatchStats(Op):
 
 
 class RunningStats(Op):
-    """Move running mean and variance towards the microbatch's."""
+    """Move running mean and variance towards the microbatch's, in the staged copies that
+    compiler/batch_norm.py gives it as outputs."""
 
     recompute = False
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         stat, mean, variance = node.inputs
         args = {"stat": stat, "rm": mean, "rv": variance, "momentum": node.attrs["momentum"]}
+        args |= dict(zip(("sm", "sv"), node.outputs, strict=True)) | {"ctl": "ctl"}
         args |= {"c": graph.values[mean].size, "count": node.attrs["count"]}
         return [Call("bn_running", args)]
 
@@ -65,7 +77,10 @@ class EvalStats(Op):
 
 
 class BatchApply(Op):
-    """y = act(gamma * (x - mean) * invstd + beta); inputs x, stat, gamma, beta."""
+    """y = act(gamma * (x - mean) * invstd + beta); inputs x, stat, gamma, beta.
+
+    attrs: frozen, where stat is of the running averages and does not depend on x.
+    """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, stat, gamma, beta = node.inputs
@@ -84,9 +99,12 @@ class BatchApply(Op):
         sums = grads.temporary(f"{node.name}.sums", (2, grads.value(stat).shape[1]))
         if any(accumulators) or not frozen:
             grads.emit("bn_reduce", [x, stat, gamma, beta, dy], [sums, *accumulators], attrs)
-        if grads.needs(x):
-            op = "bn_dx_eval" if frozen else "bn_dx"
-            grads.contribute(x, op, [x, stat, gamma, beta, "" if frozen else sums, dy], attrs)
+        if grads.needs(x) and frozen:
+            # Without an activation the map is affine: its gradient does not read x.
+            source = x if attrs["act"] else dy
+            grads.contribute(x, "bn_dx_eval", [source, stat, gamma, beta, "", dy], attrs)
+        elif grads.needs(x):
+            grads.contribute(x, "bn_dx", [x, stat, gamma, beta, sums, dy], attrs)
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
@@ -193,7 +211,8 @@ for _op in (
 
 @onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4))
 def batch_normalization(context, node) -> None:
-    """Trained with batch statistics whatever mode the file was exported in.
+    """Trained with batch statistics whatever mode the file was exported in; where its parameters
+    are frozen compiler/batch_norm.py makes it run on its running ones.
 
     ONNX's running statistics use momentum = 1 - torch's and the biased variance; torch's meaning
     (unbiased) is what is computed.
@@ -203,14 +222,15 @@ def batch_normalization(context, node) -> None:
     if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
         raise node.fail(f"{channels} channels and scale of shape {list(gamma.shape)}", "one each")
     count = x.size // channels
-    if count < 2:
-        raise node.fail("one element a channel", "a microbatch of 2 or more samples")
     eps = float(node.attrs.get("epsilon", 1e-5))
     stat = context.temporary(node, "stat", (3, channels), role="statistic")
     context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
     moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
     context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
     context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape])
+    for k, statistic in ((1, mean), (2, variance)):
+        if node.outputs[k : k + 1] not in ((), ("",)):  # a second application reads what it moved
+            context.bind(node, k, statistic.name)
 
 
 @onnx_rule("LayerNormalization", weights=(1, 2))

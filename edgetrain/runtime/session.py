@@ -25,7 +25,8 @@ class StepResult:
     Attributes:
       loss: mean over the targets that count.
       grad_norm: of the mean gradient, before clipping.
-      skipped: the update was not applied; `finite` tells whether a gradient overflowed.
+      skipped: the update was not applied, running statistics did not move.
+      finite: no gradient and no staged statistic overflowed; `grad_norm` is NaN where one did.
     """
 
     loss: float
@@ -109,7 +110,7 @@ class Session:
             to discard the minibatch.
         Returns:
           None where the minibatch was discarded: its gradients are zeroed, as they are where
-          `fills` raises. Running statistics that it moved stay; a checkpoint brings them back.
+          `fills` raises. Running statistics move in the update, so they are what they were.
         """
         ints, reals = self.ints, self.reals
         ints[control.STEP], reals[control.LR] = step, lr

@@ -1,8 +1,4 @@
-"""Fine-tuning: nothing is kept for what is frozen, and what that saves on MobileNetV2.
-
-Batch-norm of a frozen layer still takes its microbatch's statistics and moves its running ones, as
-torch's does in train mode.
-"""
+"""Fine-tuning: nothing is kept for what is frozen, and what that saves on MobileNetV2."""
 
 import pytest
 import torch

@@ -195,19 +195,21 @@ def test_loss_refuses_a_class_axis_that_is_not_there(axis):
         Loss(class_axis=axis).axis((2, 10))
 
 
-def test_update_tape_is_norm_decision_and_one_update_for_each_parameter():
+def test_update_tape_is_norm_decision_statistics_and_one_update_for_each_parameter():
     built = graphs(residual(), optimizer="adamw")
     options = make_options(optimizer=AdamW(beta1=0.5), minibatch=2, max_grad_norm=2.0)
     tape = update_tape(built.train, options, jit.host())
     count = sum(v.role == "accumulator" for v in built.train.values.values())
     kernels = [i.kernel.name for i in tape.instructions]
-    assert kernels == ["grad_sumsq"] * count + ["grad_finish"] + ["adam"] * count
+    staged = sum(v.role == "staged" for v in built.train.values.values())
+    decision = ["stat_check"] * staged + ["grad_finish"] + ["stat_commit"] * staged
+    assert kernels == ["grad_sumsq"] * count + decision + ["adam"] * count and staged == 8
     firsts = [i.args["first"] for i in tape.instructions[:count]]
     assert firsts == [1] + [0] * (count - 1)
-    finish = tape.instructions[count].args
+    finish = tape.instructions[count + staged].args
     assert (finish["max_norm"], finish["c1"]) == (2.0, 0.5)
     assert finish["c2"] == pytest.approx(0.001)
-    keys = [i.args["key"] for i in tape.instructions[count + 1 :]]
+    keys = [i.args["key"] for i in tape.instructions[-count:]]
     assert len(set(keys)) == count
     states = [v for v in tape.persistent if v.role == "state"]
     assert len(states) == 2 * count

@@ -87,6 +87,29 @@ def test_parity_of_a_frozen_body_judges_the_head(path):
     assert judged == {"head.weight", "head.bias"}
 
 
+@pytest.mark.parametrize(
+    ("options", "moves"),
+    [
+        ({"freeze": ("norm.*",)}, False), ({"freeze": ("body.*", "norm.*", "table.*")}, False),
+        ({"freeze_bn": True}, False), ({"freeze": ("norm.*",), "freeze_bn": False}, True),
+        ({"freeze": ("norm.weight",)}, True),
+    ],
+)  # fmt: skip
+def test_parity_of_a_held_batch_norm_judges_it_on_its_running_statistics(path, options, moves):
+    report = parity(path, steps=2, **options)
+    assert report.ok
+    found = {row.error > 0 for row in report.rows if row.kind == "statistic"}
+    assert (True in found) == moves and len(report.rows) > 4
+    gradients = {row.name for row in report.rows if row.kind == "gradient"}
+    assert ("norm.weight" in gradients) == ("freeze" not in options)
+
+
+def test_parity_departs_where_the_engine_moves_what_torch_holds(path, monkeypatch):
+    monkeypatch.setattr("exporters.reference.hold_statistics", lambda graph, *_: graph)
+    report = parity(path, steps=2, freeze=("norm.*",))
+    assert not report.ok and report.first.kind == "loss"
+
+
 def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
     draw = np.random.default_rng(0)
     inputs = {

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from . import naive_norm
-from .harness import DTYPES, call, same_for_threads
+from .harness import DTYPES, call, control, same_for_threads
 
 SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030)]
 VARIANTS = ["plain", "fast"]
@@ -134,13 +134,38 @@ def test_bn_apply_overwrites_x(variant):
 def test_bn_running_equals_torch():
     norm = torch.nn.BatchNorm2d(3, momentum=0.3, eps=1e-3)
     mean, var = np.zeros(3, np.float32), np.ones(3, np.float32)
-    for seed in range(3):
+    staged = {"sm": np.full(3, np.nan, np.float32), "sv": np.full(3, np.nan, np.float32)}
+    for seed in range(3):  # microbatches of one minibatch
         x = _arrays((4, 3, 25), "f32", seed)[0]
         norm(torch.from_numpy(x.reshape(4, 3, 5, 5)))
         stat = call("bn_stats", {"S": "f32"}, x=x, stat=(3, 3), eps=1e-3, n=4, c=3, s=25)["stat"]
-        out = call("bn_running", stat=stat, rm=mean, rv=var, c=3, count=100, momentum=0.3)
-        mean, var = out["rm"], out["rv"]
+        ctl = control(MICROBATCH=seed)
+        moved = {"rm": mean, "rv": var, "c": 3, "count": 100, "momentum": 0.3, "ctl": ctl}
+        staged = call("bn_running", stat=stat, **moved, **staged)
+    mean, var = staged["sm"], staged["sv"]
     np.testing.assert_allclose(mean, norm.running_mean.numpy(), rtol=1e-6)
     np.testing.assert_allclose(var, norm.running_var.numpy(), rtol=1e-6)
     frozen = call("bn_eval_stats", rm=mean, rv=var, stat=(3, 3), c=3, eps=1e-3)["stat"]
     np.testing.assert_allclose(frozen, [mean, 1 / np.sqrt(var + 1e-3), var], rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [None, np.inf, -np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("n", [1, 3, 64, 200])
+def test_stat_check_leaves_finite_sums_alone_and_spoils_others(bad, n):
+    staged = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    partials = np.random.default_rng(0).random(64)
+    if bad is not None:
+        staged[n // 2] = bad
+    found = same_for_threads("stat_check", s=staged, partials=partials, n=n)["partials"]
+    if bad is None or np.isfinite(bad):
+        assert found.tobytes() == partials.tobytes()
+    else:
+        assert np.isnan(found.sum()) and np.isnan(found).sum() == 1
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_stat_commit_writes_only_in_a_step_that_counts(skip):
+    staged, kept = np.arange(37, dtype=np.float32), np.full(37, 0.5, np.float32)
+    ctl = control(SKIP=skip)
+    found = same_for_threads("stat_commit", s=staged, r=kept, ctl=ctl, n=37)["r"]
+    np.testing.assert_array_equal(found, kept if skip else staged)
