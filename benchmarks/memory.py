@@ -98,9 +98,7 @@ def measure(model: Model, row: Row) -> str:
         return _line(row, f"needs {error.min_budget_nbytes / 1e6:.2f}", "", "")
     with tempfile.TemporaryDirectory() as folder:
         path = program.save(Path(folder, "row.edge"))
-        Session(
-            program
-        ).close()  # kernels are compiled and cached here, so that the child loads them
+        Session(program).close()  # compiles the kernels: the child only loads them
         command = [sys.executable, "-m", "benchmarks.memory", "--program", str(path)]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = json.loads(out)
