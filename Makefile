@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lint parity-cuda bench bench-planner clean
+.PHONY: demo test test-all lint parity-cuda bench bench-planner docs-figures clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -35,6 +35,10 @@ bench: $(VENV)/test.stamp
 
 bench-planner: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.planner_table
+
+# All tables of docs/ and README, an hour; FIGURES="commands depth" makes some of them.
+docs-figures: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.docs $(FIGURES)
 
 clean:
 	rm -rf $(VENV)

@@ -1,6 +1,6 @@
 """Arena against depth: residual networks trained for one step under each kind of plan.
 
-    python -m benchmarks.depth [--depths 50 100 ...] [--out docs/depth]
+    python -m benchmarks.depth [--depths 50 100 ...] [--picture docs/depth.svg]
 
 Source of the plans: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost: segments of
 sqrt(n) layers for one extra forward, recursion for O(log n).
@@ -9,6 +9,7 @@ sqrt(n) layers for one extra forward, recursion for O(log n).
 import argparse
 import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,10 @@ from .nets import residual_model
 
 DEPTHS = (50, 100, 200, 500, 1000, 2000)
 SOLVERS = ("store_all", "sqrt", "log")
-HEAD = """# Memory against depth
-
-Residual networks with batch-norm, trained for one step of 8 samples in fp32 under each kind of plan
-(Chen et al. 2016). Activation bytes are the arena less parameters, gradients and optimizer state.
-The loss is the same in all plans: recomputation changes no bit.
-
-    python -m benchmarks.depth
-
-![activation bytes against depth]({}.svg)
-
-"""
+HEAD = (
+    "| convolutions | plan | activation bytes | extra forward | seconds a step | loss |",
+    "|---|---|---|---|---|---|",
+)
 
 
 def plan_with(candidate: Candidate, solver: str) -> Plan:
@@ -105,31 +99,30 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
-    """Print the table; write it and the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--depths", type=int, nargs="+", default=list(DEPTHS))
-    parser.add_argument("--out", default="docs/depth")
-    args = parser.parse_args()
-    lines = [
-        "| convolutions | plan | activation bytes | extra forward | seconds a step | loss |",
-        "|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
+def lines(depths: Sequence[int] = DEPTHS, picture: Path | None = None) -> Iterator[str]:
+    """The table, line by line; then the picture and its numbers are written."""
+    yield from HEAD
     rows = []
-    for depth in args.depths:
+    for depth in depths:
         for row in measure(depth):
             rows.append(row)
-            lines.append(
+            yield (
                 f"| {row['depth']} | {row['solver']} | {row['activation_nbytes']:,} | "
                 f"{row['extra_forward']:.2f} | {row['seconds']:.2f} | {row['loss']:.6f} |"
             )
-            print(lines[-1], flush=True)
-    out = Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".md").write_text(HEAD.format(out.stem) + "\n".join(lines) + "\n")
-    out.with_suffix(".json").write_text(json.dumps(rows))
-    draw(rows, out.with_suffix(".svg"))
+    if picture is not None:
+        picture.with_suffix(".json").write_text(json.dumps(rows))
+        draw(rows, picture)
+
+
+def main() -> None:
+    """Print the table; draw it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--depths", type=int, nargs="+", default=list(DEPTHS))
+    parser.add_argument("--picture", type=Path, help="write it (.svg), and its numbers (.json)")
+    args = parser.parse_args()
+    for line in lines(args.depths, args.picture):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import hashlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,7 +24,13 @@ from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 
-from .nets import exported
+from .nets import exported, wrn28_2
+
+STEPS = 9
+HEAD = (
+    "| net | arena, bytes | extra forward | step time, predicted | measured | weights |",
+    "|---|---|---|---|---|---|",
+)
 
 
 def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
@@ -37,9 +43,6 @@ def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
 
     def image(size: int):
         return (torch.randn(2, 3, size, size),)
-
-    def wrn():
-        return exported(ZOO["wrn28_2"].build("full"), image(32)), 10
 
     def resnet50():
         return exported(ResNet((3, 4, 6, 3), True, 16, 10), image(64)), 10
@@ -59,7 +62,7 @@ def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
         return make
 
     return {
-        "WRN-28-2": seeded(wrn), "ResNet-50, width/4": seeded(resnet50),
+        "WRN-28-2": seeded(lambda: (wrn28_2(), 10)), "ResNet-50, width/4": seeded(resnet50),
         "DenseNet-121, growth 8": seeded(densenet121), "Transformer encoder": seeded(encoder),
     }  # fmt: skip
 
@@ -138,24 +141,28 @@ def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5)
     return rows
 
 
+def lines(names: Sequence[str] = (), steps: int = STEPS) -> Iterator[str]:
+    """The table of these nets, or of all."""
+    yield from HEAD
+    nets = _torch_nets()
+    for name in names or nets:
+        model, classes = nets[name]()
+        for row in measure(name, model, classes, steps):
+            yield (
+                f"| {row['net']} | {row['arena_nbytes']:,} | {row['extra_forward']:.2f} | "
+                f"{row['predicted']:.2f} | {row['measured']:.2f} ({row['seconds'] * 1e3:.0f} ms) | "
+                f"{row['weights']} |"
+            )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nets", nargs="*")
-    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=STEPS)
     args = parser.parse_args()
-    nets = _torch_nets()
-    print("| net | arena, bytes | extra forward | step time, predicted | measured | weights |")
-    print("|---|---|---|---|---|---|")
-    for name in args.nets or nets:
-        model, classes = nets[name]()
-        for row in measure(name, model, classes, args.steps):
-            print(
-                f"| {row['net']} | {row['arena_nbytes']:,} | {row['extra_forward']:.2f} | "
-                f"{row['predicted']:.2f} | {row['measured']:.2f} ({row['seconds'] * 1e3:.0f} ms) | "
-                f"{row['weights']} |",
-                flush=True,
-            )
+    for line in lines(args.nets, args.steps):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

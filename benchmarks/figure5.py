@@ -1,6 +1,6 @@
 """Figure 5 of the Low-Memory Training report: its checkpointing strategies beside our plans.
 
-    python -m benchmarks.figure5 [--out docs/figure5.md]
+    python -m benchmarks.figure5
 
 WRN-28-2 on CIFAR-10 at microbatch 100 in 32 bits, as in the report. Peaks are the most transient
 bytes live at one step (activations, gradients, workspace), FLOPs those of forward, backward
@@ -11,8 +11,7 @@ Source: Sohoni et al. 2019, Low-Memory Neural Network Training, Section 3.4.
 """
 
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
@@ -21,22 +20,17 @@ from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 
+from .nets import wrn28_2
+
 STRATEGIES = (
     ("checkpoint-none", "store_all", 0), ("checkpoint-no-bn", "no_bn", 0),
     ("checkpoint-residual-1", "residual_1", 0), ("checkpoint-residual-2", "residual_2", 0),
     ("checkpoint-residual-1*", "residual_1", 1), ("checkpoint-residual-2*", "residual_2", 1),
 )  # fmt: skip
 REPORTED_RATIO = 1.30  # of checkpoint-residual-2*, Section 3.4
-NOTE = (
-    "Peak transient bytes (activations, gradients, workspace) and FLOPs over those without\n"
-    "recomputation. All strategies run on our graph, in which BN and ReLU outputs are already\n"
-    "fused away: checkpoint-none starts without what checkpoint-no-bn saves in the report, and\n"
-    "checkpoint-no-bn drops only Add, Pad and pooling.\n"
-    "`python -m benchmarks.figure5` makes this table."
-)
 HEAD = (
-    "| strategy | its peak, bytes | its FLOPs ratio | our peak, bytes | our FLOPs ratio |\n"
-    "|---|---|---|---|---|"
+    "| strategy | its peak, bytes | its FLOPs ratio | our peak, bytes | our FLOPs ratio |",
+    "|---|---|---|---|---|",
 )
 
 
@@ -69,29 +63,19 @@ def rows(problem: remat.Problem, effort: int = remat.DEFAULT_EFFORT) -> list[str
     return lines
 
 
-def wrn28_2() -> Model:
-    """WRN-28-2 of the zoo through the exporter."""
-    import torch
-
-    from examples.zoo import ZOO
-
-    from .nets import exported
-
-    return exported(ZOO["wrn28_2"].build("full"), (torch.zeros(2, 3, 32, 32),))
+def lines(microbatch: int = 100) -> Iterator[str]:
+    """The table."""
+    yield from HEAD
+    yield from rows(problem_of(wrn28_2(), microbatch))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table and write it."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--microbatch", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=Path("docs/figure5.md"))
     args = parser.parse_args(arguments)
-    problem = problem_of(wrn28_2(), args.microbatch)
-    table = "\n".join([HEAD, *rows(problem)])
-    print(table)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    title = f"# Figure 5: WRN-28-2, microbatch {args.microbatch}, fp32"
-    args.out.write_text(f"{title}\n\n{NOTE}\n\n{table}\n")
+    for line in lines(args.microbatch):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

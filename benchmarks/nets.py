@@ -19,6 +19,16 @@ def exported(module, example) -> Model:
         return load_onnx(export_torch(module, example, Path(folder, "model.onnx")))
 
 
+def wrn28_2() -> Model:
+    """WRN-28-2 of the zoo through the exporter."""
+    import torch
+
+    from examples.zoo import ZOO
+
+    torch.manual_seed(0)
+    return exported(ZOO["wrn28_2"].build("full"), (torch.zeros(2, 3, 32, 32),))
+
+
 class _Writer:
     """An ONNX graph under construction; weights are drawn as He et al. 2015."""
 

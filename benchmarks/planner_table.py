@@ -17,6 +17,7 @@ from . import place as placing
 from . import schedule as scheduling
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "planner"
+SECONDS = 10.0
 
 
 def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
@@ -75,35 +76,36 @@ def arena_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]
         yield [path.stem, str(height), str(capacity or "-"), bound, *known, f"{took:.1f}"]
 
 
-def show(head: Sequence[str], rows: Iterator[list[str]]) -> None:
-    """Print rows as they come, as a Markdown table."""
-    print("| " + " | ".join(head) + " |", flush=True)
-    print("|" + "---|" * len(head), flush=True)
-    for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)
-    print()
+def lines(folder: Path = DEFAULT, seconds: float = SECONDS) -> Iterator[str]:
+    """The three tables, line by line."""
+    peers = json.loads((folder / "peers.json").read_text())
+    tables = (
+        (("graph", "least peak", "theirs", "extra there", "theirs", "peak at +.02", "theirs",
+          "peak at +.2", "theirs", "s"), graph_rows(folder, peers, seconds)),
+        (("chain", "bytes", "slowdown", "theirs", "s"), chain_rows(folder, peers)),
+        (("arena", "height", "capacity", "lower bound", "greedy", "exact, CPU s", "s"),
+         arena_rows(folder, peers, seconds)),
+    )  # fmt: skip
+    for number, (head, rows) in enumerate(tables):
+        if number:
+            yield ""
+        yield "| " + " | ".join(head) + " |"
+        yield "|" + "---|" * len(head)
+        for row in rows:
+            yield "| " + " | ".join(row) + " |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="benchmarks.planner_table", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=DEFAULT)
-    parser.add_argument("--seconds", type=float, default=10.0, help="effort, not a clock")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="effort, not a clock")
     options = parser.parse_args(arguments)
     if not (options.folder / "peers.json").is_file():
         print(f"{options.folder}: no peers.json here; name the folder of the instances.")
         return 2
-    peers = json.loads((options.folder / "peers.json").read_text())
-    show(
-        ["graph", "least peak", "theirs", "extra there", "theirs", "peak at +.02", "theirs",
-         "peak at +.2", "theirs", "s"],
-        graph_rows(options.folder, peers, options.seconds),
-    )  # fmt: skip
-    show(["chain", "bytes", "slowdown", "theirs", "s"], chain_rows(options.folder, peers))
-    show(
-        ["arena", "height", "capacity", "lower bound", "greedy", "exact, CPU s", "s"],
-        arena_rows(options.folder, peers, options.seconds),
-    )
+    for line in lines(options.folder, options.seconds):
+        print(line, flush=True)
     return 0
 
 

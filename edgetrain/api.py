@@ -1,7 +1,7 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .errors import UsageError
+from .needs import check_needs
 from .ops.loss import Loss
 from .ops.model import Model
 from .optim import Optimizer, make_optimizer
@@ -30,16 +31,28 @@ def make_options(
     dims: Mapping[str, int] | None = None,
     **others: Any,
 ) -> Options:
-    """Options from plain arguments; see `compiler.options.Options` for the others."""
+    """Options from plain arguments; see `compiler.options.Options` for the others.
+
+    Raises:
+      UsageError: an option of a wrong type or value, or one that has no effect beside the others.
+    """
+    for name, patterns in (("train", train), ("freeze", freeze)):
+        if isinstance(patterns, str) or not isinstance(patterns, Collection):
+            raise UsageError(
+                f"{name} {repr(patterns)[:80]}: expected a list of patterns, such as ['head.*']."
+            )
     try:
-        return Options(
+        options = Options(
             loss=Loss(loss) if isinstance(loss, str) else loss,
             optimizer=make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
             minibatch=minibatch, microbatch=microbatch, precision=precision,
-            train=tuple(train), freeze=tuple(freeze), dims=dict(dims or {}), **others,
+            train=tuple(train), freeze=tuple(freeze), dims={} if dims is None else dims, **others,
         )  # fmt: skip
     except TypeError as error:
         raise UsageError(f"compile: {error}.") from error
+    densities = {"density": options.density, "density_overrides": options.density_overrides}
+    check_needs(others, others | densities, str)
+    return options
 
 
 def compile(model: Model, *, budget: str | int | None = None, **options: Any) -> Program:
@@ -57,13 +70,19 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
     """
-    return compile_model(model, make_options(**options), budget)
+    return compile_model(_known(model), make_options(**options), budget)
+
+
+def _known(model: Model) -> Model:
+    if not isinstance(model, Model):
+        raise UsageError(f"model {repr(model)[:80]}: expected what load_onnx returned.")
+    return model
 
 
 def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
     chosen = make_options(**options)
-    found, _, facts = plan_model(model, chosen, budget)
+    found, _, facts = plan_model(_known(model), chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, chosen, found, facts).account) | seconds
 
@@ -89,7 +108,10 @@ def forward(
     from .runtime.staging import stage_inputs
 
     batch = len(next(iter(inputs.values())))
-    program = forward_program(model, batch, dims=dims, precision=precision, threads=threads)
+    chosen = make_options(precision=precision, dims=dims, threads=threads)
+    program = forward_program(
+        _known(model), batch, dims=chosen.dims, precision=precision, threads=chosen.threads
+    )
     arena = Arena(program.arena_nbytes)
     values = views(arena, program)
     for name, array in program.init.items():
@@ -150,11 +172,18 @@ def gradient_program(
     budget: str | int | None = None,
     **options: Any,
 ) -> Program:
-    """The Program of one microbatch as large as `inputs`."""
+    """The Program of one microbatch as large as `inputs`.
+
+    Raises:
+      UsageError: a batch that is given twice.
+    """
+    for name in ("minibatch", "microbatch"):
+        if name in options:
+            raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
     batch = len(next(iter(inputs.values())))
     chosen = Loss(loss) if isinstance(loss, str) else loss
     if not dropout:
-        model = model.without_dropout()
+        model = _known(model).without_dropout()
     if chosen.kind == "cross_entropy" and chosen.class_axis is None:
         axis = _class_axis(model, chosen, np.shape(target), batch, options)
         chosen = dataclasses.replace(chosen, class_axis=axis)

@@ -199,6 +199,9 @@ class Comparison:
             tensor.grad = exact.tensor(gradient)
             slots.write(name, gradient / np.float32(factor), accumulator_name(""))
         session.executor.run("update")
+        most = session.program.recipe["max_grad_norm"]
+        if most:
+            torch.nn.utils.clip_grad_norm_(trained.values(), most)
         self._torch.step()
         for name, tensor in trained.items():
             pairs = {"": tensor}

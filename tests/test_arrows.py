@@ -15,24 +15,27 @@ PACKAGE = ROOT / "edgetrain"
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
+    "needs": {"errors"},
     "ir": {"errors"},
     "kernels": {"errors"},
     "storage": {"ir", "errors"},
-    "ops": {"ir", "storage", "errors"},
+    "ops": {"ir", "storage", "errors", "needs"},
     "importer": {"ir", "ops", "errors"},
-    "optim": {"ir", "storage", "errors"},
+    "optim": {"ir", "storage", "errors", "needs"},
     "sparse": {"ir", "storage", "optim", "errors"},
-    "compiler": {"ir", "storage", "ops", "optim", "sparse", "kernels", "errors", "units"},
-    "data": {"errors", "storage"},
-    "runtime": {"kernels", "optim", "sparse", "data", "storage", "compiler.program", "errors"},
+    "compiler": {"ir", "storage", "ops", "optim", "sparse", "kernels", "errors", "units", "needs"},
+    "data": {"errors", "storage", "needs"},
+    "runtime": {
+        "kernels", "optim", "sparse", "data", "storage", "compiler.program", "errors", "needs",
+    },
     "api": {
         "compiler", "ir", "ops", "optim", "storage", "runtime", "kernels", "importer", "errors",
-        "units",
+        "units", "needs",
     },
     "__main__": {"cli"},
     "cli": {
         "api", "compiler", "ir", "ops", "optim", "sparse", "storage", "importer", "runtime", "data",
-        "kernels", "errors", "units",
+        "kernels", "errors", "units", "needs",
     },
 }  # fmt: skip
 # Library -> the rooms that may import it.

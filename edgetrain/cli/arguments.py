@@ -35,16 +35,16 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "distribution": {
         "choices": ["uniform", "erk"],
-        "help": "of nonzeros over layers; erk: Erdos-Renyi-kernel (uniform)",
+        "help": "of nonzeros over layers, with a density; erk: Erdos-Renyi-kernel (uniform)",
     },
     "rewiring": {
         "type": _rewiring, "metavar": "METHOD",
-        "help": "how nonzeros move while training: dsr, set, none, dsr:keep_state=true (dsr)",
+        "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
     },
     "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
     "momentum": {"type": float, "metavar": "M", "help": "of sgd (0)"},
-    "dampening": {"type": float, "metavar": "D", "help": "of sgd (0)"},
-    "nesterov": {"action": "store_true", "help": "Nesterov momentum of sgd"},
+    "dampening": {"type": float, "metavar": "D", "help": "of sgd's momentum (0)"},
+    "nesterov": {"action": "store_true", "help": "Nesterov's form of sgd's momentum"},
     "beta1": {"type": float, "metavar": "B", "help": "of adam, adamw (0.9)"},
     "beta2": {"type": float, "metavar": "B", "help": "of adam, adamw (0.999)"},
     "eps": {"type": float, "metavar": "E", "help": "of adam, adamw (1e-8)"},
@@ -158,7 +158,9 @@ def _training(command) -> None:
     train.add_argument(
         "--lr-step-size", type=int, metavar="N", help="steps between drops of 'step'"
     )
-    train.add_argument("--lr-gamma", type=float, metavar="G", help="factor of a drop (0.1)")
+    train.add_argument(
+        "--lr-gamma", type=float, metavar="G", help="factor of a drop of 'step' (0.1)"
+    )
     train.add_argument(
         "--save-steps", type=int, metavar="N", default=0,
         help="minibatches between checkpoints (0: each epoch)",
@@ -200,7 +202,8 @@ def _looking(command) -> None:
     )
     parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
     parity.add_argument("--batch", type=int, metavar="N", default=8, help="samples (8)")
-    _plan_options(parity, leave_out=("minibatch", "microbatch"))
+    # One batch is one update, and nothing is rewired.
+    _plan_options(parity, leave_out=("minibatch", "microbatch", "rewiring"))
     _learning_rate(parity)
     inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")

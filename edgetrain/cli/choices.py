@@ -6,8 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import UsageError
+from ..needs import check_needs, flag
 from ..ops.loss import Loss
-from ..optim import OPTIMIZERS, Optimizer, Schedule
+from ..optim import OPTIMIZERS, Schedule
 from .arguments import plan_options
 
 _LOSS = {f.name for f in fields(Loss)} - {"kind"}
@@ -18,38 +19,33 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     """Keyword arguments of `edgetrain.compile`, the budget among them.
 
     Raises:
-      UsageError: an option that the chosen optimizer or loss does not have.
+      UsageError: an option that the chosen optimizer or loss does not have, or one that has no
+        effect without another.
     """
     given = plan_options(arguments)
+    overrides = _densities(given.pop("density_override", []))
+    _check_optimizer(given)
+    check_needs(given, given | {"density_overrides": overrides})
     if "lr" in arguments:
         given["lr"] = arguments.lr
     optimizer = {name: given.pop(name) for name in _OPTIMIZER & given.keys()}
     loss = {name: given.pop(name) for name in _LOSS & given.keys()}
-    given["optimizer"] = _optimizer(given.pop("optimizer", "sgd"), optimizer)
-    given["loss"] = _loss(given.pop("loss", "cross_entropy"), loss)
+    given["optimizer"] = OPTIMIZERS[given.pop("optimizer", "sgd")](**optimizer)
+    given["loss"] = Loss(given.pop("loss", "cross_entropy"), **loss)
     given["dims"] = _dims(given.pop("dim", []))
-    given["density_overrides"] = _densities(given.pop("density_override", []))
+    given["density_overrides"] = overrides
     return given
 
 
-def _optimizer(name: str, options: Mapping[str, Any]) -> Optimizer:
-    kind = OPTIMIZERS[name]
-    known = [f.name for f in fields(kind)]
-    for option in options:
-        if option not in known:
+def _check_optimizer(given: Mapping[str, Any]) -> None:
+    name = given.get("optimizer", "sgd")
+    known = [f.name for f in fields(OPTIMIZERS[name])]
+    for option in given:
+        if option in _OPTIMIZER and option not in known:
             raise UsageError(
-                f"{_flag(option)}: optimizer {name} has no such option; it has "
-                f"{', '.join(_flag(n) for n in known)}."
+                f"{flag(option)}: optimizer {name} has no such option; it has "
+                f"{', '.join(flag(n) for n in known)}."
             )
-    return kind(**options)
-
-
-def _loss(kind: str, options: Mapping[str, Any]) -> Loss:
-    if options and kind != "cross_entropy":
-        raise UsageError(
-            f"{_flag(next(iter(options)))}: only loss cross_entropy has it, not {kind}."
-        )
-    return Loss(kind, **options)
 
 
 def _dims(texts: list[str]) -> dict[str, int]:
@@ -87,9 +83,6 @@ def schedule(arguments: Namespace) -> Schedule | None:
         "lr_schedule": "kind", "warmup_steps": "warmup_steps", "lr_step_size": "step_size",
         "lr_gamma": "gamma",
     }  # fmt: skip
+    check_needs(names.keys() & vars(arguments).keys(), vars(arguments))
     given = {to: getattr(arguments, name) for name, to in names.items() if name in arguments}
     return Schedule(**given) if given else None
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

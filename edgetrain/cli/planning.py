@@ -45,6 +45,8 @@ def plan(arguments: Namespace) -> int:
     if arguments.json:
         if arguments.pareto is not None:
             account["frontier"] = frontier_rows(front)
+        if arguments.explain:
+            account["explanation"] = explain(front, chosen, tried).splitlines()
         print(to_json(account))
         return 0
     print("\n".join(account_lines(account)))

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.program import Program, load_program
-from ..data.registry import open_data, open_evaluation
+from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, UsageError
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.session import Session
+from ..runtime.settings import check_length, check_settings
 from ..runtime.trainer import PROGRAM_FILE, Trainer, load_state, open_run
 from .arguments import plan_options
 from .choices import schedule
@@ -22,13 +23,20 @@ from .tables import account_lines, to_json
 
 def train(arguments: Namespace) -> int:
     """Train, with an evaluation after each epoch, and leave a run's directory behind."""
+    rates = schedule(arguments)
+    check_length(arguments.epochs, arguments.steps)
     arguments.out = _run_directory(arguments)
+    check_settings(
+        arguments.out, _lr_override(arguments), rates, arguments.save_steps,
+        arguments.save_total_limit, getattr(arguments, "threads", None),
+    )  # fmt: skip
+    check_label(arguments.data, arguments.label)
     program = _program(arguments)
     source = open_data(arguments.data, label=arguments.label)
     with make_progress(arguments.json) as progress:
         trainer = Trainer(
             program, source, arguments.out, lr=_lr_override(arguments),
-            schedule=schedule(arguments), save_steps=arguments.save_steps,
+            schedule=rates, save_steps=arguments.save_steps,
             save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
             validation=_validation(arguments, source), on_event=progress,
         )  # fmt: skip

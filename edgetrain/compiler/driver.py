@@ -27,7 +27,7 @@ def plan_model(
     front = find_frontier(model, options, target or jit.host())
     check_not_empty(front, options)
     nbytes = None if budget is None else parse_bytes(budget)
-    plan = choose_plan(front, nbytes)
+    plan = choose_plan(model, options, front, nbytes)
     facts = {
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,

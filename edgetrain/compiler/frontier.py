@@ -105,8 +105,11 @@ def _undominated(items: list[_Costed]) -> list[_Costed]:
     return front
 
 
-def choose_plan(front: Sequence[Plan], budget: int | None) -> Plan:
+def choose_plan(model: Model, options: Options, front: Sequence[Plan], budget: int | None) -> Plan:
     """The cheapest plan of at most `budget` bytes.
+
+    Args:
+      front: of `model` and `options`, which the advice is about where nothing fits.
 
     Raises:
       BudgetError: names the smallest plan, its peak step and the largest values live there.
@@ -122,15 +125,27 @@ def choose_plan(front: Sequence[Plan], budget: int | None) -> Plan:
     raise BudgetError(
         f"training needs {smallest.arena_nbytes} bytes ({format_bytes(smallest.arena_nbytes)}), "
         f"budget {budget} ({format_bytes(budget)}); peak at step {step[0]} ({step[1]}), largest "
-        f"live: {largest}. {_advice(smallest)}",
+        f"live: {largest}. {_advice(model, options, smallest)}",
         smallest.arena_nbytes,
     )
 
 
-def _advice(plan: Plan) -> str:
-    if plan.candidate.microbatch > 1:
-        return "Try a smaller --microbatch or --precision fp16."
-    return "Try --precision fp16, or freeze parameters."
+def _advice(model: Model, options: Options, smallest: Plan) -> str:
+    """At most two things that would take less, none of which was chosen already."""
+    microbatch = smallest.candidate.microbatch
+    # Where the planner chooses, only batch-norm keeps it from trying less.
+    smaller = microbatch > 1 and microbatch == microbatches(model, options)[-1]
+    stored = options.model_memory or options.precision
+    tries = [
+        (smaller, "a smaller --microbatch"),
+        (options.precision != "fp16", "--precision fp16"),
+        (stored != "fp16" and options.precision == "fp16", "--model-memory fp16"),
+        (options.max_extra_forward is not None, "a larger --max-extra-forward"),
+        (options.density == 1.0 and not options.density_overrides, "--density 0.3"),
+        (not options.freeze and not options.train, "--freeze PATTERN"),
+    ]
+    wanted = [words for useful, words in tries if useful][:2]
+    return f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less."
 
 
 def microbatches(model: Model, options: Options) -> list[int]:

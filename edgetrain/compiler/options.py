@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
+from ..needs import check_departures, check_types, typed
 from ..ops.loss import Loss
 from ..optim import SGD, Optimizer
 from ..sparse import Rewiring, make_rewiring
@@ -55,6 +56,8 @@ class Options:
     output: str | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
+        _check_containers(self)
         if self.minibatch < 1:
             raise UsageError(f"minibatch {self.minibatch}: expected 1 or more samples.")
         if self.microbatch is not None and (
@@ -71,17 +74,13 @@ class Options:
         if not -(2**63) <= self.seed < 2**63:
             raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
         object.__setattr__(self, "density", _density(self.density))
-        if not isinstance(self.density_overrides, Mapping):
-            raise UsageError(
-                f"density overrides {self.density_overrides!r}: expected densities by pattern, "
-                "such as {'conv1.*': 1}."
-            )
         overrides = {str(name): _density(d) for name, d in self.density_overrides.items()}
         object.__setattr__(self, "density_overrides", overrides)
         if self.distribution not in DISTRIBUTIONS:
             raise UsageError(
                 f"distribution {self.distribution!r}: expected one of {', '.join(DISTRIBUTIONS)}."
             )
+        check_departures(self)
         if isinstance(self.rewiring, str):
             object.__setattr__(self, "rewiring", make_rewiring(self.rewiring))
         if not isinstance(self.rewiring, Rewiring | None):
@@ -92,6 +91,8 @@ class Options:
             object.__setattr__(self, "rewiring", None)
         if not self.max_grad_norm >= 0:
             raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
+        if self.max_extra_forward is not None and self.max_extra_forward < 0:
+            raise UsageError(f"max_extra_forward {self.max_extra_forward}: expected 0 or more.")
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
@@ -107,11 +108,34 @@ class Options:
         }
 
 
+def _check_containers(options: Options) -> None:
+    """What is no plain number or text.
+
+    Raises:
+      UsageError: names the option and what it should be.
+    """
+    for name, kind, words in (
+        ("loss", Loss, "a name or a Loss"), ("optimizer", Optimizer, "a name or an Optimizer"),
+        ("density_overrides", Mapping, "densities by pattern, such as {'conv1.*': 1}"),
+        ("dims", Mapping, "sizes by name, such as {'T': 64}"),
+    ):  # fmt: skip
+        value = getattr(options, name)
+        if not isinstance(value, kind):
+            raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
+    for name in ("train", "freeze"):
+        patterns = getattr(options, name)
+        several = isinstance(patterns, tuple | list)
+        if not several or not all(isinstance(pattern, str) for pattern in patterns):
+            raise UsageError(f"{name} {repr(patterns)[:80]}: expected patterns of names.")
+    dims = {str(n): typed(f"dims: {n}", size, (int,)) for n, size in options.dims.items()}
+    for name, size in dims.items():
+        if size < 1:
+            raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
+    object.__setattr__(options, "dims", dims)
+
+
 def _density(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = 0.0
+    number = typed("density", value, (float,))
     if not 0 < number <= 1:
         raise UsageError(f"density {value!r}: expected above 0 and at most 1 (dense).")
     return number

@@ -67,7 +67,8 @@ def sparsify(
     chosen = {n: s for n, s in shapes.items() if n in overrides or n not in dense}
     counts = density.shares(chosen, options.density, options.distribution, overrides)
     layers = tuple(density.make_layers(shapes, counts, [n for n, t in turned.items() if t]))
-    if not layers and not overrides:
+    wanted = options.density < 1 or any(d < 1 for d in options.density_overrides.values())
+    if not layers and wanted:
         raise UsageError(
             f"density {options.density}: none of the trained weights becomes sparse; the first "
             "convolution, the classifier and depthwise kernels do not unless a density override "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from edgetrain.errors import UsageError
+from edgetrain.needs import check_needs
 
 from .arrays import SPLITS, Splits, array_splits
 from .cifar10 import open_cifar10
@@ -54,6 +55,7 @@ def open_data(
     """
     if split not in ("train", "test"):
         raise UsageError(f"split {split!r}: expected 'train' or 'test'.")
+    check_label(spec, label)
     if isinstance(spec, Source):
         return spec.for_split(split)
     options = Options(test_fraction, label, augment, allow_nonfinite)
@@ -83,6 +85,15 @@ def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> 
         return choose(_splits_of_text(spec, options))
     except OSError as error:
         raise unreadable(spec, error) from error
+
+
+def check_label(spec: object, label: str | None) -> None:
+    """Only the columns of csv have names.
+
+    Raises:
+      UsageError: another kind of data with a label.
+    """
+    check_needs(["label"], {"label": label, "data": spec})
 
 
 def _splits_of_text(spec: str, options: Options) -> Splits:

@@ -51,6 +51,7 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
       UsageError: a symbolic dimension is not bound.
     """
     nodes = _needed(model.nodes, model.outputs)
+    _check_dims(model, dims or {})
     context = _Context(model, batch, dims or {})
     try:
         context.expect(nodes, model.outputs)
@@ -65,6 +66,32 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     if context.unsupported:
         raise UnsupportedOpError(_unsupported(context.unsupported, model.opset))
     return context.finish()
+
+
+def _check_dims(model: Model, dims: Mapping[str, int]) -> None:
+    """Every size that is given is that of a dimension which needs one.
+
+    Raises:
+      UsageError: no dimension of this name, or the batch's with another size.
+    """
+    free = {
+        dim or f"{spec.name}.{axis}"
+        for spec in model.inputs
+        for axis, dim in enumerate(spec.dims)
+        if axis and not isinstance(dim, int)
+    }
+    first = {spec.dims[0] for spec in model.inputs if spec.dims}
+    for name, size in dims.items():
+        if name in first:
+            raise UsageError(
+                f"dim {name}={size}: this is the batch. Set it by --minibatch and --microbatch, "
+                "and leave the dim out."
+            )
+        if name not in free:
+            raise UsageError(
+                f"dim {name}={size}: no input has a dimension of this name to be set; there is "
+                f"{', '.join(sorted(free - first)) or 'none'}."
+            )
 
 
 def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]:

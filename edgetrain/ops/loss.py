@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..ir import Graph, Node, Value
+from ..needs import check_departures, check_types
 from .registry import Call, Op, register
 from .softmax import split_at
 
@@ -31,12 +32,14 @@ class Loss:
     class_axis: int | None = None
 
     def __post_init__(self) -> None:
+        check_types(self, "loss")
         if self.kind not in KINDS:
             raise UsageError(f"loss {self.kind!r}: expected one of {', '.join(KINDS)}.")
         if not 0.0 <= self.label_smoothing < 1.0:
             raise UsageError(
                 f"label smoothing {self.label_smoothing}: expected 0 or more, below 1."
             )
+        check_departures(self, f"loss {self.kind}", {"kind": "loss"})
 
     def axis(self, shape: tuple[int, ...]) -> int:
         """The class axis of an output of this shape."""

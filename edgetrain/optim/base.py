@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..ir import Call, Value
+from ..needs import check_options
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Optimizer:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_options(self, f"optimizer {self.name}")
         if not (0 <= self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise UsageError(
                 f"optimizer {self.name}: lr {self.lr}, weight decay {self.weight_decay}; expected "

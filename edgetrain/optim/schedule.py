@@ -4,8 +4,10 @@ import math
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..needs import check_departures, check_types
 
 KINDS = ("constant", "step", "cosine")
+_OPTIONS = {"kind": "lr_schedule", "step_size": "lr_step_size", "gamma": "lr_gamma"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Schedule:
     total_steps: int = 0
 
     def __post_init__(self) -> None:
+        check_types(self, "schedule")
         if self.kind not in KINDS:
             raise UsageError(f"schedule {self.kind!r}: expected one of {', '.join(KINDS)}.")
         if self.warmup_steps < 0 or (self.kind == "step" and self.step_size <= 0):
@@ -37,6 +40,7 @@ class Schedule:
                 f"schedule {self.kind}: total_steps {self.total_steps}, gamma {self.gamma}; "
                 "expected finite numbers of 0 or more."
             )
+        check_departures(self, f"schedule {self.kind}", _OPTIONS)
 
     @property
     def needs_total(self) -> bool:

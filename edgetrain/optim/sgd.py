@@ -24,8 +24,10 @@ class SGD(Optimizer):
             raise UsageError(f"optimizer sgd: momentum {self.momentum}; expected 0 to below 1.")
         if not 0 <= self.dampening <= 1:
             raise UsageError(f"optimizer sgd: dampening {self.dampening}; expected 0 to 1.")
-        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
-            raise UsageError("optimizer sgd: nesterov needs momentum and no dampening.")
+        if self.nesterov and self.dampening != 0:
+            raise UsageError(
+                f"optimizer sgd: dampening {self.dampening}: nesterov takes none. Leave one out."
+            )
 
     def init(self, parameter: Value) -> list[Value]:
         return [self._state(parameter, "momentum")] if self.momentum else []

@@ -16,6 +16,7 @@ from ..errors import ProgramError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
 from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.tape import BARRIER_WORDS
+from ..needs import typed
 from .arena import Arena
 
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits,
@@ -137,7 +138,7 @@ class Executor:
     """
 
     def __init__(self, program: Program, arena: Arena, threads: int | None = None) -> None:
-        self.threads = program.threads if threads is None else threads
+        self.threads = program.threads if threads is None else typed("threads", threads, (int,))
         if not 1 <= self.threads <= program.threads:
             raise ProgramError(
                 f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."

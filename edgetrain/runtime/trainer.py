@@ -28,6 +28,7 @@ from .evaluation import check_source, evaluate_source
 from .patterns import check_pattern, sparse_layers
 from .run_fields import check_run
 from .session import SAVED_ROLES, Session, StepResult
+from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
 
 MAX_BAD_STEPS = 25
 PROGRAM_FILE = "program.edge"
@@ -48,7 +49,7 @@ class Trainer:
       lr: overrides the optimizer's learning rate.
       schedule: of the learning rate; total_steps is filled in by `fit`.
       save_steps: minibatches between checkpoints; 0: at the end of each epoch.
-      save_total_limit: checkpoints to keep.
+      save_total_limit: checkpoints to keep; None keeps all.
       threads: workers; at most the Program's.
       on_event: called with a dict for each step, epoch, warning and save.
     """
@@ -61,12 +62,15 @@ class Trainer:
         *,
         lr: float | None = None,
         schedule: Schedule | None = None,
-        save_steps: int = 0,
-        save_total_limit: int = 2,
+        save_steps: int = SAVE_STEPS,
+        save_total_limit: int | None = SAVE_TOTAL_LIMIT,
         threads: int | None = None,
         validation: Any = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
+        check_settings(out, lr, schedule, save_steps, save_total_limit, threads, on_event)
+        if not isinstance(program, Program):
+            raise UsageError(f"program {repr(program)[:80]}: expected what compile returned.")
         self.program, self.out = program, Path(out) if out is not None else None
         self.session = Session(program, threads)
         self.data = Division(data, validation)
@@ -132,8 +136,7 @@ class Trainer:
         return test is not None
 
     def _set_total(self, epochs: float | None, steps: int | None) -> None:
-        if (epochs is None) == (steps is None):
-            raise UsageError("fit: give epochs or steps, one of the two.")
+        check_length(epochs, steps)
         if epochs is not None:
             steps = max(1, round(epochs * self.batches.minibatches_per_epoch))
         assert steps is not None

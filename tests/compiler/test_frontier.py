@@ -2,13 +2,14 @@
 
 import dataclasses
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from edgetrain.api import compile as compile_
 from edgetrain.api import loss_and_gradients, make_options, plan
-from edgetrain.compiler import plan_model
+from edgetrain.compiler import frontier, plan_model
 from edgetrain.compiler.frontier import find_frontier, microbatches
 from edgetrain.errors import BudgetError, UsageError
 from edgetrain.kernels import jit
@@ -163,3 +164,32 @@ def test_options_are_frozen_and_comparable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.minibatch = 3
     assert options == make_options(**OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "microbatch", "advice"),
+    [
+        ({}, 8, "Try a smaller --microbatch or --precision fp16."),
+        ({}, 1, "Try --precision fp16 or --density 0.3."),
+        ({}, 16, "Try --precision fp16 or --density 0.3."),  # 8 was tried, and takes more
+        ({"microbatch": 4}, 4, "Try a smaller --microbatch or --precision fp16."),
+        ({"precision": "fp16"}, 8, "Try a smaller --microbatch or --density 0.3."),
+        ({"precision": "fp16", "microbatch": 1}, 1, "Try --density 0.3 or --freeze PATTERN."),
+        (
+            {"precision": "fp16", "model_memory": "fp32", "microbatch": 1}, 1,
+            "Try --model-memory fp16 or --density 0.3.",
+        ),
+        (
+            {"precision": "fp16", "density": 0.5, "microbatch": 1, "max_extra_forward": 0.5}, 1,
+            "Try a larger --max-extra-forward or --freeze PATTERN.",
+        ),
+        (
+            {"precision": "fp16", "density": 0.5, "microbatch": 1, "freeze": ["fc.*"]}, 1,
+            "Only a smaller model takes less.",
+        ),
+    ],
+)  # fmt: skip
+def test_advice_names_nothing_that_is_set_already(options, microbatch, advice):
+    plan = SimpleNamespace(candidate=SimpleNamespace(microbatch=microbatch))
+    chosen = make_options(**OPTIONS, **options)
+    assert frontier._advice(residual(), chosen, plan) == advice

@@ -214,3 +214,12 @@ def test_update_tape_is_norm_decision_statistics_and_one_update_for_each_paramet
     states = [v for v in tape.persistent if v.role == "state"]
     assert len(states) == 2 * count
     assert tape.persistent_nbytes == sum(-(-v.nbytes // 64) * 64 for v in tape.persistent)
+
+
+def test_batch_norm_without_attributes_has_the_defaults_of_onnx():
+    net = Net(2, 5, 5)
+    train = graphs(net.model(net.head(net.norm(net.conv("x", "c", 4, 2), "bn", 4), 4))).train
+    found = {
+        key: n.attrs[key] for n in train.nodes for key in ("momentum", "eps") if key in n.attrs
+    }
+    assert found == {"momentum": pytest.approx(1 - 0.9), "eps": 1e-5}

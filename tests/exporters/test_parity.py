@@ -110,6 +110,11 @@ def test_parity_departs_where_the_engine_moves_what_torch_holds(path, monkeypatc
     assert not report.ok and report.first.kind == "loss"
 
 
+def test_parity_clips_as_training_does(path):
+    for most in (0.01, 100.0):
+        assert parity(path, steps=2, optimizer=et.SGD(lr=0.1), max_grad_norm=most).ok, most
+
+
 def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
     draw = np.random.default_rng(0)
     inputs = {

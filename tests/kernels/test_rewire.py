@@ -220,3 +220,44 @@ def test_new_nonzeros_are_spread_evenly_over_the_empty_positions():
         counts[csr.positions_of(layers[0], after[COLUMNS], pointers)] += 1
     # Binomial(200, 1/4) in every position: standard deviation 6.1; 576 positions within 4.5.
     assert np.abs(counts - 50).max() < 4.5 * 6.13
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_a_weight_at_the_threshold_stays(storage):
+    layers, state = make_pool([(4, 3, 3, 3)], 0.3, storage)
+    state[POOL][:4] = [0.25, -0.25, 0.125, 0.5]  # exact in both storages
+    after = rewire(layers, _with_threshold(state, 0.25), storage=storage)
+    positions = csr.positions_of(layers[0], state[COLUMNS], state[csr.pointers_name("w0")])
+    found = csr.dense(layers[0], after).reshape(-1)[positions[:4]]
+    assert found.tolist() == [0.25, -0.25, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_of_equal_weights_the_first_are_dropped_and_no_more_than_the_fraction(storage):
+    layers, state = make_pool([(4, 3, 3, 3)], 0.3, storage)
+    count = layers[0].share
+    state[POOL][:count] = 0.5
+    state[POOL][3] = 0.25
+    after = rewire(layers, state, fraction=0.25, own=1, storage=storage)
+    positions = csr.positions_of(layers[0], state[COLUMNS], state[csr.pointers_name("w0")])
+    kept = csr.dense(layers[0], after).reshape(-1)[positions] != 0
+    assert count // 4 == 8 and kept.tolist() == [False] * 8 + [True] * (count - 8)
+
+
+@pytest.mark.parametrize(("share", "factor"), [(1.15, 0.5), (0.85, 2.0)])
+def test_threshold_moves_when_the_aim_is_missed_by_more_than_a_tenth(share, factor):
+    layers, state = make_pool(SHAPES, 0.3)
+    state = _with_threshold(state, 0.2)
+    dropped = int(rewire(layers, state)[TABLE][csr.PRUNED])
+    found = _threshold(rewire(layers, state, target=round(dropped / share)))
+    assert found == pytest.approx(0.2 * factor)
+
+
+@pytest.mark.parametrize(("target", "factor"), [(99, 0.5), (100, 1.0), (300, 1.0), (301, 2.0)])
+def test_threshold_stays_at_the_very_edge_of_the_tolerance(target, factor):
+    """150 dropped, a tolerance of a half: 1.5 * 100 and 0.5 * 300 are exact in float32."""
+    table = np.zeros(HEADER + LAYER_WORDS, np.int64)
+    table[csr.PRUNED], table[HEADER + CAP], table[HEADER + KEPT] = 150, 1000, 500
+    table.view(np.float64)[csr.THRESHOLD] = 0.25
+    out = call("csr_share", table=table, layers=1, target=target, tolerance=0.5, factor=2.0, own=0)
+    assert _threshold({TABLE: out["table"]}) == 0.25 * factor

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from edgetrain.errors import UnsupportedOpError
 from examples.zoo import ZOO
 from tests.parity.original import Case, departures
 
@@ -25,10 +24,7 @@ _MODELS = [pytest.param(n, marks=[] if n in _FAST else [pytest.mark.slow]) for n
 @pytest.fixture(scope="module", params=_MODELS)
 def case(request, tmp_path_factory):
     made = Case(request.param, tmp_path_factory.mktemp(request.param))
-    try:
-        made.step, made.smallest = made.engine_step()
-    except UnsupportedOpError as error:
-        pytest.skip(str(error))
+    made.step, made.smallest = made.engine_step()  # every model of the zoo can be trained
     return made
 
 

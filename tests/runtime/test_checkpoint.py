@@ -163,3 +163,40 @@ def test_killed_saves_leave_a_good_checkpoint_and_no_litter(tmp_path):
         assert (loaded.tensors["w"] == loaded.meta["step"]).all()
     ck.save_checkpoint(path, {}, {})
     assert sorted(os.listdir(tmp_path)) == ["a.ckpt", "a.ckpt.previous"]
+
+
+def test_save_step_keeps_what_it_wrote_though_later_ones_are_there(tmp_path):
+    for step in (5, 6):
+        ck.save_step(tmp_path, step, state(step), {"step": step})
+    path = ck.save_step(tmp_path, 3, state(3), {"step": 3}, save_total_limit=2)
+    assert path.exists() and len(ck.step_files(tmp_path)) == 3
+
+
+def test_step_files_are_ordered_by_number_and_nothing_else_is_one(tmp_path):
+    steps = [99_999_999, 100_000_000, 7]
+    for name in (*(f"step-{step:08d}.ckpt" for step in steps), "step-00000009.ckpt.previous",
+                 "step-9.ckpt", "my-step-00000009.ckpt"):  # fmt: skip
+        (tmp_path / name).write_bytes(b"")
+    found = [int(path.stem.removeprefix("step-")) for path in ck.step_files(tmp_path)]
+    assert found == sorted(steps)
+
+
+def test_latest_clears_what_a_killed_writer_left(tmp_path):
+    ck.save_step(tmp_path, 1, state(1), {"step": 1})
+    left = tmp_path / ".step-00000002.ckpt.edgetrain-0123abcd.tmp"
+    left.write_bytes(b"half")
+    assert ck.latest(tmp_path).meta == {"step": 1} and not left.exists()
+
+
+def test_load_checkpoint_refuses_a_later_version(tmp_path):
+    path = tmp_path / "a.ckpt"
+    write_container(path, {}, {"state": "{}"}, kind=ck.KIND, version=ck.VERSION + 1)
+    with pytest.raises(CheckpointError, match="Upgrade edgetrain"):
+        ck.load_checkpoint(path)
+
+
+def test_save_checkpoint_keeps_no_previous_unless_asked(tmp_path):
+    path = tmp_path / "a.ckpt"
+    for step in (1, 2):
+        ck.save_checkpoint(path, state(step), {"step": step}, keep_previous=False)
+    assert os.listdir(tmp_path) == ["a.ckpt"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 
@@ -150,3 +151,57 @@ def test_clean_temporaries_removes_only_what_a_killed_writer_left(tmp_path):
 
 def test_previous_of_names_the_file_beside(tmp_path):
     assert previous_of(tmp_path / "a.ckpt") == tmp_path / "a.ckpt.previous"
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What is flushed and renamed, in order: bytes of a file, "renamed", "directory"."""
+    seen, fsync, rename = [], os.fsync, os.replace
+
+    def flushed(handle):
+        facts = os.fstat(handle)
+        seen.append("directory" if stat.S_ISDIR(facts.st_mode) else facts.st_size)
+        fsync(handle)
+
+    def renamed(*paths):
+        rename(*paths)
+        seen.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    return seen
+
+
+def test_write_atomically_flushes_all_bytes_then_renames_then_flushes_the_directory(
+    tmp_path, events
+):
+    write_atomically(tmp_path / "a.bin", put(b"one"))
+    assert events == [3, "renamed", "directory"]
+
+
+@pytest.mark.parametrize(("code", "passes"), [(errno.EINVAL, True), (errno.EIO, False)])
+def test_write_atomically_needs_the_directory_flushed_where_that_is_possible(
+    tmp_path, monkeypatch, code, passes
+):
+    fsync = os.fsync
+
+    def refused(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(code, "no")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    if passes:
+        write_atomically(tmp_path / "a.bin", put(b"one"))
+    else:
+        with pytest.raises(RunError, match="a.bin"):
+            write_atomically(tmp_path / "a.bin", put(b"one"))
+    assert listing(tmp_path) == {"a.bin": b"one"}
+
+
+def test_clean_temporaries_leaves_names_that_are_not_quite_its_own(tmp_path):
+    mine = [".a.edgetrain-0123abcd.tmp.mine", "a.edgetrain-0123abcd.tmp", ".a.edgetrain-0123.tmp"]
+    for name in (*mine, ".a.edgetrain-0123abcd.tmp"):
+        (tmp_path / name).write_bytes(b"")
+    clean_temporaries(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(mine)

@@ -1,6 +1,7 @@
 """Containers: exact round trips, the safetensors library agrees, every damage is an error."""
 
 import hashlib
+import io
 import json
 import os
 import tracemalloc
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edgetrain.errors import CheckpointError, ProgramError, RunError
+from edgetrain.storage import container
 from edgetrain.storage.container import is_good_container, read_container, write_container
 
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1"]
@@ -301,3 +303,21 @@ def test_read_never_escapes_its_error_class_on_forged_headers(tmp_path, header):
     path = forge(tmp_path / "a.bin", header, bytes(64))
     with pytest.raises(ProgramError):
         read_container(path, **READ)
+
+
+def test_read_refuses_a_header_longer_than_this_build_takes(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.bin")
+    monkeypatch.setattr(container, "MAX_HEADER_NBYTES", 200)
+    with pytest.raises(ProgramError, match="expected at most 200"):
+        read_container(path, **READ)
+
+
+def test_reading_into_a_place_ends_where_the_file_does():
+    class Short(io.BytesIO):
+        def readinto(self, view):
+            assert self.tell() < 2, "read again after its end"
+            return super().readinto(view) or self.seek(2) and 0
+
+    file = Short(b"a")
+    with pytest.raises(container.BadFile, match="cut short"):
+        container._read_into(file, memoryview(bytearray(4)))

@@ -114,6 +114,39 @@ def _lose(state):
     del state[COLUMNS]
 
 
+def test_fault_knows_the_last_column_slot_and_nonzero_that_a_layer_may_have():
+    """Each a single one beyond what is sound, with everything else as it should be."""
+    (layer,), state = pool_of(_masks([(4, 3, 3, 3)]))
+    state[COLUMNS][int(state["w0.pointers"][-1]) - 1] = layer.widths()[-1]
+    assert "not rising within the kernel" in csr.fault([layer], state)
+
+    mask = np.zeros((4, 3, 3, 3), bool)
+    mask.reshape(-1)[:60] = True
+    (layer,), state = pool_of([mask])
+    assert csr.slots_of([layer]) == 64 and layer.cap == 90
+    state["w0.pointers"][-1] = 65
+    assert "pointers of 'w0'" in csr.fault([layer], state)
+
+    tight = Layer("w0", layer.shape, 59, 59)
+    _, state = pool_of([mask])
+    state[TABLE][HEADER + CAP] = 59
+    assert "60 nonzeros, more than 59" in csr.fault([tight], state)
+    wide = Layer("w0", layer.shape, 60, 109)  # of 108 elements
+    state[TABLE][HEADER + CAP] = 109
+    assert "109 of 108 elements" in csr.fault([wide], state)
+
+
+def test_a_kernel_of_256_elements_fits_8_bits_and_one_more_does_not():
+    square, line = Layer("w", (2, 2, 16, 16), 1, 1), Layer("w", (2, 2, 257), 1, 1)
+    assert (csr.column_dtype([square]), square.chunk) == ("u8", 1)
+    assert (csr.column_dtype([line]), line.chunk) == ("u16", 2)
+
+
+def test_only_matrices_are_turned():
+    item = ["w", [2, 3, 1, 1], 1, 1, True]
+    assert not Layer.from_json(item).turned and Layer.from_json(["w", [2, 3], 1, 1, True]).turned
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -1,0 +1,165 @@
+"""Makes the tables of README.md and docs/ anew, each between its markers.
+
+    python -m benchmarks.docs [NAME ...]        (all of them: make docs-figures)
+
+A section of a document lies between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around
+it is written by hand. README's commands are run again and what they print is put below them.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from edgetrain.cli import main as edgetrain
+from edgetrain.compiler import cost
+
+from . import depth, executed, figure5, memory, nets, planner_table
+
+ROOT = Path(__file__).resolve().parents[1]
+TIMES = re.compile(r"\d+\.\d s, \d+ samples/s")  # of this machine, in a transcript
+ELIDED = "..."  # a line of a transcript: what was printed before the lines below is left out
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a document that a command makes.
+
+    Attributes:
+      document: its file, from the repository's root.
+      make: the new lines, from the old ones.
+      needs: a file without which it cannot be made.
+    """
+
+    document: str
+    make: Callable[[list[str]], Iterator[str]]
+    needs: Path | None = None
+
+
+SECTIONS: dict[str, Section] = {
+    "commands": Section("README.md", lambda old: transcript(old)),
+    "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2())),
+    "planner": Section(
+        "docs/planner.md", lambda old: planner_table.lines(),
+        needs=planner_table.DEFAULT / "peers.json",
+    ),
+    "depth": Section("docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg")),
+    "executed": Section("docs/executed.md", lambda old: executed.lines()),
+    "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
+}  # fmt: skip
+
+
+def transcript(old: list[str]) -> Iterator[str]:
+    """Lines of a document whose `$ edgetrain` commands are run again, in a folder of their own.
+
+    Below a command stands all that it prints, or after a line of three dots the last lines, as
+    many as there were; a command with nothing below it stays so. A line that differs by its
+    times alone stays as it was. Other lines pass through.
+
+    Raises:
+      AssertionError: a command ends with another status than the one behind its `# exits`.
+    """
+    with _folder():
+        at = 0
+        while at < len(old):
+            line, at = old[at], at + 1
+            yield line
+            if not line.startswith("$ "):
+                continue
+            stop = at
+            while not old[stop].startswith(("$ ", "```")):
+                stop += 1
+            shown, at = old[at:stop], stop
+            printed = _printed(line.removeprefix("$ "))
+            if shown[:1] == [ELIDED]:
+                yield ELIDED
+                shown = shown[1:]
+                printed = printed[-len(shown) :]
+            before = {TIMES.sub("", line): line for line in shown}
+            yield from (before.get(TIMES.sub("", line), line) for line in printed if shown)
+
+
+def _printed(command: str) -> list[str]:
+    """What a command prints, both streams."""
+    text, _, status = command.partition("# exits ")
+    program, *argv = shlex.split(text)
+    assert program == "edgetrain", command
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        found = edgetrain(argv)
+    assert found == int(status or 0), f"{command}: status {found}\n{out.getvalue()}"
+    return out.getvalue().splitlines()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[None]:
+    """A working folder with the examples in it; plans are made with the default speeds."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "examples").symlink_to(ROOT / "examples")
+        cost.rates.cache_clear()
+        try:
+            os.chdir(name)
+            with mock.patch.object(cost, "_path", lambda: Path(name, "none")):
+                yield
+        finally:
+            os.chdir(before)
+            cost.rates.cache_clear()
+
+
+def section(text: str, name: str) -> tuple[int, int]:
+    """(first, last + 1) of the section's lines in the document's.
+
+    Raises:
+      ValueError: the markers are not there once each, in their order.
+    """
+    lines = text.splitlines()
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    if lines.count(begin) != 1 or lines.count(end) != 1 or lines.index(end) < lines.index(begin):
+        raise ValueError(f"section {name!r}: expected {begin} and then {end}, once each")
+    return lines.index(begin) + 1, lines.index(end)
+
+
+def read(name: str) -> list[str]:
+    """The lines of a section as they are."""
+    text = (ROOT / SECTIONS[name].document).read_text()
+    return text.splitlines()[slice(*section(text, name))]
+
+
+def write(name: str) -> None:
+    """Make a section anew."""
+    made = list(SECTIONS[name].make(read(name)))
+    path = ROOT / SECTIONS[name].document
+    text = path.read_text()
+    first, last = section(text, name)
+    lines = text.splitlines()
+    lines[first:last] = made
+    path.write_text("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    """Make the sections that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECTIONS))
+    names = parser.parse_args().names
+    if unknown := set(names) - SECTIONS.keys():
+        parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(SECTIONS)}")
+    for name in names or SECTIONS:
+        needs = SECTIONS[name].needs
+        if needs is not None and not needs.exists():
+            print(f"{name}: left as it is, there is no {needs}", file=sys.stderr)
+            continue
+        print(f"{name}: {SECTIONS[name].document}", file=sys.stderr, flush=True)
+        write(name)
+
+
+if __name__ == "__main__":
+    main()

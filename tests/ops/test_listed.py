@@ -1,0 +1,19 @@
+"""The ONNX ops that can be trained: none is lost unnoticed, so that no model turns into a skip."""
+
+from edgetrain.ops.registry import onnx_names
+
+LISTED = """
+Abs Add And Attention AveragePool BatchNormalization Cast CastLike Ceil Clip Concat Conv
+ConvTranspose Cos CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand Flatten Floor
+GRU Gather Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual
+GroupNormalization HardSigmoid HardSwish Identity If InstanceNormalization LRN LSTM
+LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul Max MaxPool Mean Min
+Mish Mod Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal ReduceL1 ReduceL2
+ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+Relu Reshape Resize Round Selu Sigmoid Sign Sin Slice Softmax Softplus Softsign SpaceToDepth Split
+Sqrt Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Upsample Where Xor
+"""
+
+
+def test_no_op_is_lost_and_new_ones_are_listed() -> None:
+    assert onnx_names() == LISTED.split()

@@ -1,0 +1,57 @@
+"""The tables of README and docs/: where they lie, and the quick ones against what is measured."""
+
+import pytest
+
+from benchmarks import depth, docs, executed, figure5, memory
+
+HEADS = {"table3": memory, "depth": depth, "executed": executed, "figure5": figure5}
+
+
+@pytest.mark.parametrize("name", docs.SECTIONS)
+def test_sections_lie_between_their_markers(name: str) -> None:
+    lines = docs.read(name)
+    assert len(lines) > 4
+    if name in HEADS:
+        assert tuple(lines[:2]) == HEADS[name].HEAD
+    if name != "commands":
+        assert all(line.startswith("|") for line in lines if line)
+
+
+def test_sections_are_replaced_and_nothing_else(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a\n<!-- begin one -->\n| old |\n<!-- end one -->\nb\n"
+    (tmp_path / "doc.md").write_text(text)
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    made = docs.Section("doc.md", lambda old: iter([*old, "| new |"]))
+    monkeypatch.setitem(docs.SECTIONS, "one", made)
+    docs.write("one")
+    expected = text.replace("| old |", "| old |\n| new |")
+    assert (tmp_path / "doc.md").read_text() == expected
+    for wrong in ("", text * 2, text.replace("begin", "x").replace("end", "begin")):
+        with pytest.raises(ValueError, match="begin one"):
+            docs.section(wrong, "one")
+
+
+def test_transcripts_keep_times_and_show_what_changed() -> None:
+    shown = ["text", "```console", "$ edgetrain ops --jsn # exits 2", "old", "```"]
+    found = list(docs.transcript(shown))
+    assert found[:3] == shown[:3] and found[3].startswith("edgetrain") and found[-1] == "```"
+    with pytest.raises(AssertionError, match="status 2"):
+        list(docs.transcript([*shown[:2], "$ edgetrain ops --jsn", "```"]))
+
+
+def test_depth_table_is_what_the_shallowest_net_takes() -> None:
+    """Bytes, recomputation and the loss of 50 convolutions; times are the machine's."""
+
+    def facts(lines):
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+        return [row[:4] + row[5:] for row in cells if row[0] == "50"]
+
+    assert facts(depth.lines([50])) == facts(docs.read("depth"))
+
+
+def test_tables_of_one_net_agree_in_the_documents() -> None:
+    """README's table and its sentences: what is said of the arena is inside the report's figure."""
+    rows = [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
+    assert len(rows) == len(memory.ROWS)
+    for row, cells in zip(memory.ROWS, rows, strict=True):
+        assert float(cells[1]) == row.megabytes >= float(cells[2])

@@ -1,0 +1,370 @@
+"""Every option that is accepted does something, or is refused; the Python face refuses as well."""
+
+import argparse
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.cli import arguments, main
+from edgetrain.cli.choices import compile_arguments
+from edgetrain.compiler import Options
+from edgetrain.data.registry import open_data
+from edgetrain.errors import UsageError
+from edgetrain.needs import NEEDS, flag
+from edgetrain.optim import OPTIMIZERS
+from edgetrain.runtime.checkpoint import latest
+from tests.digits_runs import MODEL
+
+# Option of the compiler -> (what is given, what else it takes to mean anything). The options that
+# are compiled, and so everything after them, must differ from those without it.
+COMPILED: dict[str, tuple[list[str], list[str]]] = {
+    "budget": (["1MB"], []),
+    "minibatch": (["16"], []),
+    "microbatch": (["8"], []),
+    "precision": (["fp16"], []),
+    "model_memory": (["fp16"], []),
+    "density": (["0.5"], []),
+    "density_override": (["conv2.*=0.5"], []),
+    "distribution": (["erk"], ["--density", "0.5"]),
+    "rewiring": (["set"], ["--density", "0.5"]),
+    "optimizer": (["adam"], []),
+    "lr": (["0.5"], ["--optimizer", "sgd"]),
+    "momentum": (["0.5"], []),
+    "dampening": (["0.5"], ["--momentum", "0.5"]),
+    "nesterov": ([], ["--momentum", "0.5"]),
+    "beta1": (["0.5"], ["--optimizer", "adam"]),
+    "beta2": (["0.5"], ["--optimizer", "adamw"]),
+    "eps": (["0.5"], ["--optimizer", "adam"]),
+    "weight_decay": (["0.5"], ["--optimizer", "sgd"]),
+    "loss": (["mse"], []),
+    "label_smoothing": (["0.1"], []),
+    "ignore_index": (["3"], []),
+    "class_axis": (["1"], []),
+    "max_grad_norm": (["1"], []),
+    "max_extra_forward": (["1"], []),
+    "threads": (["1"], []),
+    "seed": (["7"], []),
+    "dim": (["T=4"], []),
+    "train": (["conv*"], []),
+    "freeze": (["conv*"], []),
+    "output": (["logits"], []),
+}
+# Options beside the compiler's: (command, option) -> arguments of two runs that differ.
+DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
+    ("train", "epochs"): (["--epochs", "0.05"], ["--steps", "2"]),
+    ("train", "steps"): (["--steps", "3"], ["--steps", "2"]),
+    ("train", "lr"): (["--lr", "0.01"], []),
+    ("train", "lr_schedule"): (["--lr-schedule", "cosine"], []),
+    ("train", "warmup_steps"): (["--warmup-steps", "2"], []),
+    ("train", "lr_step_size"): (
+        ["--lr-schedule", "step", "--lr-step-size", "1"],
+        ["--lr-schedule", "step", "--lr-step-size", "2"],
+    ),
+    ("train", "lr_gamma"): (
+        ["--lr-schedule", "step", "--lr-step-size", "1", "--lr-gamma", "0.5"],
+        ["--lr-schedule", "step", "--lr-step-size", "1"],
+    ),
+    ("train", "save_steps"): (["--save-steps", "1"], []),
+    ("train", "save_total_limit"): (
+        ["--steps", "4", "--save-steps", "1", "--save-total-limit", "3"],
+        ["--steps", "4", "--save-steps", "1"],
+    ),
+    ("train", "no_eval"): (["--no-eval"], []),
+    ("train", "json"): (["--json"], []),
+    ("train", "out"): (["--out", "elsewhere"], []),
+    ("eval", "split"): (["--split", "train"], []),
+    ("eval", "threads"): (["--threads", "9"], []),  # refused: the plan is for two
+    ("eval", "json"): (["--json"], []),
+    ("inspect", "json"): (["--json"], []),
+    ("ops", "json"): (["--json"], []),
+}
+# (command, option) -> the test in which it does something.
+ELSEWHERE = {
+    ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
+    ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
+    ("plan", "pareto"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
+    ("plan", "calibrate"): "tests.test_cli.test_plan_calibrates_this_machine",
+    ("plan", "json"): "tests.test_cli.test_plan_json_has_the_promised_keys_and_adds_up",
+    ("compile", "json"): "tests.test_cli.test_compile_writes_a_program",
+    ("train", "resume"): "tests.test_cli.test_resume_goes_on_and_refuses_another_recipe",
+    ("doctor", "json"): "tests.test_cli.test_doctor_says_what_is_here",
+    ("export", "json"): "tests.test_options.test_export_prints_json",
+    ("train", "label"): "tests.test_options.test_label_chooses_a_column",
+    ("eval", "label"): "tests.test_options.test_label_chooses_a_column",
+    ("parity", "device"): "tests.test_options.test_options_of_parity_reach_it",
+    ("parity", "steps"): "tests.test_options.test_options_of_parity_reach_it",
+    ("parity", "batch"): "tests.test_options.test_options_of_parity_reach_it",
+    ("parity", "json"): "tests.test_cli.test_parity_of_the_demo_exits_0",
+}
+COMMON = {"help", "debug"}  # of every command; test_cli has them
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    parser = arguments._parser()
+    (subs,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(subs.choices)
+
+
+def options() -> Iterator[tuple[str, argparse.Action]]:
+    """(command, option) of every option that may be left out."""
+    for command, parser in commands().items():
+        for action in parser._actions:
+            if action.option_strings and not action.required:
+                yield command, action
+
+
+def test_every_option_of_every_command_is_shown_to_do_something() -> None:
+    missing = [
+        (command, action.dest)
+        for command, action in options()
+        if action.dest not in COMMON | COMPILED.keys()
+        and (command, action.dest) not in DIFFERS.keys() | ELSEWHERE.keys()
+    ]
+    assert missing == []
+    known = {(command, action.dest) for command, action in options()}
+    assert DIFFERS.keys() | ELSEWHERE.keys() <= known
+    assert COMPILED.keys() >= arguments.PLAN_OPTIONS.keys()
+    for name in ELSEWHERE.values():
+        module, _, test = name.rpartition(".")
+        assert hasattr(__import__(module, fromlist=[test]), test), name
+
+
+def compiled(*argv: str) -> tuple[Any, dict[str, Any]]:
+    """(budget, recipe) of what `compile` would be asked for."""
+    found = arguments.parse(["compile", "m.onnx", "-o", "m.edge", *argv])
+    assert isinstance(found, argparse.Namespace), argv
+    given = compile_arguments(found)
+    return given.pop("budget", None), make_options(**given).recipe()
+
+
+@pytest.mark.parametrize("option", COMPILED)
+def test_options_of_the_compiler_are_compiled_in(option: str) -> None:
+    value, others = COMPILED[option]
+    assert compiled(flag(option), *value, *others) != compiled(*others)
+
+
+@pytest.mark.parametrize("option", sorted(NEEDS.keys() & COMPILED.keys()))
+def test_options_without_the_one_they_need_are_refused(option: str, capsys) -> None:
+    alone = {"label_smoothing", "ignore_index", "class_axis"} & {option}
+    others = ["--loss", "mse"] if alone else []
+    status = main(["plan", str(MODEL), flag(option), *COMPILED[option][0], *others])
+    err = capsys.readouterr().err
+    assert status == 2 and flag(option) in err and flag(NEEDS[option].option) in err, err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--lr-gamma", "0.5"], "--lr-schedule step"),
+        (["--lr-gamma", "0.1"], "--lr-schedule step"),  # what it would be anyway
+        (["--lr-step-size", "3"], "--lr-schedule step"),
+        (["--lr-schedule", "cosine", "--lr-step-size", "3"], "--lr-schedule step"),
+        (["--label", "y"], "--data csv:FILE"),
+        (["--density", "1", "--rewiring", "dsr"], "--density below 1"),
+        (["--density-override", "*=1", "--rewiring", "set"], "--density below 1"),
+        (["--max-extra-forward", "-0.5"], "0 or more"),
+        (["--max-extra-forward", "nan"], "finite"),
+        (["--dim", "T=4"], "no input has a dimension"),
+        (["--dim", "batch=4"], "this is the batch"),
+        (["--save-steps", "-1"], "0 or more"),
+        (["--save-total-limit", "0"], "1 or more"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused_before_anything_is_written(
+    argv: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    base = ["train", str(MODEL), "--data", "digits", "--steps", "1", "--out", str(out)]
+    status, err = main([*base, *argv]), capsys.readouterr().err
+    assert status == 2 and words in err and err.count("\n") == 1 and not out.exists(), err
+
+
+@pytest.mark.parametrize("length", [["--steps", "0"], ["--epochs", "nan"], ["--epochs", "-1"]])
+def test_runs_of_no_length_are_refused(length: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["train", str(MODEL), "--data", "digits", *length, "--out", str(out)]) == 2
+    assert not out.exists()
+
+
+def test_asking_for_no_rewiring_is_not_refused() -> None:
+    assert compiled("--rewiring", "none") == compiled()
+    assert make_options(rewiring=None).rewiring is None
+
+
+@pytest.fixture
+def seen(
+    tmp_path: Path, digits_edge: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> Callable[[str, list[str]], Any]:
+    """What a command leaves: status, files, words printed, weights."""
+    number = iter(range(100))
+
+    def run(command: str, argv: list[str]) -> Any:
+        folder = tmp_path / str(next(number))
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        base = {
+            "train": ["train", str(digits_edge), "--data", "digits"],
+            "eval": ["eval", str(digits_edge), "--data", "digits"],
+            "inspect": ["inspect", str(MODEL)],
+        }.get(command, [command])
+        if command == "train" and not {"--steps", "--epochs"} & set(argv):
+            argv = [*argv, "--steps", "2"]
+        status, out = main([*base, *argv]), capsys.readouterr()
+        files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+        loaded = latest(folder / "runs" / "digits-1")
+        state = loaded and {name: a.tobytes() for name, a in loaded.tensors.items()}
+        printed = [out.out[:1] == "{", "test loss" in out.err, "samples" in out.out and out.out]
+        return status, files, printed, state
+
+    return run
+
+
+@pytest.mark.parametrize(("command", "option"), DIFFERS)
+def test_options_make_a_run_differ(command: str, option: str, seen) -> None:
+    given, base = DIFFERS[command, option]
+    assert seen(command, given) != seen(command, base)
+
+
+def test_export_prints_json(
+    seen, digits_edge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", str(digits_edge), "--data", "digits", "--steps", "1", "--no-eval",
+                 "--out", str(run)]) == 0  # fmt: skip
+    capsys.readouterr()
+    assert main(["export", str(run), "-o", str(tmp_path / "t.onnx"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nbytes"] > 10_000
+
+
+def test_label_chooses_a_column(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,c\n" + "1,0,5\n" * 20)
+    rows = {}
+    for label in ("b", "c"):
+        y = np.zeros(1, np.int64)
+        open_data(f"csv:{table}", label=label).fill(np.array([0]), {"y": y})
+        rows[label] = int(y[0])
+    assert rows == {"b": 0, "c": 5}
+    for spec in ("digits", (np.zeros((4, 2)), np.zeros(4))):
+        with pytest.raises(UsageError, match="--label.*csv"):
+            open_data(spec, label="y")
+
+
+def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import exporters.parity
+
+    asked: list[dict[str, Any]] = []
+
+    class Report:
+        ok = True
+
+        def print(self) -> None:
+            pass
+
+    monkeypatch.setattr(
+        exporters.parity, "parity", lambda model, **given: asked.append(given) or Report()
+    )
+    taken = {a.dest for c, a in options() if c == "parity"} - COMMON - {"json"}
+    own = {"device": (["cuda"], []), "steps": (["2"], []), "batch": (["4"], [])}
+    for option in sorted(taken):
+        value, others = (COMPILED | own)[option]
+        for argv in ([*others, flag(option), *value], others):
+            assert main(["parity", str(MODEL), *argv]) == 0, argv
+        assert asked[-2] != asked[-1], option
+
+
+# The Python face.
+
+OWNERS = [Options, et.Loss, et.Schedule, *OPTIMIZERS.values()]
+
+
+class Wrong:
+    """Of no type that an option takes."""
+
+    def __repr__(self) -> str:
+        return "Wrong"
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_options_of_a_wrong_type_are_refused_by_name(owner: type) -> None:
+    for field in dataclasses.fields(owner):
+        for wrong in (Wrong(), [1.5]):
+            with pytest.raises(UsageError, match=field.name):
+                owner(**{field.name: wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"minibatch": 10.0}, {"minibatch": "10"}, {"minibatch": True}, {"microbatch": 8.0},
+        {"max_extra_forward": "x"}, {"max_extra_forward": float("nan")}, {"threads": 1.0},
+        {"seed": 1.5}, {"seed": None}, {"max_grad_norm": "1"}, {"max_grad_norm": float("inf")},
+        {"density": "0.5"}, {"density_overrides": {"*": "0.5"}}, {"train": "conv*"},
+        {"freeze": [1]}, {"dims": {"T": 4.0}}, {"dims": ["T=4"]}, {"output": 3}, {"loss": 1},
+        {"optimizer": None}, {"precision": 16}, {"rewiring": "set"}, {"rewiring": "dsr"},
+        {"distribution": "erk"}, {"distribution": "uniform"}, {"budgets": 4},
+        {"density": 1.0, "density_overrides": {"*": 1.0}, "rewiring": "set"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_compile_refuses_options_of_a_wrong_type_or_without_effect(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="|".join(name.split("_o")[0] for name in wrong)):
+        make_options(**wrong)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: et.SGD(nesterov=True), lambda: et.SGD(dampening=0.5), lambda: et.SGD(lr="0.1"),
+        lambda: et.SGD(momentum=0.9, nesterov=1), lambda: et.Loss("mse", label_smoothing=0.1),
+        lambda: et.Loss("mse", ignore_index=3), lambda: et.Loss("mse", class_axis=1),
+        lambda: et.Schedule(step_size=5), lambda: et.Schedule("cosine", gamma=0.5),
+        lambda: et.Schedule(warmup_steps=2.0), lambda: et.Adam(lr=float("inf")),
+    ],
+)  # fmt: skip
+def test_options_without_effect_are_refused_where_they_are_made(make) -> None:
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_numbers_of_numpy_become_numbers_of_python() -> None:
+    options = make_options(minibatch=np.int64(16), seed=np.int32(3), density=np.float32(0.5))
+    assert json.dumps(options.recipe())
+    assert options == make_options(minibatch=16, seed=3, density=0.5)
+    assert et.SGD(lr=np.float64(0.5)) == et.SGD(lr=0.5) and type(et.SGD(lr=1).lr) is float
+
+
+def test_trainer_refuses_keywords_of_a_wrong_type(digits, tmp_path: Path) -> None:
+    keywords = [
+        p.name for p in inspect.signature(et.Trainer).parameters.values()
+        if p.name not in ("program", "data")
+    ]  # fmt: skip
+    for name in keywords:
+        with pytest.raises(UsageError, match=name):
+            et.Trainer(digits, "digits", **{name: Wrong()})
+    for wrong in ({"save_steps": 5}, {"save_total_limit": 5}):
+        with pytest.raises(UsageError, match="without out"):
+            et.Trainer(digits, "digits", **wrong)
+    with pytest.raises(UsageError, match="program"):
+        et.Trainer("model.edge", "digits")
+    trainer = et.Trainer(digits, "digits", tmp_path)
+    for length in ({"steps": 1.0}, {"steps": 0}, {"epochs": "1"}, {"epochs": 0}):
+        with pytest.raises(UsageError, match=next(iter(length))):
+            trainer.fit(**length)
+    trainer.close()
+
+
+def test_models_that_are_none_are_refused() -> None:
+    for call in (et.compile, et.plan):
+        with pytest.raises(UsageError, match="load_onnx"):
+            call(str(MODEL))
+    with pytest.raises(UsageError, match="minibatch"):
+        et.loss_and_gradients(et.load_onnx(MODEL), {"x": np.zeros((2, 64))}, [0, 0], minibatch=2)
