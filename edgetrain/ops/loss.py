@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..ir import Graph, Node, Value
+from ..units import finite_number
 from .registry import Call, Op, register
 from .softmax import split_at
 
@@ -33,10 +34,8 @@ class Loss:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"loss {self.kind!r}: expected one of {', '.join(KINDS)}.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise UsageError(
-                f"label smoothing {self.label_smoothing}: expected 0 or more, below 1."
-            )
+        smoothing = finite_number("label smoothing", self.label_smoothing, least=0, below=1)
+        object.__setattr__(self, "label_smoothing", smoothing)
 
     def axis(self, shape: tuple[int, ...]) -> int:
         """The class axis of an output of this shape."""

@@ -5,6 +5,7 @@ that tapes are checked with come from this build's declarations, never from the 
 """
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -153,7 +154,7 @@ class Executor:
                 )
         for words in program.tapes.values():
             check_tape(words, kernels, arena.nbytes, program.threads, guarded)
-        self._base = arena.address
+        self._base, self._process = arena.address, os.getpid()
         self._table, entry = _load(kernels)
         self._run = _ENTRY(entry)
         self._barrier = np.zeros(BARRIER_WORDS, np.int64)
@@ -171,16 +172,35 @@ class Executor:
             np.int64,
         )  # fmt: skip
 
+    def check_process(self) -> None:
+        """Refuse to work in a fork of the process that made this.
+
+        Raises:
+          UsageError: the workers are not there, and the arena's bytes are shared with the parent.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"process {os.getpid()} was forked from process {self._process}, where this "
+                "session was opened: its worker threads are not here. Open it in this process "
+                "(load the Program here), or start processes with the 'spawn' method."
+            )
+
     def run(self, tape: str) -> None:
-        """Run a tape from its first instruction to its last; returns when every worker is done."""
+        """Run a tape from its first instruction to its last; returns when every worker is done.
+
+        Raises:
+          UsageError: the session is closed, or belongs to another process.
+        """
+        self.check_process()
         if len(self._tapes[tape]):
             self._barrier[:2] = 0
             self._barrier[8] = 0
             self._workers(self._addresses[tape])
 
     def close(self) -> None:
-        """End the workers."""
-        self._workers.close()
+        """End the workers; in a forked child there are none."""
+        if os.getpid() == self._process:
+            self._workers.close()
 
 
 def _load(kernels: Sequence) -> tuple[np.ndarray, int]:

@@ -1,9 +1,8 @@
-"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, Ctrl-C."""
+"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
 import hashlib
 import json
-import signal
-import threading
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -16,18 +15,20 @@ from ..compiler.program import Program, load_program
 from ..data.batches import Batches
 from ..data.registry import open_data
 from ..data.source import Source
-from ..errors import CheckpointError, Interrupted, RunError, UsageError
+from ..errors import CheckpointError, Interrupted, ProgramError, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
 from ..sparse import rewiring_of
-from .checkpoint import Loaded, latest, save_step
+from ..units import finite_number, whole_number
+from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
+from .folder import PROGRAM_FILE, RunFolder
+from .keeper import Keeper
 from .patterns import check_pattern
 from .session import Session, StepResult
+from .signals import StopRequests
 
-MAX_BAD_STEPS = 25
-PROGRAM_FILE = "program.edge"
 _BIAS = slice(control.BIAS1, control.BIAS2 + 1)
 
 Event = dict[str, Any]
@@ -39,20 +40,24 @@ class Trainer:
     Args:
       program: what to train.
       data: a source, a specification (`digits`, `mnist:DIR`, ...) or arrays (x, y).
-      out: directory for checkpoints and the Program; None keeps nothing on disk.
+      out: directory for checkpoints and the Program, which one process at a time writes; None
+        keeps nothing on disk.
       lr: overrides the optimizer's learning rate.
       schedule: of the learning rate; total_steps is filled in by `fit`.
       save_steps: minibatches between checkpoints; 0: at the end of each epoch.
       save_total_limit: checkpoints to keep.
       threads: workers; at most the Program's.
       on_event: called with a dict for each step, epoch, warning and save.
+    Raises:
+      UsageError: a rate, a number of steps or `out` cannot be used.
+      DataError: the data is not what the model takes.
     """
 
     def __init__(
         self,
         program: Program,
         data: Any,
-        out: str | Path | None = None,
+        out: str | Path | RunFolder | None = None,
         *,
         lr: float | None = None,
         schedule: Schedule | None = None,
@@ -61,26 +66,35 @@ class Trainer:
         threads: int | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        self.program, self.out = program, Path(out) if out is not None else None
+        self._asked = lr, schedule
+        own = program.recipe["optimizer"]["lr"]
+        self.lr = finite_number(f"{program.model_name}: lr", own, least=0, error=ProgramError)
+        if lr is not None:
+            self.lr = finite_number("lr", lr, least=0)
+        self.schedule = schedule or Schedule()
+        self._save_steps = whole_number("save_steps", save_steps)
+        if save_total_limit is not None:
+            whole_number("save_total_limit", save_total_limit, least=1)
+        self.program = program
+        self.folder = RunFolder(out) if isinstance(out, str | Path) else out
+        self.out = self.folder.path if self.folder else None
         self.session = Session(program, threads)
         self.source: Source = open_data(data, split="train")
         self.batches = Batches(
             self.source.n, program.minibatch, program.microbatch, program.recipe["seed"]
         )
         check_source(self.session, self.source, "micro")
-        self._asked = lr, schedule
         self._test: Source | None = None
-        self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
-        self.schedule = schedule or Schedule()
         self.rewiring = rewiring_of(program.recipe)
         self.scale = LossScale.for_precision(program.recipe["precision"])
         self.step = 0
         self.total_steps = 0
-        self._save_steps, self._limit = save_steps, save_total_limit
         self._emit = on_event or (lambda event: None)
-        self._stop, self._saved, self._resumed = 0, -1, ""
-        if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
+        self._stop, self._resumed = StopRequests(), ""
+        self._keeper = Keeper(self.session, self.folder, save_total_limit, self._emit)
+        if self.folder:
+            with self.folder.held():  # whether it can be is found out before anything is trained
+                pass
 
     # Training.
 
@@ -94,28 +108,32 @@ class Trainer:
         Returns:
           The last epoch's event: loss, steps, seconds.
         Raises:
-          RunError: too many steps in a row were not finite, or the disk is full.
-          Interrupted: Ctrl-C; the minibatch was finished and saved (a second one discards it).
+          RunError: too many steps in a row, or all, had gradients that are not finite or targets
+            that are all ignored; the weights are not finite; the disk is full.
+          UsageError: another run is in `out`, or this process is a fork of the Trainer's.
+          Interrupted: Ctrl-C, SIGTERM or SIGHUP; the minibatch was finished and saved (a second
+            Ctrl-C discards it).
         """
+        self.session.executor.check_process()
         self._set_total(epochs, steps)
-        if self.out is not None and not (self.out / PROGRAM_FILE).exists():
-            self.program.save(self.out / PROGRAM_FILE)
         last: Event = {"event": "done", "step": self.step}
-        with _CatchInterrupt(self):
+        with self._stop.listening(), self._keeper.writing():
+            if self.folder:
+                self.folder.keep_program(self.program)
             while self.step < self.total_steps:
                 last = self._one_epoch()
                 if evaluate:
                     self._emit({"event": "eval", "epoch": last["epoch"], **self.evaluate()})
-        if self._saved != self.step:
-            self.save()
+            self._keeper.conclude(self.step, self.scale.bad_steps, self._meta())
         return last
 
     def _set_total(self, epochs: float | None, steps: int | None) -> None:
         if (epochs is None) == (steps is None):
             raise UsageError("fit: give epochs or steps, one of the two.")
         if epochs is not None:
+            epochs = finite_number("epochs", epochs, above=0)
             steps = max(1, round(epochs * self.batches.minibatches_per_epoch))
-        assert steps is not None
+        steps = whole_number("steps", steps, least=1)
         depends = f"{self.schedule.kind} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
         if self.total_steps and steps != self.total_steps and depends:
@@ -128,27 +146,28 @@ class Trainer:
             raise UsageError(
                 f"warmup_steps {self.schedule.warmup_steps} of {steps} steps: expected fewer."
             )
-        self.total_steps = steps
-        self.schedule = replace(self.schedule, total_steps=steps)
+        schedule = replace(self.schedule, total_steps=steps)
+        schedule.check_rates(self.lr)
+        self.total_steps, self.schedule = steps, schedule
 
     def _one_epoch(self) -> Event:
-        start, begun, total = time.perf_counter(), self.step, 0.0
+        start, begun, losses, counted = time.perf_counter(), self.step, 0.0, 0
         epoch = self.step // self.batches.minibatches_per_epoch
         end = min(self.total_steps, (epoch + 1) * self.batches.minibatches_per_epoch)
         while self.step < end:
             result = self._one_step()
             if result is None:
-                raise Interrupted("interrupted twice: the minibatch was discarded")
-            total += result.loss
-            if self._stop:
-                self.save()
-                raise Interrupted(f"interrupted after step {self.step}")
+                raise self._interrupted("interrupted twice: the minibatch was discarded")
+            if result.counted:
+                losses, counted = losses + result.loss, counted + 1
+            self._give_up()
             if self.out is not None and self._save_steps and self.step % self._save_steps == 0:
                 self.save()
         seconds = time.perf_counter() - start
         done = self.step - begun
         event = {
-            "event": "epoch", "epoch": epoch + 1, "step": self.step, "loss": total / done,
+            "event": "epoch", "epoch": epoch + 1, "step": self.step,
+            "loss": losses / counted if counted else math.nan,
             "seconds": round(seconds, 3),
             "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
         }  # fmt: skip
@@ -163,21 +182,17 @@ class Trainer:
         if result is None:
             return None
         self.step += 1
-        self.scale = self.scale.update(result.finite)
+        self.scale = self.scale.update(result.finite or not result.counted, result.counted > 0)
         self._emit({
             "event": "step", "step": self.step, "total_steps": self.total_steps,
             "loss": result.loss, "lr": rate, "grad_norm": result.grad_norm,
             "loss_scale": self.scale.scale, "skipped": result.skipped,
+            "reason": result.reason,
         })  # fmt: skip
         if self.rewiring and self.rewiring.due(self.step, self.total_steps):
             keep_state = self.rewiring.keeps_state(self.total_steps)
             self._emit({"event": "rewire", "step": self.step, **self.session.rewire(keep_state)})
-        if self.scale.bad_steps >= MAX_BAD_STEPS:
-            raise RunError(
-                f"step {self.step}: {MAX_BAD_STEPS} steps in a row with gradients that are not "
-                f"finite (last loss {result.loss:g}). Lower the learning rate; "
-                + (f"the last good state is in {self.out}." if self.out else "nothing was saved.")
-            )
+        self._keeper.count(result, self.step, self.scale.bad_steps)
         return result
 
     def _fills(self) -> Iterator[bool]:
@@ -185,7 +200,7 @@ class Trainer:
         cursor = self.batches.cursor_at(self.step)
         key = (self.program.recipe["seed"], cursor.epoch)
         for indices in self.batches.microbatches(cursor):
-            if self._stop > 1:
+            if self._stop.count > 1:
                 yield False
                 return
             self.source.fill(indices, buffers, key=key, train=True)
@@ -201,13 +216,21 @@ class Trainer:
         return evaluate_source(self.session, open_data(data, split="test"), self._give_up)
 
     def _give_up(self) -> None:
-        """Ctrl-C ends an evaluation at once: it changes no state."""
-        if self._stop:
+        """End where that was asked for: after a minibatch, and at once in an evaluation."""
+        if self._stop.count:
             self.save()
-            raise Interrupted(f"interrupted after step {self.step}")
+            raise self._interrupted(f"{self._stop.word} after step {self.step}")
+
+    def _interrupted(self, what: str) -> Interrupted:
+        state = f"; {self._keeper.last_state(self.step)}" if self.folder else ""
+        return Interrupted(f"{what}{state}", self._stop.signum)
 
     def export_onnx(self, path: str | Path) -> Path:
-        """Write the trained model: original names and layout, for inference anywhere."""
+        """Write the trained model: original names and layout, for inference anywhere.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
         from exporters.trained import export_trained
 
         return export_trained(self.program, self.session.state(), path)
@@ -215,15 +238,15 @@ class Trainer:
     # State on disk.
 
     def save(self) -> Path | None:
-        """Write a checkpoint of the state between minibatches; None without `out`."""
-        if self.out is None:
-            return None
-        path = save_step(
-            self.out, self.step, self.session.state(), self._meta(), save_total_limit=self._limit
-        )
-        self._saved = self.step
-        self._emit({"event": "save", "step": self.step, "path": str(path)})
-        return path
+        """Write a checkpoint of the state between minibatches.
+
+        Returns:
+          None without `out`, and where the state is not finite amid steps that are skipped for
+          it: a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or the disk is full.
+        """
+        return self._keeper.save(self.step, self.scale.bad_steps, self._meta())
 
     def _meta(self) -> dict[str, Any]:
         return {
@@ -243,6 +266,7 @@ class Trainer:
         where = self.out if directory is None else Path(directory)
         if where is None:
             raise UsageError("resume: expected a directory.")
+        self.session.executor.check_process()
         loaded = latest(where)
         if loaded is None:
             return False
@@ -264,6 +288,8 @@ class Trainer:
         self.session.reals[_BIAS] = meta["adam_bias"]
         self.step, self.total_steps, self.lr = meta["step"], meta["total_steps"], meta["lr"]
         self.scale, self.schedule = LossScale(**meta["scale"]), Schedule(**meta["schedule"])
+        if self.folder and where.resolve() == self.folder.path.resolve():
+            self.folder.resumed()
         if loaded.warning:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
@@ -282,7 +308,7 @@ class Trainer:
 
     def interrupt(self) -> None:
         """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
-        self._stop += 1
+        self._stop.add()
 
     def close(self) -> None:
         """End the workers."""
@@ -330,20 +356,3 @@ def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | No
     program = load_program(directory / PROGRAM_FILE)
     loaded = latest(directory)
     return program, loaded.tensors if loaded else None
-
-
-class _CatchInterrupt:
-    """SIGINT is counted while the loop runs; outside the main thread nothing is installed."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        self._trainer._stop = 0
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, lambda *_: self._trainer.interrupt())
-
-    def __exit__(self, *exception) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
