@@ -69,9 +69,9 @@ class Interrupted(Exception):  # noqa: N818 - not an error: what was finished is
     """Ctrl-C, SIGTERM or SIGHUP; the state is on disk where a directory was given.
 
     Attributes:
-      exit_status: 128 + the signal's number: 130, 143, 129.
+      signum: of the first signal; exit_status: 128 + signum: 130, 143, 129.
     """
 
     def __init__(self, message: str, signum: int = 2) -> None:
         super().__init__(message)
-        self.exit_status = 128 + signum
+        self.signum, self.exit_status = signum, 128 + signum

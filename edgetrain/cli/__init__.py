@@ -4,8 +4,10 @@ arguments.py has the parser, choices.py turns options into compiler options; a c
 planning.py, training.py, looking.py or doctor.py and is imported when it is asked for.
 """
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -14,7 +16,6 @@ from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
 
-INTERRUPTED = 130
 _FAILED = 1
 
 
@@ -25,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: without the program's name; None takes the process' own.
     Returns:
       The exit status: 0 done, 1 the run or comparison failed, 2 usage, 3 does not fit the budget,
-      4 bad input file, 130 interrupted. Errors are one line on stderr.
+      4 bad input file, 130 interrupted (129 hung up, 143 terminated). Errors are one line on
+      stderr.
     """
     from .arguments import parse
 
@@ -48,9 +50,10 @@ def _guarded(arguments: Namespace) -> int:
         _say(arguments, f"error: {error}")
         return error.exit_status
     except Interrupted as error:
-        return _say(arguments, str(error), INTERRUPTED)
-    except KeyboardInterrupt:
-        return _say(arguments, "interrupted", INTERRUPTED)
+        return _say(arguments, str(error), error.exit_status)
+    except KeyboardInterrupt as error:
+        signum = getattr(error, "signum", signal.SIGINT)
+        return _say(arguments, str(error) or "interrupted", 128 + signum)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _say(arguments, "error: standard output was closed")
@@ -75,5 +78,6 @@ def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
     """One line on stderr, the traceback before it with --debug; returns `status`."""
     if arguments.debug:
         traceback.print_exc()
-    print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a terminal that hung up
+        print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
     return status

@@ -1,7 +1,9 @@
 """The parser. An option that is not given is not in the namespace, unless it says a default."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -109,6 +111,13 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# What of `train` is in its run's directory, and what is not about the run.
+_KEPT_BY_A_RUN = (
+    "model", "out", "resume", "lr", "lr_schedule", "warmup_steps", "lr_step_size", "lr_gamma",
+    "command", "module", "function", "debug", "json",
+)  # fmt: skip
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
@@ -119,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
-        return _parser().parse_args(argv)
+        return _parser()[0].parse_args(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -129,12 +138,28 @@ def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in PLAN_OPTIONS}
 
 
-def _parser() -> _Parser:
+def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
+    """The command that goes on with a run: what it keeps itself is left out."""
+    train = _parser()[1]["train"]
+    own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
+    words = ["edgetrain", "train", "--resume", os.fspath(out)]
+    for name, value in vars(arguments).items():
+        if name in own or value == train.get_default(name):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
+    return shlex.join(map(str, words))
+
+
+def _parser() -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by name."""
     parser = _Parser(
         prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
         "number of bytes, every byte counted.",
         epilog="Exit status: 0 done; 1 the comparison or run failed; 2 usage; 3 does not fit the "
-        "budget; 4 bad input file; 130 interrupted.",
+        "budget; 4 bad input file; 130 interrupted (129 hung up, 143 terminated).",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -153,7 +178,7 @@ def _parser() -> _Parser:
     _planning(command)
     _training(command)
     _looking(command)
-    return parser
+    return parser, commands.choices
 
 
 def _planning(command) -> None:

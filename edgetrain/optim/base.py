@@ -26,7 +26,7 @@ class Optimizer:
         self._within("lr", least=0)
         self._within("weight_decay", least=0)
 
-    def _within(self, field: str, **bounds: float) -> None:
+    def _within(self, field: str, **bounds: Any) -> None:
         """Refuse a hyperparameter that is not a finite number within bounds."""
         value = finite_number(f"optimizer {self.name}: {field}", getattr(self, field), **bounds)
         object.__setattr__(self, field, value)

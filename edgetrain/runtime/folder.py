@@ -1,6 +1,7 @@
 """A run's directory: who may write into it, its Program, its checkpoints."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,33 @@ class RunFolder:
         self._made: list[Path] = []
         self._newest: int | None = None  # step of the newest checkpoint that is this run's
 
+    @classmethod
+    def new(cls, parent: Path, name: str, label: str = "out") -> "RunFolder":
+        """The first of `parent/NAME-1`, `-2`, .. that nobody has, made.
+
+        Raises:
+          UsageError: it cannot be made.
+          RunError: the disk is full.
+        """
+        for number in range(1, 10**9):
+            folder = cls(parent / f"{name}-{number}", label)
+            if os.path.lexists(folder.path):
+                continue
+            try:
+                folder._make(exist_ok=False)
+            except FileExistsError:
+                continue  # another run was faster
+            except (OSError, ValueError) as error:
+                folder._unmake()
+                raise unwritable(folder.path, label, error) from error
+            return folder
+        raise AssertionError("a thousand million runs")
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the directory for the block; inside another such block, do nothing.
+
+        What was made for a run that did not begin is removed.
 
         Raises:
           UsageError: another process holds it, or it cannot be made or written.
@@ -44,36 +69,40 @@ class RunFolder:
         if self._lock is not None:
             yield
             return
+        with contextlib.ExitStack() as stack:
+            unmake = stack.enter_context(contextlib.ExitStack())
+            unmake.callback(self._unmake)
+            self._take()
+            stack.callback(self._release)
+            clean_temporaries(self.path)
+            yield
+            unmake.pop_all()
+
+    def _take(self) -> None:
         try:
             self._make()
             self._lock = RunLock(self.path)
         except (OSError, ValueError) as error:
-            self.discard()
             raise unwritable(self.path, self._label, error) from error
-        except BaseException:
-            self.discard()
-            raise
-        try:
-            if self._lock.replaced is not None:
-                self.warnings.append(
-                    f"{self.path}: the lock of {self._lock.replaced}, which ended without taking "
-                    "it away, is taken over."
-                )
-            clean_temporaries(self.path)
-            yield
-        finally:
+        if self._lock.replaced is not None:
+            self.warnings.append(
+                f"{self.path}: the lock of {self._lock.replaced}, which ended without removing "
+                "it, is taken over."
+            )
+
+    def _release(self) -> None:
+        if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def _make(self) -> None:
-        missing = [self.path, *self.path.parents]
-        self._made = [folder for folder in missing if not folder.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
+    def _make(self, exist_ok: bool = True) -> None:
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self._made += missing
+        self.path.mkdir(parents=True, exist_ok=exist_ok)
 
-    def discard(self) -> None:
-        """Remove the directories that were made for the run and are still empty."""
-        with contextlib.suppress(OSError):
-            for folder in self._made:
+    def _unmake(self) -> None:
+        for folder in self._made:
+            with contextlib.suppress(OSError):
                 folder.rmdir()
         self._made = []
 
@@ -90,6 +119,7 @@ class RunFolder:
                 f"{self.path}: holds another run already ({files[-1].name}). Resume it, or choose "
                 "another directory."
             )
+        self._made = []  # from here on it is a run's, whatever comes
         if not files:
             program.save(self.path / PROGRAM_FILE)
 

@@ -190,5 +190,6 @@ def _advice(number: int) -> str:
         errno.EPERM: "Write to a directory that is writable.",
         errno.ENOENT: "Create the directory first.",
         errno.ENOTDIR: "Name a place inside a directory.",
+        errno.EEXIST: "Name a directory.",
         errno.ENAMETOOLONG: "Choose a shorter name.",
     }.get(number, "Write elsewhere.")
