@@ -15,6 +15,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
+from .limited import address_limit, needed, no_memory, supervised
 
 _FAILED = 1
 
@@ -34,6 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(sys.argv[1:] if argv is None else argv)
     if isinstance(arguments, int):
         return arguments
+    limit = address_limit()
+    if limit is None:
+        return _quietly(arguments)
+    needs = needed(arguments.command, str(getattr(arguments, "model", None) or ""))
+    if limit < needs:
+        return _say(arguments, no_memory(limit, needs))
+    return supervised(lambda: _quietly(arguments), lambda: _say(arguments, no_memory(limit)))
+
+
+def _quietly(arguments: Namespace) -> int:
     with warnings.catch_warnings():
         if not arguments.debug:
             warnings.simplefilter("ignore")
@@ -58,8 +69,11 @@ def _guarded(arguments: Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _say(arguments, "error: standard output was closed")
     except MemoryError:
-        return _say(arguments, "error: the system has no memory left. Free some, or lower limits.")
+        return _say(arguments, no_memory(address_limit()))
     except Exception as error:
+        limit = address_limit()
+        if limit is not None and isinstance(error, ImportError | OSError | RuntimeError):
+            return _say(arguments, no_memory(limit))
         where = traceback.extract_tb(error.__traceback__)[-1]
         return _say(
             arguments,

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from ..compiler.program import Program, Slot
-from ..errors import ProgramError, UnsupportedOpError, UsageError
+from ..errors import ProgramError, RunError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
 from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.tape import BARRIER_WORDS
@@ -224,8 +224,14 @@ class _Workers:
         self._threads = [
             threading.Thread(target=self._serve, args=(k,), daemon=True) for k in range(1, count)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            raise RunError(
+                f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
+                "raise the limits on memory (ulimit -v) and processes (ulimit -u)."
+            ) from error
 
     def _serve(self, index: int) -> None:
         while True:
