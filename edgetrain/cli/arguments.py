@@ -143,7 +143,9 @@ def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> s
     train = _parser()[1]["train"]
     own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
-    for name, value in vars(arguments).items():
+    given = vars(arguments)
+    for name in sorted(given, key=("data", "epochs", "steps", *given).index):
+        value = given[name]
         if name in own or value == train.get_default(name):
             continue
         flag = f"--{name.replace('_', '-')}"

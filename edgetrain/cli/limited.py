@@ -83,6 +83,10 @@ def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:
     finally:
         os.close(reader)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if -status in (*_SIGNALS, signal.SIGKILL):  # not a library's doing
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     return status if ended_itself else failed()
 
 
