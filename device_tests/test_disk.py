@@ -75,7 +75,7 @@ def test_a_read_only_directory_is_said_in_one_line(edge: Path, tmp_path: Path) -
     else:
         with mounted(tmp_path / "locked", "ro") as folder:
             ended = run(train(edge, folder / "run", "--steps", 1))
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert str(folder) in said_in_one_line(ended)
 
 

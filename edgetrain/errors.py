@@ -66,4 +66,12 @@ class ParityError(EdgetrainError):
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: what was finished is on disk
-    """Ctrl-C; the state is on disk where a directory was given."""
+    """Ctrl-C, SIGTERM or SIGHUP; the state is on disk where a directory was given.
+
+    Attributes:
+      signum: of the first signal; exit_status: 128 + signum: 130, 143, 129.
+    """
+
+    def __init__(self, message: str, signum: int = 2) -> None:
+        super().__init__(message)
+        self.signum, self.exit_status = signum, 128 + signum

@@ -1,14 +1,19 @@
-"""Bytes as people write them: `6.7MB` is 10^6, `6.4MiB` is 2^20."""
+"""Bytes as people write them (`6.7MB` is 10^6, `6.4MiB` is 2^20), and numbers within bounds."""
 
+import math
+import numbers
 import re
+from typing import Any
 
-from .errors import UsageError
+from .errors import EdgetrainError, UsageError
 
 _FACTORS = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9,
     "kib": 2**10, "mib": 2**20, "gib": 2**30,
 }  # fmt: skip
+# Kernels compute in 32 bits: beyond these a number is infinite there, or nothing.
+LARGEST, SMALLEST = 3.4e38, 1.2e-38
 _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
@@ -44,3 +49,43 @@ def format_bytes(nbytes: int) -> str:
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"
     return f"{nbytes} B"
+
+
+def finite_number(
+    label: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    least: float = -LARGEST,
+    most: float = LARGEST,
+    below: float = math.inf,
+    error: type[EdgetrainError] = UsageError,
+) -> float:
+    """`value`, a finite number that 32 bits hold, within bounds.
+
+    Args:
+      label: what the message calls it, such as "optimizer sgd: lr".
+      above, least, most, below: bounds; above and below are themselves outside.
+    Raises:
+      error: it is no number, not finite or out of bounds.
+    """
+    plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if plain and least <= value <= most and above < value < below:
+        return value if isinstance(value, int | float) else float(value)
+    low = f" above {above:g}" if above > -math.inf else f" of {least:g} or more"
+    high = f" below {below:g}" if below < math.inf else f" at most {most:g}"
+    raise error(f"{label} {value!r}: expected a finite number{low},{high}.")
+
+
+def whole_number(
+    label: str, value: Any, *, least: int = 0, error: type[EdgetrainError] = UsageError
+) -> int:
+    """`value`, an integer of `least` or more that 64 bits hold.
+
+    Raises:
+      error: it is something else.
+    """
+    plain = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if plain and least <= value < 2**63:
+        return int(value)
+    raise error(f"{label} {value!r}: expected a whole number of {least} or more.")

@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from edgetrain.compiler.program import Program
-from edgetrain.errors import ProgramError
+from edgetrain.errors import ProgramError, RunError
 from edgetrain.storage.atomic import write_atomically
 from edgetrain.storage.csr import dense_state, layers_of
+from edgetrain.storage.finite import finite_part, nonfinite
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
@@ -43,9 +44,15 @@ def export_trained(
       The path written.
     Raises:
       ProgramError: the Program's graph is damaged, or an array has not the graph's shape.
-      RunError: the file cannot be written.
+      RunError: a weight is not finite, or the file cannot be written.
     """
     path = Path(path)
+    wrong = nonfinite(finite_part(_trained(program, state), program.init))
+    if wrong:
+        raise RunError(
+            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
+            "but NaN. Export an older checkpoint, or train with a lower learning rate."
+        )
     proto = _parsed(program)
     state = dense_state(layers_of(program.recipe), state)
     try:
@@ -54,6 +61,12 @@ def export_trained(
         raise ProgramError(_damaged(program, error)) from error
     _save(proto, path, inline_limit_nbytes)
     return path
+
+
+def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What of `state` goes into the file."""
+    roles = {slot.name: slot.role for slot in program.persistent}
+    return {n: a for n, a in state.items() if roles.get(n) in ("parameter", "buffer")}
 
 
 def _parsed(program: Program) -> onnx.ModelProto:

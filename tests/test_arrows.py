@@ -19,14 +19,15 @@ ARROWS: dict[str, set[str]] = {
     "ir": {"errors"},
     "kernels": {"errors"},
     "storage": {"ir", "errors"},
-    "ops": {"ir", "storage", "errors", "needs"},
+    "ops": {"ir", "storage", "errors", "needs", "units"},
     "importer": {"ir", "ops", "errors"},
-    "optim": {"ir", "storage", "errors", "needs"},
-    "sparse": {"ir", "storage", "optim", "errors"},
+    "optim": {"ir", "storage", "errors", "needs", "units"},
+    "sparse": {"ir", "storage", "optim", "errors", "units"},
     "compiler": {"ir", "storage", "ops", "optim", "sparse", "kernels", "errors", "units", "needs"},
     "data": {"errors", "storage", "needs"},
     "runtime": {
         "kernels", "optim", "sparse", "data", "storage", "compiler.program", "errors", "needs",
+        "units",
     },
     "api": {
         "compiler", "ir", "ops", "optim", "storage", "runtime", "kernels", "importer", "errors",

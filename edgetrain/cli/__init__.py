@@ -4,8 +4,10 @@ arguments.py has the parser, choices.py turns options into compiler options; a c
 planning.py, training.py, looking.py or doctor.py and is imported when it is asked for.
 """
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -13,8 +15,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
+from .limited import address_limit, needed, no_memory, supervised
 
-INTERRUPTED = 130
 _FAILED = 1
 
 
@@ -25,13 +27,24 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: without the program's name; None takes the process' own.
     Returns:
       The exit status: 0 done, 1 the run or comparison failed, 2 usage, 3 does not fit the budget,
-      4 bad input file, 130 interrupted. Errors are one line on stderr.
+      4 bad input file, 130 interrupted (129 hung up, 143 terminated). Errors are one line on
+      stderr.
     """
     from .arguments import parse
 
     arguments = parse(sys.argv[1:] if argv is None else argv)
     if isinstance(arguments, int):
         return arguments
+    limit = address_limit()
+    if limit is None:
+        return _quietly(arguments)
+    needs = needed(arguments.command, str(getattr(arguments, "model", None) or ""))
+    if limit < needs:
+        return _say(arguments, no_memory(limit, needs))
+    return supervised(lambda: _quietly(arguments), lambda: _say(arguments, no_memory(limit)))
+
+
+def _quietly(arguments: Namespace) -> int:
     with warnings.catch_warnings():
         if not arguments.debug:
             warnings.simplefilter("ignore")
@@ -48,15 +61,19 @@ def _guarded(arguments: Namespace) -> int:
         _say(arguments, f"error: {error}")
         return error.exit_status
     except Interrupted as error:
-        return _say(arguments, str(error), INTERRUPTED)
-    except KeyboardInterrupt:
-        return _say(arguments, "interrupted", INTERRUPTED)
+        return _say(arguments, str(error), error.exit_status)
+    except KeyboardInterrupt as error:
+        signum = getattr(error, "signum", signal.SIGINT)
+        return _say(arguments, str(error) or "interrupted", 128 + signum)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _say(arguments, "error: standard output was closed")
     except MemoryError:
-        return _say(arguments, "error: the system has no memory left. Free some, or lower limits.")
+        return _say(arguments, no_memory(address_limit()))
     except Exception as error:
+        limit = address_limit()
+        if limit is not None and isinstance(error, ImportError | OSError | RuntimeError):
+            return _say(arguments, no_memory(limit))
         where = traceback.extract_tb(error.__traceback__)[-1]
         return _say(
             arguments,
@@ -75,5 +92,6 @@ def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
     """One line on stderr, the traceback before it with --debug; returns `status`."""
     if arguments.debug:
         traceback.print_exc()
-    print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a terminal that hung up
+        print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
     return status

@@ -1,12 +1,14 @@
 """The parser. An option that is not given is not in the namespace, unless it says a default."""
 
 import argparse
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import UsageError
-from ..units import parse_bytes
+from ..units import SMALLEST, finite_number, parse_bytes, whole_number
 
 _USAGE = 2
 
@@ -19,6 +21,39 @@ def _rewiring(text: str) -> str:
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
     return text
+
+
+def _number(**bounds: float) -> Callable[[str], float]:
+    """What parses a finite number within bounds."""
+
+    def number(text: str) -> float:
+        try:
+            value: Any = float(text)
+        except ValueError:
+            value = text
+        return _refused(finite_number, value, **bounds)
+
+    return number
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    """What parses a whole number of `least` or more."""
+
+    def whole(text: str) -> int:
+        try:
+            value: Any = int(text)
+        except ValueError:
+            value = text
+        return _refused(whole_number, value, least=least)
+
+    return whole
+
+
+def _refused(check: Callable, value: Any, **bounds: float) -> Any:
+    try:
+        return check("", value, **bounds)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).strip().rstrip(".")) from error
 
 
 # dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train.
@@ -42,18 +77,26 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
     },
     "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
-    "momentum": {"type": float, "metavar": "M", "help": "of sgd (0)"},
-    "dampening": {"type": float, "metavar": "D", "help": "of sgd's momentum (0)"},
+    "momentum": {"type": _number(least=0, below=1), "metavar": "M", "help": "of sgd (0)"},
+    "dampening": {
+        "type": _number(least=0, most=1), "metavar": "D", "help": "of sgd's momentum (0)",
+    },
     "nesterov": {"action": "store_true", "help": "Nesterov's form of sgd's momentum"},
-    "beta1": {"type": float, "metavar": "B", "help": "of adam, adamw (0.9)"},
-    "beta2": {"type": float, "metavar": "B", "help": "of adam, adamw (0.999)"},
-    "eps": {"type": float, "metavar": "E", "help": "of adam, adamw (1e-8)"},
-    "weight_decay": {"type": float, "metavar": "W", "help": "L2, or decoupled for adamw"},
+    "beta1": {"type": _number(least=0, below=1), "metavar": "B", "help": "of adam, adamw (0.9)"},
+    "beta2": {"type": _number(least=0, below=1), "metavar": "B", "help": "of adam, adamw (0.999)"},
+    "eps": {"type": _number(least=SMALLEST), "metavar": "E", "help": "of adam, adamw (1e-8)"},
+    "weight_decay": {
+        "type": _number(least=0), "metavar": "W", "help": "L2, or decoupled for adamw",
+    },
     "loss": {"choices": ["cross_entropy", "mse", "bce_with_logits"], "help": "(cross_entropy)"},
-    "label_smoothing": {"type": float, "metavar": "S", "help": "of cross_entropy (0)"},
+    "label_smoothing": {
+        "type": _number(least=0, below=1), "metavar": "S", "help": "of cross_entropy (0)",
+    },
     "ignore_index": {"type": int, "metavar": "I", "help": "target that does not count (-100)"},
     "class_axis": {"type": int, "metavar": "A", "help": "of the output (1; the last of three)"},
-    "max_grad_norm": {"type": float, "metavar": "G", "help": "clip the gradient's norm (0: no)"},
+    "max_grad_norm": {
+        "type": _number(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
+    },
     "max_extra_forward": {
         "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
     },
@@ -76,6 +119,13 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# What of `train` is in its run's directory, and what is not about the run.
+_KEPT_BY_A_RUN = (
+    "model", "out", "resume", "lr", "lr_schedule", "warmup_steps", "lr_step_size", "lr_gamma",
+    "command", "module", "function", "debug", "json",
+)  # fmt: skip
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
@@ -86,7 +136,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
-        return _parser().parse_args(argv)
+        return _parser()[0].parse_args(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -96,12 +146,30 @@ def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in PLAN_OPTIONS}
 
 
-def _parser() -> _Parser:
+def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
+    """The command that goes on with a run: what it keeps itself is left out."""
+    train = _parser()[1]["train"]
+    own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
+    words = ["edgetrain", "train", "--resume", os.fspath(out)]
+    given = vars(arguments)
+    for name in sorted(given, key=("data", "epochs", "steps", *given).index):
+        value = given[name]
+        if name in own or value == train.get_default(name):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
+    return shlex.join(map(str, words))
+
+
+def _parser() -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by name."""
     parser = _Parser(
         prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
         "number of bytes, every byte counted.",
         epilog="Exit status: 0 done; 1 the comparison or run failed; 2 usage; 3 does not fit the "
-        "budget; 4 bad input file; 130 interrupted.",
+        "budget; 4 bad input file; 130 interrupted (129 hung up, 143 terminated).",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -120,7 +188,7 @@ def _parser() -> _Parser:
     _planning(command)
     _training(command)
     _looking(command)
-    return parser
+    return parser, commands.choices
 
 
 def _planning(command) -> None:
@@ -150,24 +218,25 @@ def _training(command) -> None:
     train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
     _data(train)
     length = train.add_mutually_exclusive_group(required=True)
-    length.add_argument("--epochs", type=float, metavar="N", default=None)
-    length.add_argument("--steps", type=int, metavar="N", default=None, help="minibatches")
+    length.add_argument("--epochs", type=_number(above=0), metavar="N", default=None)
+    length.add_argument("--steps", type=_whole(1), metavar="N", default=None, help="minibatches")
     _learning_rate(train)
     train.add_argument("--lr-schedule", choices=["constant", "step", "cosine"], help="(constant)")
-    train.add_argument("--warmup-steps", type=int, metavar="N", help="linear warm-up (0)")
+    train.add_argument("--warmup-steps", type=_whole(0), metavar="N", help="linear warm-up (0)")
     train.add_argument(
-        "--lr-step-size", type=int, metavar="N", help="steps between drops of 'step'"
+        "--lr-step-size", type=_whole(1), metavar="N", help="steps between drops of 'step'"
     )
     train.add_argument(
-        "--lr-gamma", type=float, metavar="G", help="factor of a drop of 'step' (0.1)"
+        "--lr-gamma", type=_number(least=0), metavar="G", help="factor of a drop of 'step' (0.1)"
     )
     train.add_argument(
-        "--save-steps", type=int, metavar="N", default=0,
+        "--save-steps", type=_whole(0), metavar="N", default=0,
         help="minibatches between checkpoints (0: each epoch)",
     )  # fmt: skip
     train.add_argument(
-        "--save-total-limit", type=int, metavar="N", default=2, help="checkpoints to keep (2)"
-    )
+        "--save-total-limit", type=_whole(1), metavar="N", default=2,
+        help="checkpoints to keep (2)",
+    )  # fmt: skip
     train.add_argument(
         "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
     )
@@ -220,7 +289,9 @@ def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()
 
 
 def _learning_rate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lr", type=float, metavar="R", help="learning rate (0.1; adam 0.001)")
+    parser.add_argument(
+        "--lr", type=_number(least=0), metavar="R", help="learning rate (0.1; adam 0.001)"
+    )
 
 
 def _data(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from ..compiler.arena.problem import Buffer, aligned
 from ..compiler.assemble import kind_of, read_by_backward
 from ..compiler.steps import ALIGN
 from ..errors import UsageError
+from ..storage.atomic import write_atomically
 
 
 def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:
@@ -51,6 +52,7 @@ def draw_frontier(
 
     Raises:
       UsageError: matplotlib is not installed.
+      RunError: the file cannot be written.
     """
     try:
         import matplotlib
@@ -83,4 +85,6 @@ def draw_frontier(
         axes.grid(alpha=0.3)
         axes.legend()
         figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
+        kind = Path(path).suffix[1:]
+        metadata = {"Date": None} if kind == "svg" else None
+        write_atomically(path, lambda file: figure.savefig(file, format=kind, metadata=metadata))

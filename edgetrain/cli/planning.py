@@ -15,6 +15,7 @@ from ..compiler.program import Program
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..ops.model import Model
+from ..storage.atomic import check_target
 from .choices import compile_arguments
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
@@ -29,6 +30,8 @@ def plan(arguments: Namespace) -> int:
         name = getattr(arguments, option)
         if name and Path(name).suffix not in _PICTURES:
             raise UsageError(f"--{option} {name}: expected a name that ends in .svg or .png.")
+        if name:
+            check_target(name, f"--{option}")
     if arguments.calibrate:
         measured = calibrate()
         print(
@@ -59,6 +62,7 @@ def plan(arguments: Namespace) -> int:
 
 def compile(arguments: Namespace) -> int:
     """Write the Program."""
+    check_target(arguments.out, "-o")
     program, *_, seconds = _compiled(arguments)
     path = program.save(arguments.out)
     if arguments.json:

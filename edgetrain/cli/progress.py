@@ -1,5 +1,7 @@
 """Training on the screen: JSON lines, rich with a terminal, plain lines without."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +20,30 @@ _PLAIN_SECONDS = 10.0  # between lines about steps
 def make_progress(json: bool) -> Iterator[Progress]:
     """What to call with each event of a run."""
     if json:
-        yield _json_line
+        yield _unless_hung_up(_json_line)
     elif sys.stderr.isatty():
         with _rich() as progress:
-            yield progress
+            yield _unless_hung_up(progress)
     else:
-        yield _Plain()
+        yield _unless_hung_up(_Plain())
+
+
+def _unless_hung_up(progress: Progress) -> Progress:
+    """The same until the terminal is gone; what happens then is told to nobody."""
+
+    def told(event: Event) -> None:
+        try:
+            progress(event)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                if stream.isatty():
+                    os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+    return told
 
 
 def _json_line(event: Event) -> None:
@@ -66,7 +86,7 @@ def describe(event: Event) -> str:
     if kind == "start":
         return "\n".join([*event["lines"], *_process_line(event["process_nbytes"])])
     if kind == "step":
-        skipped = ", skipped: not finite" if event["skipped"] else ""
+        skipped = f", skipped: {event['reason']}" if event["skipped"] else ""
         return (
             f"step {event['step']}/{event['total_steps']}: loss {event['loss']:.4f}, "
             f"lr {event['lr']:.3g}{skipped}"

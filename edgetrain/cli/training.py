@@ -1,5 +1,6 @@
 """`train`, `eval` and `export`."""
 
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -8,13 +9,17 @@ from typing import Any
 from ..compiler.program import Program, load_program
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
-from ..errors import CheckpointError, UsageError
+from ..errors import CheckpointError, Interrupted, UsageError
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
+from ..runtime.folder import PROGRAM_FILE, RunFolder
 from ..runtime.session import Session
 from ..runtime.settings import check_length, check_settings
-from ..runtime.trainer import PROGRAM_FILE, Trainer, load_state, open_run
-from .arguments import plan_options
+from ..runtime.signals import raising
+from ..runtime.state import load_state, open_run
+from ..runtime.trainer import Trainer
+from ..storage.atomic import check_target
+from .arguments import plan_options, resume_line
 from .choices import schedule
 from .process import resident_nbytes
 from .progress import make_progress
@@ -25,17 +30,24 @@ def train(arguments: Namespace) -> int:
     """Train, with an evaluation after each epoch, and leave a run's directory behind."""
     rates = schedule(arguments)
     check_length(arguments.epochs, arguments.steps)
-    arguments.out = _run_directory(arguments)
-    check_settings(
-        arguments.out, _lr_override(arguments), rates, arguments.save_steps,
-        arguments.save_total_limit, getattr(arguments, "threads", None),
-    )  # fmt: skip
-    check_label(arguments.data, arguments.label)
+    with raising():
+        folder = _run_folder(arguments)
+        check_settings(
+            folder, _lr_override(arguments), rates, arguments.save_steps,
+            arguments.save_total_limit, getattr(arguments, "threads", None),
+        )  # fmt: skip
+        check_label(arguments.data, arguments.label)
+        with folder.held():
+            return _train(arguments, folder)
+
+
+def _train(arguments: Namespace, folder: RunFolder) -> int:
+    rates = schedule(arguments)
     program = _program(arguments)
     source = open_data(arguments.data, label=arguments.label)
     with make_progress(arguments.json) as progress:
         trainer = Trainer(
-            program, source, arguments.out, lr=_lr_override(arguments),
+            program, source, folder, lr=_lr_override(arguments),
             schedule=rates, save_steps=arguments.save_steps,
             save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
             validation=_validation(arguments, source), on_event=progress,
@@ -46,34 +58,45 @@ def train(arguments: Namespace) -> int:
                 message = f"{arguments.resume}: no checkpoint yet; starting at step 0."
                 progress({"event": "warning", "message": message})
             trainer.fit(arguments.epochs, steps=arguments.steps, evaluate=not arguments.no_eval)
-            progress({"event": "done", "step": trainer.step, "out": str(arguments.out)})
+            progress({"event": "done", "step": trainer.step, "out": str(folder.path)})
+        except Interrupted as stopped:
+            raise _with_way_back(stopped, arguments, folder.path) from None
         finally:
             trainer.close()
     return 0
 
 
-def _run_directory(arguments: Namespace) -> Path:
+def _with_way_back(stopped: Interrupted, arguments: Namespace, out: Path) -> Interrupted:
+    """The same with the command that goes on with the run, where there is a state of it."""
+    if not step_files(out):
+        return stopped
+    return Interrupted(f"{stopped}. Go on by: {resume_line(arguments, out)}", stopped.signum)
+
+
+def _run_folder(arguments: Namespace) -> RunFolder:
     """Where the run goes.
 
     Raises:
       UsageError, CheckpointError: the directory holds another run, or none to resume.
     """
     resume, out = arguments.resume, arguments.out
+    if "" in (resume, out):
+        raise UsageError("--out, --resume: expected the name of a directory.")
     if resume is not None:
-        if not Path(resume).is_dir() and resume != out:
+        if resume != out and not os.path.isdir(resume):
             raise CheckpointError(f"{resume}: no such directory; expected one of an earlier run.")
-        return Path(out if out is not None else resume)
+        if out is None or os.path.realpath(out) == os.path.realpath(resume):
+            return RunFolder(resume, "--resume" if out is None else "--out")
     if out is None:
         if arguments.model is None:
             raise UsageError("no model: expected MODEL.onnx, model.edge or --resume DIR.")
-        name = Path(arguments.model).stem
-        return next(p for k in range(1, 10**9) if not (p := Path("runs", f"{name}-{k}")).exists())
-    if step_files(out) or Path(out, PROGRAM_FILE).exists():
+        return RunFolder.new(Path("runs"), Path(arguments.model).stem, "--out")
+    if step_files(out) or os.path.exists(Path(out, PROGRAM_FILE)):
         raise UsageError(
             f"--out {out}: holds a run already. Go on with it by --resume {out}, or choose another "
             "directory."
         )
-    return Path(out)
+    return RunFolder(out, "--out")
 
 
 def _program(arguments: Namespace) -> Program:
@@ -158,15 +181,16 @@ def evaluate(arguments: Namespace) -> int:
 
 
 def _opened(path: Path) -> tuple[Program, Any]:
-    return open_run(path) if path.is_dir() else (load_program(path), None)
+    return open_run(path) if os.path.isdir(path) else (load_program(path), None)
 
 
 def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
     from exporters.trained import export_trained
 
+    check_target(arguments.out, "-o")
     directory = Path(arguments.run)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise CheckpointError(f"{directory}: no such directory; expected one of a run.")
     program, state = open_run(directory)
     if state is None:

@@ -11,6 +11,7 @@ from ..ops.loss import Loss
 from ..optim import SGD, Optimizer
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
+from ..units import finite_number
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
-        if not self.max_grad_norm >= 0:
-            raise UsageError(f"max_grad_norm {self.max_grad_norm}: expected 0 or more.")
-        if self.max_extra_forward is not None and self.max_extra_forward < 0:
-            raise UsageError(f"max_extra_forward {self.max_extra_forward}: expected 0 or more.")
+        norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
+        object.__setattr__(self, "max_grad_norm", norm)
+        if self.max_extra_forward is not None:
+            finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""

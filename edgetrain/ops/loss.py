@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from ..ir import Graph, Node, Value
 from ..needs import check_departures, check_types
+from ..units import finite_number
 from .registry import Call, Op, register
 from .softmax import split_at
 
@@ -35,10 +36,8 @@ class Loss:
         check_types(self, "loss")
         if self.kind not in KINDS:
             raise UsageError(f"loss {self.kind!r}: expected one of {', '.join(KINDS)}.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise UsageError(
-                f"label smoothing {self.label_smoothing}: expected 0 or more, below 1."
-            )
+        smoothing = finite_number("label smoothing", self.label_smoothing, least=0, below=1)
+        object.__setattr__(self, "label_smoothing", smoothing)
         check_departures(self, f"loss {self.kind}", {"kind": "loss"})
 
     def axis(self, shape: tuple[int, ...]) -> int:

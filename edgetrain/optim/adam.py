@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import UsageError
 from ..ir import Call, Value
+from ..units import SMALLEST
 from .base import Optimizer
 
 
@@ -22,11 +22,9 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and self.eps > 0):
-            raise UsageError(
-                f"optimizer {self.name}: betas {self.betas}, eps {self.eps}; expected betas of 0 "
-                "to below 1 and eps above 0."
-            )
+        self._within("beta1", least=0, below=1)
+        self._within("beta2", least=0, below=1)
+        self._within("eps", least=SMALLEST)
 
     @property
     def betas(self) -> tuple[float, float]:

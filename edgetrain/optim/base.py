@@ -1,13 +1,12 @@
 """What an optimizer is: named state for each parameter, and one kernel call that updates it."""
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..errors import UsageError
 from ..ir import Call, Value
 from ..needs import check_options
+from ..units import finite_number
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,13 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         check_options(self, f"optimizer {self.name}")
-        if not (0 <= self.lr < math.inf and 0 <= self.weight_decay < math.inf):
-            raise UsageError(
-                f"optimizer {self.name}: lr {self.lr}, weight decay {self.weight_decay}; expected "
-                "finite numbers of 0 or more."
-            )
+        self._within("lr", least=0)
+        self._within("weight_decay", least=0)
+
+    def _within(self, field: str, **bounds: Any) -> None:
+        """Refuse a hyperparameter that is not a finite number within bounds."""
+        value = finite_number(f"optimizer {self.name}: {field}", getattr(self, field), **bounds)
+        object.__setattr__(self, field, value)
 
     @property
     def betas(self) -> tuple[float, float]:

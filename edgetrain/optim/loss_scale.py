@@ -15,7 +15,7 @@ class LossScale:
     Attributes:
       scale: what the loss gradient is multiplied by; 1 and fixed for fp32.
       good_steps: finite steps since the scale last changed.
-      bad_steps: non-finite steps in a row.
+      bad_steps: steps in a row without an update.
     """
 
     scale: float = 1.0
@@ -29,11 +29,18 @@ class LossScale:
         """fp16 starts at 2^12 and moves, fp32 stays at 1."""
         return cls(2.0**12, dynamic=True) if precision == "fp16" else cls()
 
-    def update(self, finite: bool) -> "LossScale":
-        """After a step whose gradients were all finite, or were not."""
+    def update(self, finite: bool, counted: bool = True) -> "LossScale":
+        """After a step.
+
+        Args:
+          finite: its gradients were.
+          counted: it had targets; one without tells nothing about the scale.
+        """
         if not finite:
             scale = max(1.0, self.scale / 2) if self.dynamic else self.scale
             return replace(self, scale=scale, good_steps=0, bad_steps=self.bad_steps + 1)
+        if not counted:
+            return replace(self, bad_steps=self.bad_steps + 1)
         if self.dynamic and self.good_steps + 1 >= self.growth_interval:
             return replace(self, scale=min(MAX_SCALE, self.scale * 2), good_steps=0, bad_steps=0)
         return replace(self, good_steps=self.good_steps + 1, bad_steps=0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..needs import check_departures, check_types
+from ..units import LARGEST, finite_number, whole_number
 
 KINDS = ("constant", "step", "cosine")
 _OPTIONS = {"kind": "lr_schedule", "step_size": "lr_step_size", "gamma": "lr_gamma"}
@@ -30,16 +31,13 @@ class Schedule:
         check_types(self, "schedule")
         if self.kind not in KINDS:
             raise UsageError(f"schedule {self.kind!r}: expected one of {', '.join(KINDS)}.")
-        if self.warmup_steps < 0 or (self.kind == "step" and self.step_size <= 0):
-            raise UsageError(
-                f"schedule {self.kind}: warmup_steps {self.warmup_steps}, step_size "
-                f"{self.step_size}; expected 0 or more, and a step size above 0."
-            )
-        if self.total_steps < 0 or not 0 <= self.gamma < math.inf:
-            raise UsageError(
-                f"schedule {self.kind}: total_steps {self.total_steps}, gamma {self.gamma}; "
-                "expected finite numbers of 0 or more."
-            )
+        label = f"schedule {self.kind}:"
+        for field in ("warmup_steps", "step_size", "total_steps"):
+            least = int(self.kind == "step" and field == "step_size")
+            value = whole_number(f"{label} {field}", getattr(self, field), least=least)
+            object.__setattr__(self, field, value)
+        gamma = finite_number(f"{label} gamma", self.gamma, least=0)
+        object.__setattr__(self, "gamma", gamma)
         check_departures(self, f"schedule {self.kind}", _OPTIONS)
 
     @property
@@ -52,9 +50,28 @@ class Schedule:
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         if self.kind == "step":
-            return self.gamma ** (step // self.step_size)
+            return self._grown(step // self.step_size)
         if self.kind == "cosine":
             span = max(1, self.total_steps - self.warmup_steps)
             done = min(1.0, (step - self.warmup_steps) / span)
             return 0.5 * (1.0 + math.cos(math.pi * done))
         return 1.0
+
+    def _grown(self, drops: int) -> float:
+        try:
+            return self.gamma**drops
+        except OverflowError:
+            return math.inf
+
+    def check_rates(self, lr: float) -> None:
+        """Refuse a base rate that some step of the run would multiply beyond what is finite.
+
+        Raises:
+          UsageError: names the step; only a `gamma` above 1 can do it.
+        """
+        last = max(0, self.total_steps - 1)  # factors above 1 only grow
+        if not lr * self.factor(last) <= LARGEST:
+            raise UsageError(
+                f"schedule {self.kind}: gamma {self.gamma:g} makes the learning rate {lr:g} "
+                f"infinite by step {last + 1}. Choose a gamma of at most 1, or a larger step_size."
+            )

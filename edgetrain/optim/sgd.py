@@ -20,10 +20,8 @@ class SGD(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise UsageError(f"optimizer sgd: momentum {self.momentum}; expected 0 to below 1.")
-        if not 0 <= self.dampening <= 1:
-            raise UsageError(f"optimizer sgd: dampening {self.dampening}; expected 0 to 1.")
+        self._within("momentum", least=0, below=1)
+        self._within("dampening", least=0, most=1)
         if self.nesterov and self.dampening != 0:
             raise UsageError(
                 f"optimizer sgd: dampening {self.dampening}: nesterov takes none. Leave one out."

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgetrain.errors import CheckpointError
+from edgetrain.errors import CheckpointError, RunError
 from edgetrain.storage import schema
 from edgetrain.storage.atomic import clean_temporaries, previous_of
 from edgetrain.storage.container import is_good_container, read_container, write_container
+from edgetrain.storage.finite import finite_part, nonfinite
 
 KIND = "checkpoint"
 VERSION = 1
@@ -89,22 +90,34 @@ def save_step(
     meta: Mapping[str, Any],
     *,
     save_total_limit: int | None = None,
+    keep: Path | None = None,
+    initial: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove the oldest beyond the limit.
 
     Args:
       save_total_limit: files to keep; None keeps all. Two stay even at 1, so that there is
         always one behind the newest.
+      keep: a file that stays whatever the limit.
+      initial: values of the tensors that training does not move; those need not be finite.
     Raises:
-      RunError: as in `save_checkpoint`; nothing is removed then.
+      RunError: as in `save_checkpoint`, or something is not finite; nothing is removed then.
     """
     path = step_path(directory, step)
+    wrong = nonfinite(finite_part(tensors, initial or {}), meta)
+    if wrong:
+        raise RunError(f"{path}: {wrong} is not finite; it was not written.")
     save_checkpoint(path, tensors, meta, keep_previous=False)
     if save_total_limit is not None:
         for old in step_files(directory)[: -max(2, save_total_limit)]:
-            if old != path:
+            if old not in (path, keep):
                 old.unlink(missing_ok=True)
     return path
+
+
+def step_of(path: Path) -> int:
+    """The step that a file of `step_files` is of."""
+    return int(path.stem.removeprefix("step-"))
 
 
 def step_files(directory: str | os.PathLike[str]) -> list[Path]:

@@ -5,6 +5,7 @@ that tapes are checked with come from this build's declarations, never from the 
 """
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from ..compiler.program import Program, Slot
-from ..errors import ProgramError, UnsupportedOpError, UsageError
+from ..errors import ProgramError, RunError, UnsupportedOpError, UsageError
 from ..kernels import jit, registry
 from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.tape import BARRIER_WORDS
@@ -154,7 +155,7 @@ class Executor:
                 )
         for words in program.tapes.values():
             check_tape(words, kernels, arena.nbytes, program.threads, guarded)
-        self._base = arena.address
+        self._base, self._process = arena.address, os.getpid()
         self._table, entry = _load(kernels)
         self._run = _ENTRY(entry)
         self._barrier = np.zeros(BARRIER_WORDS, np.int64)
@@ -172,16 +173,35 @@ class Executor:
             np.int64,
         )  # fmt: skip
 
+    def check_process(self) -> None:
+        """Refuse to work in a fork of the process that made this.
+
+        Raises:
+          UsageError: the workers are not there, and the arena's bytes are shared with the parent.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"process {os.getpid()} was forked from process {self._process}, where this "
+                "session was opened: its worker threads are not here. Open it in this process "
+                "(load the Program here), or start processes with the 'spawn' method."
+            )
+
     def run(self, tape: str) -> None:
-        """Run a tape from its first instruction to its last; returns when every worker is done."""
+        """Run a tape from its first instruction to its last; returns when every worker is done.
+
+        Raises:
+          UsageError: the session is closed, or belongs to another process.
+        """
+        self.check_process()
         if len(self._tapes[tape]):
             self._barrier[:2] = 0
             self._barrier[8] = 0
             self._workers(self._addresses[tape])
 
     def close(self) -> None:
-        """End the workers."""
-        self._workers.close()
+        """End the workers; in a forked child there are none."""
+        if os.getpid() == self._process:
+            self._workers.close()
 
 
 def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
@@ -205,8 +225,14 @@ class _Workers:
         self._threads = [
             threading.Thread(target=self._serve, args=(k,), daemon=True) for k in range(1, count)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            raise RunError(
+                f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
+                "raise the limits on memory (ulimit -v) and processes (ulimit -u)."
+            ) from error
 
     def _serve(self, index: int) -> None:
         while True:

@@ -1,5 +1,6 @@
 """A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,16 +24,25 @@ class StepResult:
     """What one minibatch gave.
 
     Attributes:
-      loss: mean over the targets that count.
+      loss: mean over the targets that count; NaN where none does.
       grad_norm: of the mean gradient, before clipping.
       skipped: the update was not applied, running statistics did not move.
       finite: no gradient and no staged statistic overflowed; `grad_norm` is NaN where one did.
+      counted: targets that are not ignored; 0 is a reason to skip of its own.
     """
 
     loss: float
     grad_norm: float
     skipped: bool
     finite: bool
+    counted: int
+
+    @property
+    def reason(self) -> str | None:
+        """Why the step was skipped; None where it was not."""
+        if not self.skipped:
+            return None
+        return "gradients not finite" if self.counted else "all targets ignored"
 
 
 class Session:
@@ -112,6 +122,7 @@ class Session:
           None where the minibatch was discarded: its gradients are zeroed, as they are where
           `fills` raises. Running statistics move in the update, so they are what they were.
         """
+        self.executor.check_process()
         ints, reals = self.ints, self.reals
         ints[control.STEP], reals[control.LR] = step, lr
         reals[control.LOSS_SCALE] = loss_scale
@@ -123,7 +134,8 @@ class Session:
         self.executor.run("update")
         norm = float(reals[control.GRAD_NORM])
         skipped = bool(ints[control.SKIP])
-        return StepResult(total / max(1, count), norm, skipped, bool(np.isfinite(norm)))
+        loss = total / count if count else math.nan
+        return StepResult(loss, norm, skipped, bool(np.isfinite(norm)), count)
 
     def _accumulate(self, fills: Iterable) -> bool:
         """Run every microbatch; where that is cut short, no gradient is left behind."""
@@ -169,6 +181,7 @@ class Session:
         Args:
           batches: yields the number of samples that count, after the staging bytes are filled.
         """
+        self.executor.check_process()
         self._reset(0)
         samples = 0
         for valid in batches:
@@ -199,6 +212,7 @@ class Session:
             )
         m = self.program.microbatch
         parts = []
+        self.executor.check_process()
         self._reset(0)
         for start in range(0, size, m):
             valid = min(m, size - start)

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import UsageError
 from ..needs import check_needs, typed
 from ..optim.schedule import Schedule
+from .folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
 
@@ -37,7 +38,7 @@ def check_settings(
         raise UsageError(f"trainer: schedule {repr(schedule)[:80]}: expected a Schedule.")
     if on_event is not None and not callable(on_event):
         raise UsageError(f"trainer: on_event {repr(on_event)[:80]}: expected a function.")
-    if not isinstance(out, str | PathLike | None):
+    if not isinstance(out, str | PathLike | RunFolder | None):
         raise UsageError(f"trainer: out {repr(out)[:80]}: expected a directory.")
     usual = {"save_steps": (save_steps, SAVE_STEPS)}
     usual |= {"save_total_limit": (save_total_limit, SAVE_TOTAL_LIMIT)}

@@ -1,37 +1,32 @@
-"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, Ctrl-C."""
+"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
-import hashlib
-import json
-import signal
-import threading
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..compiler.program import Program, load_program
+from ..compiler.program import Program
 from ..data.batches import Batches
 from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
-from ..errors import CheckpointError, Interrupted, RunError, UsageError
+from ..errors import CheckpointError, Interrupted, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
 from ..sparse import rewiring_of
-from .arena import DTYPES
-from .checkpoint import Loaded, latest, save_step
+from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
-from .patterns import check_pattern, sparse_layers
+from .folder import PROGRAM_FILE, RunFolder
+from .keeper import Keeper
 from .run_fields import check_run
-from .session import SAVED_ROLES, Session, StepResult
+from .session import Session, StepResult
 from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
+from .signals import StopRequests
+from .state import load_state, recipe_digest
 
-MAX_BAD_STEPS = 25
-PROGRAM_FILE = "program.edge"
 _BIAS = slice(control.BIAS1, control.BIAS2 + 1)
 
 Event = dict[str, Any]
@@ -45,20 +40,24 @@ class Trainer:
       data: a source, a specification (`digits`, `mnist:DIR`, ...) or arrays (x, y).
       validation: what to evaluate on while training. None: the data's own test split; nothing is
         held out where it has none. A fraction of the training samples, held out; or other data.
-      out: directory for checkpoints and the Program; None keeps nothing on disk.
+      out: directory for checkpoints and the Program, which one process at a time writes; None
+        keeps nothing on disk.
       lr: overrides the optimizer's learning rate.
       schedule: of the learning rate; total_steps is filled in by `fit`.
       save_steps: minibatches between checkpoints; 0: at the end of each epoch.
       save_total_limit: checkpoints to keep; None keeps all.
       threads: workers; at most the Program's.
       on_event: called with a dict for each step, epoch, warning and save.
+    Raises:
+      UsageError: a rate, a number of steps or `out` cannot be used.
+      DataError: the data is not what the model takes.
     """
 
     def __init__(
         self,
         program: Program,
         data: Any,
-        out: str | Path | None = None,
+        out: str | Path | RunFolder | None = None,
         *,
         lr: float | None = None,
         schedule: Schedule | None = None,
@@ -71,7 +70,12 @@ class Trainer:
         check_settings(out, lr, schedule, save_steps, save_total_limit, threads, on_event)
         if not isinstance(program, Program):
             raise UsageError(f"program {repr(program)[:80]}: expected what compile returned.")
-        self.program, self.out = program, Path(out) if out is not None else None
+        self._asked = lr, schedule
+        self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
+        self.schedule, self._save_steps = schedule or Schedule(), save_steps
+        self.program = program
+        self.folder = RunFolder(out) if isinstance(out, str | Path) else out
+        self.out = self.folder.path if self.folder else None
         self.session = Session(program, threads)
         self.data = Division(data, validation)
         self.source: Source = self.data.train
@@ -81,18 +85,16 @@ class Trainer:
         check_source(self.session, self.source, "micro")
         if self.data.chosen is not None:
             check_source(self.session, self.data.chosen, "eval")
-        self._asked = lr, schedule
-        self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
-        self.schedule = schedule or Schedule()
         self.rewiring = rewiring_of(program.recipe)
         self.scale = LossScale.for_precision(program.recipe["precision"])
         self.step = 0
         self.total_steps = 0
-        self._save_steps, self._limit = save_steps, save_total_limit
         self._emit = on_event or (lambda event: None)
-        self._stop, self._saved, self._resumed = 0, -1, ""
-        if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
+        self._stop, self._resumed = StopRequests(), ""
+        self._keeper = Keeper(self.session, self.folder, save_total_limit, self._emit)
+        if self.folder:
+            with self.folder.held():  # whether it can be is found out before anything is trained
+                pass
 
     # Training.
 
@@ -106,21 +108,24 @@ class Trainer:
         Returns:
           The last epoch's event: loss, steps, seconds.
         Raises:
-          RunError: too many steps in a row were not finite, or the disk is full.
-          Interrupted: Ctrl-C; the minibatch was finished and saved (a second one discards it).
+          RunError: too many steps in a row, or all, had gradients that are not finite or targets
+            that are all ignored; the weights are not finite; the disk is full.
+          UsageError: another run is in `out`, or this process is a fork of the Trainer's.
+          Interrupted: Ctrl-C, SIGTERM or SIGHUP; the minibatch was finished and saved (a second
+            Ctrl-C discards it).
         """
+        self.session.executor.check_process()
         self._set_total(epochs, steps)
         evaluate = self._say_data(evaluate)
-        if self.out is not None and not (self.out / PROGRAM_FILE).exists():
-            self.program.save(self.out / PROGRAM_FILE)
         last: Event = {"event": "done", "step": self.step}
-        with _CatchInterrupt(self):
+        with self._stop.listening(), self._keeper.writing():
+            if self.folder:
+                self.folder.keep_program(self.program)
             while self.step < self.total_steps:
                 last = self._one_epoch()
                 if evaluate:
                     self._emit({"event": "eval", "epoch": last["epoch"], **self.evaluate()})
-        if self._saved != self.step:
-            self.save()
+            self._keeper.conclude(self.step, self.scale.bad_steps, self._meta())
         return last
 
     def _say_data(self, evaluate: bool) -> bool:
@@ -152,27 +157,28 @@ class Trainer:
             raise UsageError(
                 f"warmup_steps {self.schedule.warmup_steps} of {steps} steps: expected fewer."
             )
-        self.total_steps = steps
-        self.schedule = replace(self.schedule, total_steps=steps)
+        schedule = replace(self.schedule, total_steps=steps)
+        schedule.check_rates(self.lr)
+        self.total_steps, self.schedule = steps, schedule
 
     def _one_epoch(self) -> Event:
-        start, begun, total = time.perf_counter(), self.step, 0.0
+        start, begun, losses, counted = time.perf_counter(), self.step, 0.0, 0
         epoch = self.step // self.batches.minibatches_per_epoch
         end = min(self.total_steps, (epoch + 1) * self.batches.minibatches_per_epoch)
         while self.step < end:
             result = self._one_step()
             if result is None:
-                raise Interrupted("interrupted twice: the minibatch was discarded")
-            total += result.loss
-            if self._stop:
-                self.save()
-                raise Interrupted(f"interrupted after step {self.step}")
+                raise self._interrupted("interrupted twice: the minibatch was discarded")
+            if result.counted:
+                losses, counted = losses + result.loss, counted + 1
+            self._give_up()
             if self.out is not None and self._save_steps and self.step % self._save_steps == 0:
                 self.save()
         seconds = time.perf_counter() - start
         done = self.step - begun
         event = {
-            "event": "epoch", "epoch": epoch + 1, "step": self.step, "loss": total / done,
+            "event": "epoch", "epoch": epoch + 1, "step": self.step,
+            "loss": losses / counted if counted else math.nan,
             "seconds": round(seconds, 3),
             "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
         }  # fmt: skip
@@ -187,21 +193,17 @@ class Trainer:
         if result is None:
             return None
         self.step += 1
-        self.scale = self.scale.update(result.finite)
+        self.scale = self.scale.update(result.finite or not result.counted, result.counted > 0)
         self._emit({
             "event": "step", "step": self.step, "total_steps": self.total_steps,
             "loss": result.loss, "lr": rate, "grad_norm": result.grad_norm,
             "loss_scale": self.scale.scale, "skipped": result.skipped,
+            "reason": result.reason,
         })  # fmt: skip
         if self.rewiring and self.rewiring.due(self.step, self.total_steps):
             keep_state = self.rewiring.keeps_state(self.total_steps)
             self._emit({"event": "rewire", "step": self.step, **self.session.rewire(keep_state)})
-        if self.scale.bad_steps >= MAX_BAD_STEPS:
-            raise RunError(
-                f"step {self.step}: {MAX_BAD_STEPS} steps in a row with gradients that are not "
-                f"finite (last loss {result.loss:g}). Lower the learning rate; "
-                + (f"the last good state is in {self.out}." if self.out else "nothing was saved.")
-            )
+        self._keeper.count(result, self.step, self.scale.bad_steps)
         return result
 
     def _fills(self) -> Iterator[bool]:
@@ -209,7 +211,7 @@ class Trainer:
         cursor = self.batches.cursor_at(self.step)
         key = (self.program.recipe["seed"], cursor.epoch)
         for indices in self.batches.microbatches(cursor):
-            if self._stop > 1:
+            if self._stop.count > 1:
                 yield False
                 return
             self.source.fill(indices, buffers, key=key, train=True)
@@ -235,13 +237,21 @@ class Trainer:
         return evaluate_source(self.session, source, self._give_up)
 
     def _give_up(self) -> None:
-        """Ctrl-C ends an evaluation at once: it changes no state."""
-        if self._stop:
+        """End where that was asked for: after a minibatch, and at once in an evaluation."""
+        if self._stop.count:
             self.save()
-            raise Interrupted(f"interrupted after step {self.step}")
+            raise self._interrupted(f"{self._stop.word} after step {self.step}")
+
+    def _interrupted(self, what: str) -> Interrupted:
+        state = f"; {self._keeper.last_state(self.step)}" if self.folder else ""
+        return Interrupted(f"{what}{state}", self._stop.signum)
 
     def export_onnx(self, path: str | Path) -> Path:
-        """Write the trained model: original names and layout, for inference anywhere."""
+        """Write the trained model: original names and layout, for inference anywhere.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
         from exporters.trained import export_trained
 
         return export_trained(self.program, self.session.state(), path)
@@ -249,15 +259,15 @@ class Trainer:
     # State on disk.
 
     def save(self) -> Path | None:
-        """Write a checkpoint of the state between minibatches; None without `out`."""
-        if self.out is None:
-            return None
-        path = save_step(
-            self.out, self.step, self.session.state(), self._meta(), save_total_limit=self._limit
-        )
-        self._saved = self.step
-        self._emit({"event": "save", "step": self.step, "path": str(path)})
-        return path
+        """Write a checkpoint of the state between minibatches.
+
+        Returns:
+          None without `out`, and where the state is not finite amid steps that are skipped for
+          it: a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or the disk is full.
+        """
+        return self._keeper.save(self.step, self.scale.bad_steps, self._meta())
 
     def _meta(self) -> dict[str, Any]:
         return {
@@ -277,6 +287,7 @@ class Trainer:
         where = self.out if directory is None else Path(directory)
         if where is None:
             raise UsageError("resume: expected a directory.")
+        self.session.executor.check_process()
         loaded = latest(where)
         if loaded is None:
             return False
@@ -300,6 +311,8 @@ class Trainer:
         self.session.reals[_BIAS] = meta["adam_bias"]
         self.step, self.total_steps, self.lr = meta["step"], meta["total_steps"], meta["lr"]
         self.scale, self.schedule = LossScale(**meta["scale"]), Schedule(**meta["schedule"])
+        if self.folder and where.resolve() == self.folder.path.resolve():
+            self.folder.resumed()
         if loaded.warning:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
@@ -318,80 +331,8 @@ class Trainer:
 
     def interrupt(self) -> None:
         """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
-        self._stop += 1
+        self._stop.add()
 
     def close(self) -> None:
         """End the workers."""
         self.session.close()
-
-
-def recipe_digest(program: Program) -> str:
-    """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
-
-    Recomputation, layout and threads are left out: they change no bit. The microbatch stays in.
-    """
-    recipe = {k: v for k, v in program.recipe.items() if k not in ("threads", "max_extra_forward")}
-    recipe["microbatch"] = program.microbatch
-    names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
-    text = json.dumps([recipe, names, program.model_name], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
-    """Copy a checkpoint's tensors into the arena, all of them or none.
-
-    Raises:
-      CheckpointError: names, shapes or dtypes differ from the Program's.
-    """
-    check_state(session.program, tensors, label)
-    state = session.state()
-    for name, array in tensors.items():
-        state[name][...] = array
-
-
-def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str) -> None:
-    """Prove that tensors from a file are a state of this Program.
-
-    Raises:
-      CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
-    """
-    slots = [slot for slot in program.persistent if slot.role in SAVED_ROLES]
-    wanted = {slot.name: (slot.shape, np.dtype(DTYPES[slot.dtype])) for slot in slots}
-    if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
-        raise CheckpointError(
-            f"{label}: its tensors are not those of this Program. Resume with the Program it was "
-            "written with."
-        )
-    check_pattern(sparse_layers(program), tensors, label, CheckpointError)
-
-
-def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | None]:
-    """The Program of a run's directory and its newest state.
-
-    Raises:
-      CheckpointError, ProgramError: what is there cannot be used.
-    """
-    directory = Path(directory)
-    program = load_program(directory / PROGRAM_FILE)
-    loaded = latest(directory)
-    if loaded is None:
-        return program, None
-    check_state(program, check_run(loaded).tensors, str(loaded.used))
-    return program, loaded.tensors
-
-
-class _CatchInterrupt:
-    """SIGINT is counted while the loop runs; outside the main thread nothing is installed."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        self._trainer._stop = 0
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, lambda *_: self._trainer.interrupt())
-
-    def __exit__(self, *exception) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)

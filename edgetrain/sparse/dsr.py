@@ -53,7 +53,8 @@ class DSR(Rewiring):
         super().__post_init__()
         fraction = FRACTION if self.fraction is None else self.fraction
         starts = self.threshold is None or 0 < self.threshold < math.inf
-        if not (0 < fraction < 1 and starts and self.factor >= 1 and self.tolerance >= 0):
+        steady = 1 <= self.factor < math.inf and 0 <= self.tolerance < math.inf
+        if not (0 < fraction < 1 and starts and steady):
             raise UsageError(
                 f"rewiring dsr: fraction {self.fraction}, threshold {self.threshold}, factor "
                 f"{self.factor}, tolerance {self.tolerance}; expected 0 to 1, above 0, 1 or more, "

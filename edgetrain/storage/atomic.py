@@ -14,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from edgetrain.errors import RunError
+from edgetrain.errors import RunError, UsageError
 
 PREVIOUS_SUFFIX = ".previous"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_MAX_NAME = 200  # bytes of a target's name in a temporary's, which must fit the file system's 255
 _TEMPORARY = re.compile(r"\..+\.edgetrain-[0-9a-f]{8}\.tmp")
 
 
@@ -56,6 +58,36 @@ def write_atomically(
         raise RunError(_explain(path, error)) from error
 
 
+def check_target(path: str | os.PathLike[str], label: str) -> None:
+    """Find out, before the work that leads to it, whether `path` can be written at all.
+
+    Args:
+      label: what the message calls it, such as "--out".
+    Raises:
+      UsageError: the directory is missing or read-only, the name is too long, or it is no
+        regular file.
+      RunError: the disk is full.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        _refuse_special(target)
+        temporary = _temporary_beside(target)
+        with open(temporary, "xb"):
+            temporary.unlink()
+    except (OSError, ValueError) as error:
+        raise unwritable(path, label, error) from error
+
+
+def unwritable(
+    path: str | os.PathLike[str], label: str, error: OSError | ValueError
+) -> RunError | UsageError:
+    """What to raise where `path` cannot be made: its name is wrong, or the disk is full."""
+    number = getattr(error, "errno", None) or 0
+    kind = RunError if number in _FULL else UsageError
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return kind(f"{label} {os.fspath(path)!r}: cannot be written: {reason}. {_advice(number)}")
+
+
 def clean_temporaries(directory: str | os.PathLike[str]) -> list[Path]:
     """Remove what killed writers left in `directory`; files still being written stay.
 
@@ -81,7 +113,8 @@ def previous_of(path: str | os.PathLike[str]) -> Path:
 
 
 def _temporary_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.edgetrain-{secrets.token_hex(4)}.tmp")
+    name = os.fsdecode(os.fsencode(target.name)[:_MAX_NAME])
+    return target.with_name(f".{name}.edgetrain-{secrets.token_hex(4)}.tmp")
 
 
 def _refuse_special(target: Path) -> None:
@@ -140,7 +173,15 @@ def _flush_directory(directory: Path) -> None:
 
 
 def _explain(path: str | os.PathLike[str], error: OSError) -> str:
-    advice = {
+    reason = error.strerror or type(error).__name__
+    return (
+        f"{os.fspath(path)}: cannot be written: {reason}; the file before is untouched. "
+        f"{_advice(error.errno or 0)}"
+    )
+
+
+def _advice(number: int) -> str:
+    return {
         errno.ENOSPC: "Free some space or write to another disk.",
         errno.EDQUOT: "Free some space or write to another disk.",
         errno.EFBIG: "Raise the limit on file sizes (ulimit -f) or write elsewhere.",
@@ -148,7 +189,7 @@ def _explain(path: str | os.PathLike[str], error: OSError) -> str:
         errno.EACCES: "Write to a directory that is writable.",
         errno.EPERM: "Write to a directory that is writable.",
         errno.ENOENT: "Create the directory first.",
-        errno.ENOTDIR: "Name a file inside a directory.",
-    }.get(error.errno or 0, "Write elsewhere.")
-    reason = error.strerror or type(error).__name__
-    return f"{os.fspath(path)}: cannot be written: {reason}; the file before is untouched. {advice}"
+        errno.ENOTDIR: "Name a place inside a directory.",
+        errno.EEXIST: "Name a directory.",
+        errno.ENAMETOOLONG: "Choose a shorter name.",
+    }.get(number, "Write elsewhere.")

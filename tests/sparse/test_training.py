@@ -17,7 +17,7 @@ from edgetrain.errors import CheckpointError, ProgramError
 from edgetrain.kernels import control
 from edgetrain.runtime.executor import REWIRING, bound_kernels
 from edgetrain.runtime.session import Session
-from edgetrain.runtime.trainer import load_state
+from edgetrain.runtime.state import load_state
 from edgetrain.sparse import DSR, SET
 from edgetrain.storage import csr
 from edgetrain.storage.csr import COLUMNS, POOL

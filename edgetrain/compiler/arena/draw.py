@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.errors import UsageError
+from edgetrain.storage.atomic import write_atomically
 from edgetrain.units import format_bytes
 
 from .problem import Buffer
@@ -41,12 +42,14 @@ def draw(
       path: ends in .svg or .png; png needs matplotlib.
     Raises:
       UsageError: another ending, or lists of different lengths.
+      RunError: the file cannot be written.
     """
     path = Path(path)
     if not len(buffers) == len(offsets) == len(kinds) == len(names):
         raise UsageError("draw: buffers, offsets, kinds and names must have equal lengths.")
     if path.suffix == ".svg":
-        path.write_text(_svg(buffers, offsets, kinds, names, budget))
+        text = _svg(buffers, offsets, kinds, names, budget).encode()
+        write_atomically(path, lambda file: file.writelines([text]))
     elif path.suffix == ".png":
         _png(buffers, offsets, kinds, names, budget, path)
     else:
@@ -219,4 +222,4 @@ def _png(buffers, offsets, kinds, names, budget: int | None, path: Path) -> None
     axes.set(xlim=(0, last), ylim=(0, top / mib), xlabel="step", ylabel="address, MiB")
     axes.set_title(title, loc="left")
     axes.legend(ncols=9, loc="upper left", fontsize=8, frameon=False)
-    figure.savefig(path, dpi=120)
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=120))

@@ -1,0 +1,148 @@
+"""What a run leaves on disk, and what it says when it comes to nothing.
+
+A step that moves no weight is skipped: its gradients are not finite, or all its targets are
+ignored. It counts as a step (counter, data cursor, learning rate), not as an update. Many in a row
+end the run, and so does a run that had no other.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+from ..kernels import control
+from ..storage.finite import finite_part, nonfinite
+from .folder import RunFolder
+from .session import Session, StepResult
+
+MAX_BAD_STEPS = 25
+
+
+class Keeper:
+    """Checkpoints of a session, and the record of its skipped steps.
+
+    Args:
+      folder: None keeps nothing on disk.
+      save_total_limit: checkpoints to keep; None keeps all.
+      emit: takes events.
+    Attributes:
+      saved: step of the last checkpoint written; -1 before.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        folder: RunFolder | None,
+        save_total_limit: int | None,
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.saved = -1
+        self._session, self._folder, self._limit = session, folder, save_total_limit
+        self._emit = emit
+        self._skipped: Counter[str] = Counter()  # reasons since the last update
+        program = session.program
+        # What training does not move need not be finite.
+        self._fixed = {
+            slot.name: program.init[slot.name]
+            for slot in program.persistent
+            if slot.role == "buffer" and slot.name in program.init
+        }
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the run's directory, and pass on what was found there."""
+        if self._folder is None:
+            yield
+            return
+        with self._folder.held():
+            while self._folder.warnings:
+                self._emit({"event": "warning", "message": self._folder.warnings.pop(0)})
+            yield
+
+    def save(self, step: int, bad_steps: int, meta: Mapping[str, Any]) -> Path | None:
+        """Write a checkpoint.
+
+        Args:
+          bad_steps: steps in a row up to this one that were skipped.
+        Returns:
+          None without a directory, and where the state is not finite amid steps that are skipped:
+          a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or cannot be written.
+        """
+        if self._folder is None:
+            return None
+        wrong = self._not_finite(meta)
+        if wrong and not bad_steps:
+            raise RunError(self._broken(wrong, step, bad_steps))
+        if wrong:
+            text = f"step {step}: not saved, for {wrong} is not finite; "
+            message = f"{text}{self.last_state(step, bad_steps)}."
+            self._emit({"event": "warning", "message": message})
+            return None
+        with self.writing():
+            path = self._folder.save(
+                step, self._session.state(), meta, save_total_limit=self._limit,
+                bad_steps=bad_steps, initial=self._fixed,
+            )  # fmt: skip
+        self.saved = step
+        self._emit({"event": "save", "step": step, "path": str(path)})
+        return path
+
+    def count(self, result: StepResult, step: int, bad_steps: int) -> None:
+        """Take note of a step.
+
+        Raises:
+          RunError: it is the last of MAX_BAD_STEPS in a row that were skipped.
+        """
+        if result.reason is None:
+            self._skipped.clear()
+        else:
+            self._skipped[result.reason] += 1
+        if bad_steps >= MAX_BAD_STEPS:
+            raise RunError(
+                f"step {step}: {bad_steps} steps in a row did not move the weights: "
+                f"{self._reasons()}; {self.last_state(step, bad_steps)}."
+            )
+
+    def conclude(self, step: int, bad_steps: int, meta: Mapping[str, Any]) -> None:
+        """Save the end of a run.
+
+        Raises:
+          RunError: no step of the run moved the weights, or they are not finite.
+        """
+        if not self._session.ints[control.ADAM_T]:
+            raise RunError(
+                f"none of {step} steps moved the weights: {self._reasons()}; "
+                f"{self.last_state(step, bad_steps)}."
+            )
+        wrong = self._not_finite(meta)
+        if wrong:
+            raise RunError(self._broken(wrong, step, bad_steps))
+        if self.saved != step:
+            self.save(step, bad_steps, meta)
+
+    def last_state(self, step: int, bad_steps: int = 0) -> str:
+        """Where the last state is, from before the `bad_steps` up to `step`, if there is one."""
+        path = self._folder.last_good(step - bad_steps) if self._folder else None
+        return f"the last good state is {path}" if path else "no state was saved"
+
+    def _not_finite(self, meta: Mapping[str, Any]) -> str:
+        return nonfinite(finite_part(self._session.state(), self._fixed), meta)
+
+    def _broken(self, name: str, step: int, bad_steps: int) -> str:
+        last = self.last_state(step, bad_steps)
+        return f"step {step}: {name} is not finite. Lower the learning rate; {last}."
+
+    def _reasons(self) -> str:
+        """Why steps were skipped since the last update, and what to do about it."""
+        ignored = self._session.program.recipe["loss"].get("ignore_index")
+        advice = {
+            "all targets ignored": f"all targets are ignored (ignore_index {ignored}); check the "
+            "labels",
+            "gradients not finite": "gradients are not finite; lower the learning rate",
+        }
+        found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
+        return ", ".join(found) or "all were skipped"

@@ -1,0 +1,72 @@
+"""The state of a run and its Program: which belong together, and how one comes from a file."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..compiler.program import Program, load_program
+from ..errors import CheckpointError
+from .arena import DTYPES
+from .checkpoint import latest
+from .folder import PROGRAM_FILE
+from .patterns import check_pattern, sparse_layers
+from .run_fields import check_run
+from .session import SAVED_ROLES, Session
+
+
+def recipe_digest(program: Program) -> str:
+    """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
+
+    Recomputation, layout and threads are left out: they change no bit. The microbatch stays in.
+    """
+    recipe = {k: v for k, v in program.recipe.items() if k not in ("threads", "max_extra_forward")}
+    recipe["microbatch"] = program.microbatch
+    names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
+    text = json.dumps([recipe, names, program.model_name], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
+    """Copy a checkpoint's tensors into the arena, all of them or none.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ from the Program's.
+    """
+    check_state(session.program, tensors, label)
+    state = session.state()
+    for name, array in tensors.items():
+        state[name][...] = array
+
+
+def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str) -> None:
+    """Prove that tensors from a file are a state of this Program.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
+    """
+    slots = [slot for slot in program.persistent if slot.role in SAVED_ROLES]
+    wanted = {slot.name: (slot.shape, np.dtype(DTYPES[slot.dtype])) for slot in slots}
+    if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
+        raise CheckpointError(
+            f"{label}: its tensors are not those of this Program. Resume with the Program it was "
+            "written with."
+        )
+    check_pattern(sparse_layers(program), tensors, label, CheckpointError)
+
+
+def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | None]:
+    """The Program of a run's directory and its newest state.
+
+    Raises:
+      CheckpointError, ProgramError: what is there cannot be used.
+    """
+    directory = Path(directory)
+    program = load_program(directory / PROGRAM_FILE)
+    loaded = latest(directory)
+    if loaded is None:
+        return program, None
+    check_state(program, check_run(loaded).tensors, str(loaded.used))
+    return program, loaded.tensors

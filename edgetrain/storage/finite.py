@@ -1,0 +1,47 @@
+"""Whether all that is about to be written is finite."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def nonfinite(tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> str:
+    """The first tensor or number of `meta` with an infinity or a NaN; "" where all is finite.
+
+    Nothing as large as a tensor is allocated.
+    """
+    for name, array in tensors.items():
+        if array.dtype.kind == "f" and array.size:
+            with np.errstate(invalid="ignore"):
+                if not (math.isfinite(array.min()) and math.isfinite(array.max())):
+                    return name
+    return _nonfinite_number(meta or {}, "")
+
+
+def _nonfinite_number(value: Any, name: str) -> str:
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else name
+    if isinstance(value, Mapping):
+        found = (_nonfinite_number(item, str(key)) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        found = (_nonfinite_number(item, name) for item in value)
+    else:
+        return ""
+    return next(filter(None, found), "")
+
+
+def finite_part(
+    tensors: Mapping[str, np.ndarray], initial: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """`tensors` without those that never were finite, such as a mask of infinities.
+
+    Args:
+      initial: the values that tensors of these names started with.
+    """
+    return {
+        name: array
+        for name, array in tensors.items()
+        if name not in initial or not nonfinite({name: initial[name]})
+    }
