@@ -15,7 +15,13 @@ MAX_FILE_NBYTES = 2**31 - 1
 MAX_NODES = 200_000
 MAX_FIELDS = 1_000_000  # of the model and of its graph, each
 
-_GRAPH, _OPSETS, _FUNCTIONS, _NODES = 7, 8, 25, 1  # of ModelProto and of GraphProto
+_GRAPH, _FUNCTIONS, _NODES = 7, 25, 1  # of ModelProto and of GraphProto
+# Message -> field -> message in it, as far as weights may lie there.
+_INNER: dict[str, dict[int, str]] = {
+    "model": {7: "graph"}, "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph"},
+}  # fmt: skip
+_LARGE = 2**20  # bytes from which on a part is looked into
 _LAST_FIELD = 64  # ONNX is at 27; some room for its future
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _BLOCK = 2**16
@@ -73,11 +79,7 @@ def check_outline(descriptor: int, label: str) -> None:
         if not graphs:
             raise ValueError("it holds no graph")
         functions = sum(f.number == _FUNCTIONS for f in fields)
-        nodes = sum(
-            field.number == _NODES
-            for graph in graphs
-            for field in _fields(descriptor, graph.start, graph.stop)
-        )
+        nodes = sum(_walk(descriptor, graph, "graph") for graph in graphs)
     except ValueError as error:
         raise ModelError(f"{label}: not an ONNX file ({error}). Export the model again.") from error
     if max(nodes, functions) > MAX_NODES:
@@ -85,6 +87,17 @@ def check_outline(descriptor: int, label: str) -> None:
             f"{label}: {nodes} nodes and {functions} functions; at most {MAX_NODES} of each are "
             "read. Export the model with its loops as LSTM, GRU or RNN nodes."
         )
+
+
+def _walk(descriptor: int, part: Field, kind: str) -> int:
+    """Nodes of a graph; the large parts of any message are walked over too."""
+    nodes = 0
+    for field in _fields(descriptor, part.start, part.stop):
+        nodes += kind == "graph" and field.number == _NODES
+        inner = _INNER.get(kind, {}).get(field.number)
+        if inner and field.stop - field.start > _LARGE:
+            _walk(descriptor, field, inner)
+    return nodes
 
 
 def _check_head(head: bytes, label: str) -> None:
