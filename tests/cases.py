@@ -154,7 +154,7 @@ def _pool(op, name, x, kernel, opset=17, **attrs) -> Case:
     stride = attrs.get("strides", [1] * rank)
     pads = attrs.get("pads", [0] * 2 * rank)
     if op == "MaxPool":
-        function = F.max_pool1d if rank == 1 else F.max_pool2d
+        function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
 
         def meaning(x):
             around = (
@@ -166,7 +166,7 @@ def _pool(op, name, x, kernel, opset=17, **attrs) -> Case:
             padded = F.pad(x, pairs, value=-1e30)
             return function(padded, kernel, stride, 0, attrs.get("dilations", 1), bool(mode))
     else:
-        function = F.avg_pool1d if rank == 1 else F.avg_pool2d
+        function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
 
         def meaning(x):
             include = bool(attrs.get("count_include_pad", 0))
@@ -197,6 +197,12 @@ def _pool_cases() -> list[Case]:
         _pool("AveragePool", "ceil", (2, 6, 6), [3, 3], strides=[2, 2], ceil_mode=1, opset=19),
         _pool("AveragePool", "uneven pads", (2, 5, 6), [3, 2], pads=[1, 0, 0, 1]),
         _pool("AveragePool", "1-D", (3, 8), [2], strides=[2]),
+        _pool("MaxPool", "3-D", (2, 4, 5, 5), [2, 3, 2], strides=[2, 1, 2], pads=[1, 1, 0, 1, 1, 0]),
+        _pool("AveragePool", "3-D", (2, 4, 5, 5), [2, 3, 2], strides=[1, 2, 2],
+              pads=[1, 1, 0, 1, 1, 0]),
+        _pool("AveragePool", "3-D include pad", (2, 4, 5, 5), [3, 3, 2], count_include_pad=1,
+              pads=[1, 1, 0, 1, 1, 0]),
+        _pool("AveragePool", "depth alone", (1, 7, 3, 3), [5, 1, 1]),
         Case("GlobalAveragePool", "2-D", [_IMAGE], lambda x: x.mean((2, 3), keepdim=True)),
         Case("GlobalAveragePool", "1-D", [X((BATCH, 3, 7))], lambda x: x.mean(2, keepdim=True)),
         Case("GlobalMaxPool", "2-D", [_IMAGE], lambda x: x.amax((2, 3), keepdim=True)),

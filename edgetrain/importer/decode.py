@@ -57,8 +57,15 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
 
 
 def _opset(proto: onnx.ModelProto, path: Path) -> int:
-    versions = {entry.domain: entry.version for entry in proto.opset_import}
-    opset = versions.get("", versions.get("ai.onnx", 0))
+    versions: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(
+                f"{path}: opsets {versions[domain]} and {entry.version} of the domain "
+                f"{domain or 'ai.onnx'!r}; expected one. Export the model again."
+            )
+    opset = versions.get("", 0)
     if opset not in OPSETS:
         raise ModelError(
             f"{path}: opset {opset}; this build reads {OPSETS.start} to {OPSETS.stop - 1}. "
@@ -69,14 +76,15 @@ def _opset(proto: onnx.ModelProto, path: Path) -> int:
 
 def _input(value: onnx.ValueInfoProto) -> InputSpec:
     kind = value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        raise ModelError(f"input {value.name!r}: not a tensor; expected one.")
     dims: list[int | str | None] = []
-    for dim in kind.shape.dim:
-        if dim.HasField("dim_value") and dim.dim_value > 0:
-            dims.append(dim.dim_value)
-        else:
-            dims.append(dim.dim_param or None)
+    for axis, dim in enumerate(kind.shape.dim):
+        size = dim.dim_value if dim.HasField("dim_value") else None
+        if size is not None and (size < -1 or (axis and size < 1)):
+            raise ModelError(
+                f"input {value.name!r}: dimension {axis} is {size}; expected 1 or more, or a name. "
+                "Export the model again."
+            )
+        dims.append(size if size is not None and size > 0 else dim.dim_param or None)
     if kind.elem_type == TensorProto.BOOL:
         return InputSpec(value.name, tuple(dims), "bool")
     return InputSpec(value.name, tuple(dims), "float" if kind.elem_type in _FLOATS else "int")

@@ -1,4 +1,4 @@
-"""Read an ONNX file: size, protobuf, checker, then decode.
+"""Read an ONNX file: outline, protobuf, functions, checker, types, then decode.
 
 The onnx checker catches cycles, undefined names and unknown ops; what it lets pass (extents,
 groups, windows, indices) is caught by decode, by the ops' own rules and by bind's limits.
@@ -6,6 +6,7 @@ groups, windows, indices) is caught by decode, by the ops' own rules and by bind
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -16,9 +17,9 @@ from ..errors import ModelError
 from ..ops.model import Model
 from .decode import decode
 from .external import check_total
-
-MAX_FILE_NBYTES = 2**31 - 1
-MAX_NODES = 200_000
+from .functions import called, check_functions
+from .outline import MAX_NODES, check_outline
+from .types import check_types
 
 
 def load_onnx(path: str | Path, *, seed: int = 0) -> Model:
@@ -27,28 +28,35 @@ def load_onnx(path: str | Path, *, seed: int = 0) -> Model:
     Args:
       seed: weights that the file makes by ConstantOfShape get random values of this seed.
     Raises:
-      ModelError: the file is missing, malformed, or beyond the limits.
+      ModelError: the file is missing, malformed, or beyond the limits; it is named.
     """
     path = Path(path)
-    proto = parse(_read(path), str(path))
-    return decode(proto, path, seed)
+    try:
+        model = decode(parse(_read(path), str(path)), path, seed)
+    except ModelError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+    return replace(model, source=str(path))
 
 
 def _read(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}; expected an ONNX file.") from error
-    info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode):
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{path}: {reason}; expected an ONNX file.") from error
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
         os.close(descriptor)
-        raise ModelError(f"{path}: not a regular file; expected an ONNX file.")
+        what = "a directory" if stat.S_ISDIR(kind) else "a device, pipe or socket"
+        raise ModelError(f"{path}: it is {what}; expected an ONNX file.")
     with os.fdopen(descriptor, "rb") as file:
-        if not 0 < info.st_size <= MAX_FILE_NBYTES:
-            raise ModelError(
-                f"{path}: {info.st_size} bytes; expected an ONNX file of 1 to {MAX_FILE_NBYTES}."
-            )
-        return file.read()
+        check_outline(descriptor, str(path))
+        try:
+            return file.read()
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}; expected an ONNX file.") from error
 
 
 def parse(data: bytes, label: str) -> onnx.ModelProto:
@@ -66,14 +74,15 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         ) from error
     if not proto.graph.output:
         raise ModelError(f"{label}: a model without outputs. Export the model again.")
-    if len(proto.graph.node) > MAX_NODES:
-        raise ModelError(f"{label}: {len(proto.graph.node)} nodes; at most {MAX_NODES} are read.")
     check_total(proto.graph.initializer)
     proto = _inlined(proto, label)
+    if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
+        raise ModelError(f"{label}: over {MAX_NODES} nodes, those of branches counted.")
     try:
         onnx.checker.check_model(_without_external(proto), full_check=False)
     except (onnx.checker.ValidationError, ValueError, RuntimeError, TypeError) as error:
         raise ModelError(f"{label}: {_first_line(error)}. Export the model again.") from error
+    check_types(proto)
     return proto
 
 
@@ -86,19 +95,14 @@ def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
     """Local functions expanded, where nesting cannot blow them up."""
     if not proto.functions:
         return proto
-    sizes: dict[tuple[str, str], int] = {}
-    names = {(f.domain, f.name) for f in proto.functions}
-    for _ in range(len(names) + 1):
-        for f in proto.functions:
-            count = sum(sizes.get((n.domain, n.op_type), 1) for n in f.node)
-            sizes[f.domain, f.name] = min(count, MAX_NODES + 1)
-    total = sum(sizes.get((n.domain, n.op_type), 1) for n in proto.graph.node)
-    if total > MAX_NODES:
-        raise ModelError(f"{label}: its functions expand to over {MAX_NODES} nodes.")
+    check_functions(proto, label, MAX_NODES)
     try:
         return onnx.inliner.inline_local_functions(proto)
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{label}: its functions cannot be expanded ({error}).") from error
+    except (RuntimeError, ValueError, TypeError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"{label}: its functions cannot be expanded ({_first_line(error)}). Export the model "
+            "without local functions."
+        ) from error
 
 
 def _without_external(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -162,6 +162,7 @@ class Builder:
         self.nodes: list[Node] = []
         self._counts: dict[str, int] = {}
         self._names: set[str] = set()
+        self._repeats: dict[str, int] = {}  # of node names, as _counts is of values'
 
     def unique(self, name: str) -> str:
         """`name`, or `name~2`, `name~3`, ... where it is taken."""
@@ -174,18 +175,20 @@ class Builder:
                 return candidate
 
     def value(self, name: str, shape, dtype="f32", role="activation", view_of="") -> str:
-        """Add a value; returns the name that it got."""
+        """Add a value; returns the name that it got. A view of a view is one of its root."""
         name = self.unique(name)
+        while view_of and self.values[view_of].view_of:
+            view_of = self.values[view_of].view_of
         self.values[name] = Value(name, tuple(map(int, shape)), dtype, role, view_of)
         return name
 
     def node(self, op, inputs, outputs, attrs=None, *, name="", phase="forward", origin="") -> Node:
         """Append a node; its name defaults to that of its first output."""
         base = name or next((o for o in outputs if o), op)
-        unique, k = base, 1
+        unique = base
         while unique in self._names:
-            k += 1
-            unique = f"{base}~{k}"
+            self._repeats[base] = self._repeats.get(base, 1) + 1
+            unique = f"{base}~{self._repeats[base]}"
         self._names.add(unique)
         node = Node(
             unique, op, tuple(inputs), tuple(outputs), dict(attrs or {}), phase, origin or base

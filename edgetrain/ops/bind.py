@@ -16,6 +16,7 @@ from .fold import FOLDS, fold
 from .model import InputSpec, Model
 from .registry import OnnxNode, Subgraph
 
+MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
 MAX_FOLDED_NBYTES = 2**28
@@ -52,6 +53,11 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     """
     nodes = _needed(model.nodes, model.outputs)
     _check_dims(model, dims or {})
+    if len(nodes) > MAX_NODES:
+        raise ModelError(
+            f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
+            "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
+        )
     context = _Context(model, batch, dims or {})
     try:
         context.expect(nodes, model.outputs)

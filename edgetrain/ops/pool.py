@@ -1,4 +1,8 @@
-"""Max and average pooling, 1-D and 2-D. Saved: a position in the window (one byte) for max."""
+"""Max and average pooling, 1-D to 3-D. Saved: a position in the window (one byte) for max.
+
+A 3-D window is two steps, over height and width and then over depth: a maximum of maxima (the
+first one wins in both), a mean of means (how many elements count is a product over the axes).
+"""
 
 import math
 
@@ -83,8 +87,8 @@ for _op in (
 def pool(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape) - 2
-    if rank not in (1, 2):
-        raise node.fail(f"input of shape {list(x.shape)}", "1-D or 2-D pooling")
+    if rank not in (1, 2, 3):
+        raise node.fail(f"input of shape {list(x.shape)}", "1-D, 2-D or 3-D pooling")
     kernel, strides, dilations = geometry(node, rank)
     ceil_mode = node.attrs.get("ceil_mode", 0)
     before, after, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
@@ -94,26 +98,53 @@ def pool(context, node) -> None:
         raise node.fail(f"pads {before} and {after}", f"pads smaller than the window {kernel}")
     if math.prod(kernel) > 2**16:
         raise node.fail(f"a window of {kernel}", f"at most {2**16} elements")
+    if node.op_type == "MaxPool" and context.reads(node, 1):
+        raise node.fail("its second output (indices) is read", "a reader of the first alone")
+    numbers = (kernel, strides, before, after, dilations)
+    if rank == 3:
+        _volume(context, node, x, numbers, out)
+    elif node.op_type == "AveragePool" and max(dilations) > 1:
+        dilated_average(context, node)
+    else:
+        _plane(context, node, x, numbers, out, node.outputs[0])
+
+
+def _plane(context, node, x, numbers, out, output: str) -> None:
+    """Pool over the last one or two axes into the value `output`.
+
+    Args:
+      numbers: kernel, strides, pads before and after, dilations, a number an axis each.
+    """
     attrs: dict = {}
-    for (a, b), numbers, neutral in (
-        (("kh", "kw"), kernel, 1), (("sh", "sw"), strides, 1), (("ph", "pw"), before, 0),
-        (("pb", "pr"), after, 0), (("dh", "dw"), dilations, 1),
-    ):  # fmt: skip
-        attrs[a], attrs[b] = planar(numbers, neutral)
+    names = (("kh", "kw"), ("sh", "sw"), ("ph", "pw"), ("pb", "pr"), ("dh", "dw"))
+    for (a, b), part, neutral in zip(names, numbers, (1, 1, 0, 0, 1), strict=True):
+        attrs[a], attrs[b] = planar(part, neutral)
     shape = (*x.shape[:2], *out)
     if node.op_type == "MaxPool":
-        if context.reads(node, 1):
-            raise node.fail("its second output (indices) is read", "a reader of the first alone")
         small = attrs["kh"] * attrs["kw"] <= 256
         index = context.temporary(node, "index", shape, "u8" if small else "u16")
-        outputs = [node.outputs[0], index]
-        context.emit(node, "maxpool", [x], [shape, shape], attrs, outputs=outputs)
-        return
-    if max(dilations) > 1:
-        dilated_average(context, node)
+        context.emit(node, "maxpool", [x], [shape, shape], attrs, outputs=[output, index])
         return
     attrs["include_pad"] = int(node.attrs.get("count_include_pad", 0))
-    context.emit(node, "avgpool", [x], [shape], attrs)
+    context.emit(node, "avgpool", [x], [shape], attrs, outputs=[output])
+
+
+def _volume(context, node, x, numbers, out) -> None:
+    """Pool [n, c, depth, h, w] over height and width, then over depth."""
+    n, c, depth, h, w = x.shape
+    if node.op_type == "AveragePool" and max(numbers[-1]) > 1:
+        raise node.fail(f"dilations {list(numbers[-1])} of a 3-D average", "no dilation")
+    neutral = (1, 1, 0, 0, 1)
+    if any(list(part)[1:] != [k, k] for part, k in zip(numbers, neutral, strict=True)):
+        flat = context.named(context.reshaped(node, x, (n, c * depth, h, w)))
+        made = context.temporary(node, "plane", (n, c * depth, *out[1:]))
+        _plane(context, node, flat, [list(part)[1:] for part in numbers], out[1:], made)
+        x = context.named(made)
+    flat = context.named(context.reshaped(node, x, (n, c, depth, prod(out[1:]))))
+    made = context.temporary(node, "depth", (n, c, out[0], prod(out[1:])))
+    columns = [[part[0], k] for part, k in zip(numbers, neutral, strict=True)]
+    _plane(context, node, flat, columns, (out[0], prod(out[1:])), made)
+    context.view(node, made, (n, c, *out))
 
 
 @onnx_rule("GlobalAveragePool", "GlobalMaxPool")

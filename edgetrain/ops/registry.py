@@ -14,6 +14,15 @@ from ..errors import ModelError
 from ..ir import Call, Graph, Node, Value
 
 
+_SHOWN = 300  # characters of a part of a message
+
+
+def _short(text: str) -> str:
+    """A line of at most _SHOWN characters; what a file holds may be long."""
+    line = " ".join(text.split()) if "\n" in text else text
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 20]} ... {line[-15:]}"
+
+
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
     """A node of an ONNX file as plain Python: attributes are ints, floats, strs, lists, arrays."""
@@ -27,7 +36,8 @@ class OnnxNode:
 
     def fail(self, found: str, expected: str) -> ModelError:
         """A ModelError that names this node."""
-        return ModelError(f"node {self.name!r} ({self.op_type}): {found}; expected {expected}.")
+        label = f"node {_short(self.name)!r} ({_short(self.op_type)})"
+        return ModelError(f"{label}: {_short(found)}; expected {_short(expected)}.")
 
     def axis(self, axis: int, rank: int) -> int:
         """`axis` of a tensor of `rank` dimensions, counted from the front.

@@ -1,0 +1,85 @@
+"""Local functions are checked before they are expanded: no recursion, few levels, few nodes."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from ..errors import ModelError
+
+MAX_LEVELS = 256
+
+_Key = tuple[str, str, str]
+
+
+def check_functions(proto: onnx.ModelProto, label: str, most: int) -> None:
+    """Refuse functions that cannot be expanded to at most `most` nodes.
+
+    Raises:
+      ModelError: functions that call themselves (also by way of others, or in a branch), that
+        are nested too deep or defined twice, or too many nodes.
+    """
+    bodies: dict[_Key, onnx.FunctionProto] = {}
+    for function in proto.functions:
+        key = (_domain(function.domain), function.name, function.overload)
+        if key in bodies:
+            raise ModelError(f"{label}: function {function.name!r} is defined twice.")
+        bodies[key] = function
+    calls = {key: list(called(body.node)) for key, body in bodies.items()}
+    sizes: dict[_Key, int] = {}
+    levels: dict[_Key, int] = {}
+    for key in _innermost_first(calls, label):
+        inner = [c for c in calls[key] if c in calls]
+        sizes[key] = min(most + 1, sum(sizes.get(c, 1) for c in calls[key]))
+        levels[key] = 1 + max((levels[c] for c in inner), default=0)
+        if levels[key] > MAX_LEVELS:
+            raise ModelError(
+                f"{label}: function {key[1]!r} calls functions over {MAX_LEVELS} levels deep. "
+                "Export the model without local functions."
+            )
+    total = sum(sizes.get(c, 1) for c in called(proto.graph.node))
+    if total > most:
+        raise ModelError(
+            f"{label}: its functions expand to over {most} nodes. Export a smaller model."
+        )
+
+
+def _innermost_first(calls: dict[_Key, list[_Key]], label: str) -> Iterator[_Key]:
+    """Every function after those it calls; depth first, without recursion of our own."""
+    done: set[_Key] = set()
+    for start in calls:
+        path: dict[_Key, Iterator[_Key]] = {}
+        pending = [start] if start not in done else []
+        while pending:
+            key = pending[-1]
+            inner = path.setdefault(key, iter(dict.fromkeys(calls[key])))
+            following = next((c for c in inner if c in calls and c not in done), None)
+            if following is None:
+                pending.pop()
+                done.add(key)
+                yield key
+            elif following in path:
+                names = [k[1] for k in pending[pending.index(following) :]] + [following[1]]
+                shown = names if len(names) <= 8 else [*names[:7], "...", names[-1]]
+                raise ModelError(
+                    f"{label}: function {following[1]!r} calls itself ({' -> '.join(shown)}); "
+                    "expected functions without recursion. Export the model again."
+                )
+            else:
+                pending.append(following)
+
+
+def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
+    """What the nodes call, those of branches included."""
+    for node in nodes:
+        yield _domain(node.domain), node.op_type, node.overload
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
+                yield from called(graph.node)
+
+
+def _has_graph(attribute: onnx.AttributeProto) -> bool:
+    return attribute.HasField("g") or bool(attribute.graphs)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name

@@ -1,0 +1,171 @@
+"""What a file is, told from its first bytes and its outline, before any of it is read whole.
+
+A ModelProto is a row of fields (tag, length, bytes). Walking over the row, and over that of the
+graph inside it, reads a few bytes a field: gigabytes that are no model, and graphs with too many
+nodes, are refused without a large allocation.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import ModelError
+
+MAX_FILE_NBYTES = 2**31 - 1
+MAX_NODES = 200_000
+MAX_FIELDS = 1_000_000  # of the model and of its graph, each
+
+_GRAPH, _FUNCTIONS, _NODES = 7, 25, 1  # of ModelProto and of GraphProto
+# Message -> field -> message in it, as far as weights may lie there.
+_INNER: dict[str, dict[int, str]] = {
+    "model": {7: "graph"}, "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph"},
+}  # fmt: skip
+_LARGE = 2**20  # bytes from which on a part is looked into
+_LAST_FIELD = 64  # ONNX is at 27; some room for its future
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_BLOCK = 2**16
+
+# (offset, bytes there, what the file is, next move). An empty move is "Export the model with
+# torch.onnx.export".
+_SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
+    (0, b"PK\x03\x04", "a zip archive, such as torch.save or numpy.savez write", ""),
+    (0, b"\x1f\x8b", "compressed by gzip", "Unpack it first"),
+    (0, b"BZh", "compressed by bzip2", "Unpack it first"),
+    (0, b"\xfd7zXZ", "compressed by xz", "Unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it first"),
+    (0, b"version https://git-lfs", "a pointer of git-lfs, not the file itself", "Run git lfs pull"),
+    (0, b"\x89HDF", "an HDF5 file, such as Keras writes", "Convert it with tf2onnx"),
+    (4, b"TFL3", "a TensorFlow Lite model", "Convert it with tf2onnx"),
+    (0, b"\x93NUMPY", "a numpy array", ""),
+    (8, b'{"__metadata__":{"sha256":"', "a Program or a checkpoint of edgetrain",
+     "Give the model it was made from, or a Program under a name in .edge"),
+    (8, b'{"', "a safetensors file, which holds weights without a graph", ""),
+    (0, b"\x80\x02", "a Python pickle, such as old torch.save writes", ""),
+    (0, b"\x80\x04", "a Python pickle", ""),
+    (0, b"\x7fELF", "a compiled program", ""),
+)  # fmt: skip
+
+
+class Field(NamedTuple):
+    """One field of a message: its number and where its bytes lie; 0 bytes for a number."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def check_outline(descriptor: int, label: str) -> None:
+    """Refuse a file that is not an ONNX model, or one with too many nodes.
+
+    Args:
+      descriptor: an open regular file.
+    Raises:
+      ModelError: says what the file is where that can be told.
+    """
+    size = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, 512, 0)
+    if size == 0:
+        raise ModelError(f"{label}: the file is empty. Export the model again.")
+    _check_head(head, label)
+    if size > MAX_FILE_NBYTES:
+        raise ModelError(
+            f"{label}: {size} bytes; expected an ONNX file of at most {MAX_FILE_NBYTES}. "
+            "Export the weights as external data."
+        )
+    try:
+        fields = list(_fields(descriptor, 0, size))
+        graphs = [f for f in fields if f.number == _GRAPH]
+        if not graphs:
+            raise ValueError("it holds no graph")
+        functions = sum(f.number == _FUNCTIONS for f in fields)
+        nodes = sum(_walk(descriptor, graph, "graph") for graph in graphs)
+    except ValueError as error:
+        raise ModelError(f"{label}: not an ONNX file ({error}). Export the model again.") from error
+    if max(nodes, functions) > MAX_NODES:
+        raise ModelError(
+            f"{label}: {nodes} nodes and {functions} functions; at most {MAX_NODES} of each are "
+            "read. Export the model with its loops as LSTM, GRU or RNN nodes."
+        )
+
+
+def _walk(descriptor: int, part: Field, kind: str) -> int:
+    """Nodes of a graph; the large parts of any message are walked over too."""
+    nodes = 0
+    for field in _fields(descriptor, part.start, part.stop):
+        nodes += kind == "graph" and field.number == _NODES
+        inner = _INNER.get(kind, {}).get(field.number)
+        if inner and field.stop - field.start > _LARGE:
+            _walk(descriptor, field, inner)
+    return nodes
+
+
+def _check_head(head: bytes, label: str) -> None:
+    for offset, magic, what, move in _SIGNATURES:
+        if head[offset:].startswith(magic):
+            advice = move or "Export the model with torch.onnx.export"
+            raise ModelError(f"{label}: it is {what}; expected an ONNX file. {advice}.")
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise ModelError(
+            f"{label}: it is a web page or XML; expected an ONNX file. Download the file itself "
+            "(a link to its raw form)."
+        )
+    if text.startswith((b"{", b"[")) or (len(head) > 16 and _printable(head)):
+        raise ModelError(
+            f"{label}: it is a text file; expected an ONNX file (binary). Export the model with "
+            "torch.onnx.export."
+        )
+
+
+def _printable(head: bytes) -> bool:
+    return all(32 <= byte < 127 or byte in (9, 10, 13) for byte in head)
+
+
+def _fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
+    """Fields of the message in these bytes.
+
+    Raises:
+      ValueError: the bytes are no protobuf message.
+    """
+    block, base, at = b"", start, start
+    for _ in range(MAX_FIELDS):
+        if at >= stop:
+            return
+        if at - base + 20 > len(block) and base + len(block) < stop:
+            block, base = os.pread(descriptor, min(_BLOCK, stop - at), at), at
+        tag, used = _number(block, at - base)
+        number, wire = tag >> 3, tag & 7
+        if not 1 <= number <= _LAST_FIELD:
+            raise ValueError(f"no field of a model begins at byte {at}")
+        head = at + used
+        if wire == _BYTES:
+            length, used = _number(block, head - base)
+            head += used
+        elif wire == _VARINT:
+            head, length = head + _number(block, head - base)[1], 0
+        elif wire in (_EIGHT, _FOUR):
+            length = 8 if wire == _EIGHT else 4
+        else:
+            raise ValueError(f"no field of a model begins at byte {at}")
+        if head + length > stop:
+            raise ValueError(
+                f"a field at byte {at} ends at byte {head + length} of {stop}: the file is cut "
+                "short or damaged"
+            )
+        yield Field(number, head, head + length)
+        at = head + length
+    raise ValueError(f"it has over {MAX_FIELDS} parts")
+
+
+def _number(block: bytes, at: int) -> tuple[int, int]:
+    """(value, bytes used) of the varint at `at`."""
+    value = 0
+    for k in range(10):
+        if at + k >= len(block):
+            raise ValueError("the file is cut short")
+        byte = block[at + k]
+        value |= (byte & 127) << (7 * k)
+        if byte < 128:
+            return value, k + 1
+    raise ValueError("a number of over ten bytes")
