@@ -27,6 +27,7 @@ def make_options(
     precision: str = "fp32",
     train: Sequence[str] = (),
     freeze: Sequence[str] = (),
+    train_constants: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
     **others: Any,
 ) -> Options:
@@ -36,7 +37,8 @@ def make_options(
             loss=Loss(loss) if isinstance(loss, str) else loss,
             optimizer=make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
             minibatch=minibatch, microbatch=microbatch, precision=precision,
-            train=tuple(train), freeze=tuple(freeze), dims=dict(dims or {}), **others,
+            train=tuple(train), freeze=tuple(freeze), train_constants=tuple(train_constants),
+            dims=dict(dims or {}), **others,
         )  # fmt: skip
     except TypeError as error:
         raise UsageError(f"compile: {error}.") from error
@@ -50,8 +52,8 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
-      minibatch, microbatch, precision, threads, seed, dims, train, freeze, max_grad_norm,
-      max_extra_forward, model_memory, output, density, density_overrides, distribution,
+      minibatch, microbatch, precision, threads, seed, dims, train, freeze, train_constants,
+      allow_constants, max_grad_norm, max_extra_forward, model_memory, output, density, density_overrides, distribution,
       rewiring: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.

@@ -4,6 +4,7 @@ Names, dtypes and layout are those of the file that was compiled; batch-norm and
 inference. The metadata stay, so the result can be trained further.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from edgetrain.storage.csr import dense_state, layers_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
+# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+_SOURCES = "edgetrain.sources"
 _DATA_FIELDS = ("raw_data", "float_data", "double_data", "int32_data", "external_data")
 
 
@@ -47,7 +50,7 @@ def export_trained(
     """
     path = Path(path)
     proto = _parsed(program)
-    state = dense_state(layers_of(program.recipe), state)
+    state = _by_file_name(proto, dense_state(layers_of(program.recipe), state))
     missing = _fill(proto, state)
     _set_inference(proto.graph)
     if missing:
@@ -72,6 +75,26 @@ def _parsed(program: Program) -> onnx.ModelProto:
             "file."
         )
     return proto
+
+
+def _by_file_name(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The state under the names that the file has, in its layout: see importer/decode.py."""
+    out = dict(state)
+    kept = [entry for entry in proto.metadata_props if entry.key != _SOURCES]
+    texts = [entry.value for entry in proto.metadata_props if entry.key == _SOURCES]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(kept)
+    try:
+        for name, (source, axes) in json.loads(texts[0] if texts else "{}").items():
+            if source in state:
+                array = np.asarray(state[source])
+                out[name] = array if axes is None else np.transpose(array, axes)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramError(
+            f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
+            "Compile the model again."
+        ) from error
+    return out
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:

@@ -66,6 +66,13 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
     },
     "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
+    "train_constants": {
+        "action": "append", "metavar": "PATTERN",
+        "help": "constants to train, such as tables of positions: 'val_12'",
+    },
+    "allow_constants": {
+        "action": "store_true", "help": "leave weights that the exporter made constants as they are",
+    },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
 }  # fmt: skip
 

@@ -29,6 +29,8 @@ class Options:
       dims: sizes of symbolic dimensions.
       train, freeze: patterns of parameter names; freeze wins. Batch-norm of a frozen layer still
         normalises by its microbatch and moves its running statistics, as torch in train mode.
+      train_constants: patterns of constants that are trained too; `allow_constants`: weights that
+        became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
     """
 
@@ -48,6 +50,8 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
+    train_constants: tuple[str, ...] = ()
+    allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
 
@@ -99,6 +103,7 @@ class Options:
             "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
             "freeze": list(self.freeze),
+            "train_constants": list(self.train_constants),
         }
 
 

@@ -18,6 +18,7 @@ from .options import Options
 from .precision import assign_storage, mark_derived
 from .sparsify import sparsify
 from .verify import verify
+from .weights import chosen_weights
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     Raises:
       ModelError, UsageError: see bind and autodiff.
     """
+    model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
     output = check_output(bound.graph, bound.outputs, options.output)
     whole, output = _peeled(bound.graph, output, options)
@@ -132,7 +134,8 @@ def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
 def _trainable(model: Model, options: Options):
     def chosen(name: str) -> bool:
         names = [name, *(alias for alias, kept in model.aliases.items() if kept == name)]
-        kept = any(fnmatchcase(n, pattern) for n in names for pattern in options.train)
+        patterns = (*options.train, *options.train_constants)
+        kept = any(fnmatchcase(n, pattern) for n in names for pattern in patterns)
         kept = kept or (not options.train and name not in model.frozen)
         return kept and not any(
             fnmatchcase(n, pattern) for n in names for pattern in options.freeze

@@ -33,6 +33,7 @@ class Model:
       weightless: the ONNX file without weights, from which the trained file is written.
       warnings: what the importer noticed and the user should know.
       frozen: parameters that the original did not train; trained only where a pattern asks.
+      untrained: constants that may have been weights; trained only where a pattern asks.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Model:
     weightless: bytes = b""
     warnings: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""
