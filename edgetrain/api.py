@@ -53,8 +53,8 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, train_constants,
-      allow_constants, max_grad_norm, max_extra_forward, model_memory, output, density, density_overrides, distribution,
-      rewiring: see `compiler.options.Options`.
+      allow_constants, max_grad_norm, max_extra_forward, model_memory, output, density,
+      density_overrides, distribution, rewiring: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

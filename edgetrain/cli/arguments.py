@@ -71,7 +71,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "constants to train, such as tables of positions: 'val_12'",
     },
     "allow_constants": {
-        "action": "store_true", "help": "leave weights that the exporter made constants as they are",
+        "action": "store_true", "help": "leave weights that became constants as they are",
     },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
 }  # fmt: skip
@@ -197,6 +197,8 @@ def _looking(command) -> None:
     _learning_rate(parity)
     inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
+    _plan_options(inspect, leave_out=("budget",))
+    _learning_rate(inspect)
     command("ops", "looking", "List the ONNX op types that can be trained.")
     command("doctor", "doctor", "Say what works on this machine.")
 

@@ -11,7 +11,7 @@ from ..optim import OPTIMIZERS, Optimizer, Schedule
 from .arguments import plan_options
 
 _LOSS = {f.name for f in fields(Loss)} - {"kind"}
-_OPTIMIZER = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
+OPTIMIZER_OPTIONS = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given = plan_options(arguments)
     if "lr" in arguments:
         given["lr"] = arguments.lr
-    optimizer = {name: given.pop(name) for name in _OPTIMIZER & given.keys()}
+    optimizer = {name: given.pop(name) for name in OPTIMIZER_OPTIONS & given.keys()}
     loss = {name: given.pop(name) for name in _LOSS & given.keys()}
     given["optimizer"] = _optimizer(given.pop("optimizer", "sgd"), optimizer)
     given["loss"] = _loss(given.pop("loss", "cross_entropy"), loss)

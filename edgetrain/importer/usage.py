@@ -147,10 +147,13 @@ class _Scan:
                 found.fillers |= dict.fromkeys(sources, found.fillers[name])
             if len(sources) > 1:
                 found.joined.update(sources)
-        elif rule(node.op_type) is not None and not self.data.intersection(outputs):
-            if (found.weights | found.computed).intersection(outputs):
-                sources = set(node.inputs) - {""}
-                found.computed.update(sources)
+        elif (
+            rule(node.op_type) is not None
+            and not self.data.intersection(outputs)
+            and any(name in found.weights or name in found.computed for name in outputs)
+        ):
+            sources = set(node.inputs) - {""}
+            found.computed.update(sources)
         if reader is not None:
             for name in sources:
                 found.readers[name] = reader
