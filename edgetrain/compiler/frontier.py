@@ -45,11 +45,13 @@ def obstacle(
 ) -> EdgetrainError | None:
     """What a plan of any size would be refused for; None where there is nothing.
 
-    The steps that plans are searched over are made for the smallest microbatch, as
-    `find_frontier` makes them: ops, shapes, dimensions, constants and the loss are judged alike.
+    The steps that plans are searched over are made as `find_frontier` makes them, for the largest
+    and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
     """
+    sizes = microbatches(model, options)
     try:
-        make_candidate(model, options, microbatches(model, options)[-1], target or jit.host())
+        for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
+            make_candidate(model, options, microbatch, target or jit.host())
     except EdgetrainError as error:
         return error
     return None

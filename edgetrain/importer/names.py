@@ -58,7 +58,7 @@ def derived_names(
             key = (node.op_type, scope_of(node))
             numbers[node.name] = layers[key]
             layers[key] += 1
-    found = {}
+    found: dict[str, str] = {}
     for name in parameters:
         reader = usage.readers.get(name)
         if reader is None or reader[0] not in nodes or name in inside or name in origin.others:
