@@ -91,7 +91,7 @@ def _by_place(node: onnx.NodeProto, index: int, biases: Mapping[str, str], layer
 
 def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Result of a product -> the named bias that is added to it."""
-    found = {}
+    found: dict[str, str] = {}
     for node in proto.graph.node:
         named = [n for n in node.input if n in arrays and n.endswith("bias")]
         if len(named) == 1 and not is_anonymous(named[0]):
