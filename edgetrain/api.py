@@ -28,6 +28,7 @@ def make_options(
     precision: str = "fp32",
     train: Sequence[str] = (),
     freeze: Sequence[str] = (),
+    train_constants: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
     **others: Any,
 ) -> Options:
@@ -46,7 +47,8 @@ def make_options(
             loss=Loss(loss) if isinstance(loss, str) else loss,
             optimizer=make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
             minibatch=minibatch, microbatch=microbatch, precision=precision,
-            train=tuple(train), freeze=tuple(freeze), dims={} if dims is None else dims, **others,
+            train=tuple(train), freeze=tuple(freeze), train_constants=tuple(train_constants),
+            dims={} if dims is None else dims, **others,
         )  # fmt: skip
     except TypeError as error:
         raise UsageError(f"compile: {error}.") from error
@@ -64,8 +66,8 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
-      max_grad_norm, max_extra_forward, model_memory, output, density, density_overrides,
-      distribution, rewiring: see `compiler.options.Options`.
+      train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
+      density, density_overrides, distribution, rewiring: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

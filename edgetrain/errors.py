@@ -42,7 +42,15 @@ class ModelError(InputFileError):
 
 
 class UnsupportedOpError(ModelError):
-    """The model uses ops that edgetrain does not have; all of them are listed."""
+    """The model uses ops that edgetrain does not have; all of them are listed.
+
+    Attributes:
+      ops: their ONNX names, where the model has them.
+    """
+
+    def __init__(self, message: str, ops: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.ops = ops
 
 
 class DataError(InputFileError):

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgetrain.api import gradient_program
+from edgetrain.api import gradient_program, make_options
+from edgetrain.compiler.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.importer import load_onnx
 from edgetrain.ops.loss import Loss
@@ -27,7 +28,10 @@ from exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, Row
 from exporters.reference import Reference
 from exporters.sample import sample_batch
 
+CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
+# Options that say which weights are trained.
+_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants")
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ def parity(
       reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
       steps: microbatches; after each the parameters move. New random inputs at each step, or
         `inputs` and `target` again and again where given.
-      precision: storage of the engine's values. With fp16 only the loss is judged.
+      precision: storage of the engine's values. With fp16 the loss and the gradients are judged,
+        these beside torch with every value rounded to fp16; updates are shown.
       optimizer: SGD with momentum and weight decay by default.
       batch: samples of the random inputs.
       budget: bytes that the engine is given; None takes the fastest plan.
@@ -125,6 +130,8 @@ def parity(
       ModelError: a model that cannot be trained here.
     """
     model = load_onnx(model) if isinstance(model, str | Path) else model
+    named = {k: v for k, v in options.items() if k in _WEIGHTS}
+    model = chosen_weights(model, make_options(**named))
     loss = Loss(loss) if isinstance(loss, str) else loss
     if precision not in LOSS_TOLERANCE:
         raise UsageError(f"precision {precision!r}: expected {' or '.join(LOSS_TOLERANCE)}.")
@@ -137,7 +144,7 @@ def parity(
     optimizer = make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
     output = options.get("output")
     batch = batch if inputs is None else len(next(iter(inputs.values())))
-    held = {name: options[name] for name in ("train", "freeze", "freeze_bn") if name in options}
+    held = {name: options[name] for name in CHOICE if name in options}
     exact = Reference(
         model, batch, device=device, dtype=REFERENCES[reference], dims=dims, output=output, **held
     )

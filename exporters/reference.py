@@ -66,6 +66,18 @@ def reference(
     )
 
 
+class _Half(torch.autograd.Function):
+    """A value, and its gradient, as they come back from fp16 storage."""
+
+    @staticmethod
+    def forward(ctx, value: Tensor) -> Tensor:
+        return value.half().to(value.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient.half().to(gradient.dtype)
+
+
 class Reference:
     """A model bound to a batch, with its state as torch tensors.
 
@@ -76,6 +88,9 @@ class Reference:
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
+
+    With `half_scale` every value between nodes and its gradient are rounded to fp16, as storage
+    in fp16 rounds them, and the loss is multiplied by it on its way back.
     """
 
     def __init__(
@@ -89,13 +104,16 @@ class Reference:
         output: str | None = None,
         train: Sequence[str] = (),
         freeze: Sequence[str] = (),
+        train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
+        half_scale: float | None = None,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
+        self._half_scale = half_scale
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)
-        choice = Choice(model, train, freeze)
+        choice = Choice(model, train, freeze, train_constants)
         self.graph = hold_statistics(only_output(bound.graph, self.output), choice, freeze_bn)
         missing = sorted({node.op for node in self.graph.nodes} - set(RULES))
         if missing:
@@ -128,9 +146,10 @@ class Reference:
             output = values[self._logits(loss)]
             value = loss_value(output, self.tensor(target), loss)
             leaves = list(self.parameters.values())
-            found = torch.autograd.grad(value, leaves, allow_unused=True)
+            scale = self._half_scale or 1.0
+            found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
         gradients = {
-            name: _array(torch.zeros_like(leaf) if gradient is None else gradient)
+            name: _array(torch.zeros_like(leaf) if gradient is None else gradient / scale)
             for (name, leaf), gradient in zip(self.parameters.items(), found, strict=True)
         }
         self.buffers = {name: values[name].detach() for name in self.buffers}
@@ -141,10 +160,11 @@ class Reference:
     def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
         """Every value of the graph by name; buffers as the step leaves them."""
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
+        values = {name: self._stored(name, tensor) for name, tensor in values.items()}
         for name in self.graph.inputs:
             given = self.tensor(inputs[name])
             integer = self.graph.values[name].dtype != "f32"
-            values[name] = given.long() if integer else given.to(self.dtype)
+            values[name] = given.long() if integer else self._stored(name, given.to(self.dtype))
         for node in self.graph.nodes:
             self._run(node, values)
         return values
@@ -156,7 +176,16 @@ class Reference:
         made = made if isinstance(made, tuple) else (made,)
         names = [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else node.outputs
         for name, tensor in zip(names, made, strict=True):
-            values[name] = self._checked(node, self.graph.values[name], tensor)
+            tensor = self._checked(node, self.graph.values[name], tensor)
+            values[name] = self._stored(name, tensor)
+
+    def _stored(self, name: str, tensor: Tensor) -> Tensor:
+        """What is read of a value that was written: fp16 keeps vectors and statistics in fp32."""
+        role = self.graph.values[name].role
+        kept = role in ("buffer", "statistic") or (role != "activation" and tensor.dim() < 2)
+        if self._half_scale is None or kept or not tensor.is_floating_point():
+            return tensor
+        return _Half.apply(tensor)
 
     def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
         if tuple(tensor.shape) != value.shape:

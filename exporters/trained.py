@@ -4,6 +4,7 @@ Names, dtypes and layout are those of the file that was compiled; batch-norm and
 inference. The metadata stay, so the result can be trained further.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from edgetrain.storage.finite import finite_part, nonfinite
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
+# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+_SOURCES = "edgetrain.sources"
 _DATA_FIELDS = ("raw_data", "float_data", "double_data", "int32_data", "external_data")
 
 
@@ -54,7 +57,7 @@ def export_trained(
             "but NaN. Export an older checkpoint, or train with a lower learning rate."
         )
     proto = _parsed(program)
-    state = dense_state(layers_of(program.recipe), state)
+    state = _by_file_name(proto, dense_state(layers_of(program.recipe), state))
     try:
         _finish(proto, state)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -97,6 +100,26 @@ def _finish(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> None:
     if missing:
         _drop_outputs(proto.graph, missing)
     _drop_unused(proto.graph, {*state, *_graph_inputs(proto.graph)})
+
+
+def _by_file_name(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The state under the names that the file has, in its layout: see importer/decode.py."""
+    out = dict(state)
+    kept = [entry for entry in proto.metadata_props if entry.key != _SOURCES]
+    texts = [entry.value for entry in proto.metadata_props if entry.key == _SOURCES]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(kept)
+    try:
+        for name, (source, axes) in json.loads(texts[0] if texts else "{}").items():
+            if source in state:
+                array = np.asarray(state[source])
+                out[name] = array if axes is None else np.transpose(array, axes)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramError(
+            f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
+            "Compile the model again."
+        ) from error
+    return out
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:

@@ -325,6 +325,23 @@ def test_inspect_reads_models_programs_and_checkpoints(
     assert run("inspect", tmp_path / "x.txt")[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--weight-decay", "0.3"], {"weight_decay": 0.3}),
+        (["--dampening", "0.5"], {"dampening": 0.5}),
+        (["--lr", "0.2"], {"lr": 0.2}),
+    ],
+)
+def test_parity_judges_the_optimizer_that_was_asked_for(
+    run: Run, argv: list, expected: dict
+) -> None:
+    status, out, _ = run("parity", MODEL, "--steps", 1, "--batch", 2, "--json", *argv)
+    optimizer = json.loads(out)["optimizer"]
+    assert status == 0 and {k: optimizer[k] for k in expected} == expected
+    assert optimizer["momentum"] == 0.0
+
+
 def test_ops_lists_onnx_names(run: Run) -> None:
     status, out, _ = run("ops")
     assert status == 0 and {"Conv", "Gemm", "BatchNormalization"} <= set(out.split())

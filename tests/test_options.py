@@ -55,6 +55,9 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "dim": (["T=4"], []),
     "train": (["conv*"], []),
     "freeze": (["conv*"], []),
+    "freeze_bn": ([], []),
+    "train_constants": (["*"], []),
+    "allow_constants": ([], []),
     "output": (["logits"], []),
 }
 # Options beside the compiler's: (command, option) -> arguments of two runs that differ.
@@ -99,6 +102,8 @@ ELSEWHERE = {
     ("export", "json"): "tests.test_options.test_export_prints_json",
     ("train", "label"): "tests.test_options.test_label_chooses_a_column",
     ("eval", "label"): "tests.test_options.test_label_chooses_a_column",
+    ("train", "validation"): "tests.runtime.test_data.test_commands_say_what_is_held_out",
+    ("parity", "reference"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "device"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "steps"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "batch"): "tests.test_options.test_options_of_parity_reach_it",
@@ -273,7 +278,12 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
         exporters.parity, "parity", lambda model, **given: asked.append(given) or Report()
     )
     taken = {a.dest for c, a in options() if c == "parity"} - COMMON - {"json"}
-    own = {"device": (["cuda"], []), "steps": (["2"], []), "batch": (["4"], [])}
+    own = {
+        "device": (["cuda"], []),
+        "reference": (["fp32"], []),
+        "steps": (["2"], []),
+        "batch": (["4"], []),
+    }
     for option in sorted(taken):
         value, others = (COMPILED | own)[option]
         for argv in ([*others, flag(option), *value], others):

@@ -115,6 +115,13 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "whose parameters are all frozen; one without parameters where what it normalises comes "
         "from frozen parameters alone, or a pattern names its running mean)",
     },
+    "train_constants": {
+        "action": "append", "metavar": "PATTERN",
+        "help": "constants to train, such as tables of positions: 'val_12'",
+    },
+    "allow_constants": {
+        "action": "store_true", "help": "leave weights that became constants as they are",
+    },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
 }  # fmt: skip
 
@@ -276,6 +283,8 @@ def _looking(command) -> None:
     _learning_rate(parity)
     inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
+    _plan_options(inspect, leave_out=("budget",))
+    _learning_rate(inspect)
     command("ops", "looking", "List the ONNX op types that can be trained.")
     command("doctor", "doctor", "Say what works on this machine.")
 

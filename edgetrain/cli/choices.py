@@ -12,7 +12,7 @@ from ..optim import OPTIMIZERS, Schedule
 from .arguments import plan_options
 
 _LOSS = {f.name for f in fields(Loss)} - {"kind"}
-_OPTIMIZER = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
+OPTIMIZER_OPTIONS = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     check_needs(given, given | {"density_overrides": overrides})
     if "lr" in arguments:
         given["lr"] = arguments.lr
-    optimizer = {name: given.pop(name) for name in _OPTIMIZER & given.keys()}
+    optimizer = {name: given.pop(name) for name in OPTIMIZER_OPTIONS & given.keys()}
     loss = {name: given.pop(name) for name in _LOSS & given.keys()}
     given["optimizer"] = OPTIMIZERS[given.pop("optimizer", "sgd")](**optimizer)
     given["loss"] = Loss(given.pop("loss", "cross_entropy"), **loss)
@@ -41,7 +41,7 @@ def _check_optimizer(given: Mapping[str, Any]) -> None:
     name = given.get("optimizer", "sgd")
     known = [f.name for f in fields(OPTIMIZERS[name])]
     for option in given:
-        if option in _OPTIMIZER and option not in known:
+        if option in OPTIMIZER_OPTIONS and option not in known:
             raise UsageError(
                 f"{flag(option)}: optimizer {name} has no such option; it has "
                 f"{', '.join(flag(n) for n in known)}."

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputFileError, ParityError, UsageError
+from ..errors import InputFileError, ParityError, UnsupportedOpError, UsageError
 from ..ops.registry import onnx_names
 from ..storage.csr import POOL, layers_of
 from ..units import format_bytes
-from .choices import compile_arguments
+from .choices import OPTIMIZER_OPTIONS, compile_arguments
 from .tables import account_lines, table, to_json
 
 _COLUMNS = 6  # of op names
@@ -24,7 +24,7 @@ def parity(arguments: Namespace) -> int:
     from exporters.parity import parity as compare
 
     options = compile_arguments(arguments)
-    if not {"optimizer", "momentum", "lr"} & set(vars(arguments)):
+    if not {"optimizer", *OPTIMIZER_OPTIONS} & set(vars(arguments)):
         options.pop("optimizer")
     report = compare(
         arguments.model, device=arguments.device, reference=arguments.reference,
@@ -54,7 +54,9 @@ def ops(arguments: Namespace) -> int:
 def inspect(arguments: Namespace) -> int:
     """What is in a file, by its name's end."""
     path = Path(arguments.file)
-    readers = {".onnx": _model, ".edge": _program, ".ckpt": _checkpoint}
+    readers = {
+        ".onnx": lambda file: _model(file, arguments), ".edge": _program, ".ckpt": _checkpoint,
+    }  # fmt: skip
     suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
@@ -66,22 +68,30 @@ def inspect(arguments: Namespace) -> int:
 Found = tuple[dict[str, Any], list[str]]
 
 
-def _model(path: Path) -> Found:
+def _model(path: Path, arguments: Namespace) -> Found:
+    from ..api import make_options
+    from ..compiler.frontier import obstacle
+    from ..compiler.weights import constant_notes
     from ..importer import load_onnx
-    from ..ops.registry import rule
 
+    given = compile_arguments(arguments)
+    given.pop("budget", None)
+    options = make_options(**given)
     model = load_onnx(path)
+    problem = obstacle(model, options)
+    unsupported = problem.ops if isinstance(problem, UnsupportedOpError) else ()
     counts = Counter(node.op_type for node in model.nodes)
-    unsupported = sorted(name for name in counts if rule(name) is None)
     arrays = model.initializers
     weights = sum(arrays[name].size for name in model.parameters)
+    notes = (*model.warnings, *constant_notes(model, options))
     facts = {
         "kind": "model", "name": model.name, "opset": model.opset,
         "inputs": [{"name": i.name, "dims": i.dims, "dtype": i.dtype} for i in model.inputs],
         "outputs": model.outputs, "nodes": len(model.nodes), "ops": dict(sorted(counts.items())),
+        "trainable": problem is None, "problem": None if problem is None else str(problem),
         "unsupported": unsupported, "parameters": len(model.parameters), "weights": weights,
-        "buffers": len(model.buffers), "aliases": dict(model.aliases),
-        "warnings": model.warnings,
+        "constants": model.untrained, "buffers": len(model.buffers),
+        "aliases": dict(model.aliases), "warnings": notes,
     }  # fmt: skip
     lines = [
         f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
@@ -89,8 +99,8 @@ def _model(path: Path) -> Found:
         f"  outputs {', '.join(model.outputs)}",
         f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
         *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
-        f"  not supported: {', '.join(unsupported)}" if unsupported else "  every op is supported",
-        *(f"  note: {warning}" for warning in model.warnings),
+        "  can be trained" if problem is None else f"  cannot be trained: {problem}",
+        *(f"  note: {note}" for note in notes),
     ]
     return facts, lines
 

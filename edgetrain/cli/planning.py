@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..api import make_options
-from ..compiler import Plan, plan_model
+from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
 from ..compiler.explain import explain, frontier_rows
 from ..compiler.frontier import microbatches
 from ..compiler.program import Program
+from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..ops.model import Model
@@ -84,7 +85,7 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
     budget = given.pop("budget", None)
     options = make_options(**given)
     model = load_onnx(arguments.model)
-    _say_warnings(model)
+    _say_notes(model, options)
     try:
         chosen, front, facts = plan_model(model, options, budget)
     except BudgetError as error:
@@ -100,9 +101,9 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
     return program, chosen, front, tried, facts["plan_seconds"]
 
 
-def _say_warnings(model: Model) -> None:
-    for warning in model.warnings:
-        print(f"note: {warning}", file=sys.stderr)
+def _say_notes(model: Model, options: Options) -> None:
+    for note in (*model.warnings, *constant_notes(model, options)):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:

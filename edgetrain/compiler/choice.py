@@ -13,12 +13,20 @@ class Choice:
     Args:
       train, freeze: patterns of parameters' names, tied ones' further names included. They may
         name running statistics too: see compiler/batch_norm.py.
+      constants: patterns of constants that were made parameters, beside what `train` names.
     Raises:
       UsageError: a pattern that matches nothing.
     """
 
-    def __init__(self, model: Model, train: Sequence[str], freeze: Sequence[str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        train: Sequence[str],
+        freeze: Sequence[str],
+        constants: Sequence[str] = (),
+    ) -> None:
         self._model, self._train, self._freeze = model, tuple(train), tuple(freeze)
+        self._constants = tuple(constants)
         self._further: dict[str, list[str]] = {}
         for alias, kept in model.aliases.items():
             self._further.setdefault(kept, []).append(alias)
@@ -36,8 +44,8 @@ class Choice:
         return kept and not self.froze(name)
 
     def asked(self, name: str) -> bool:
-        """Whether a pattern of `train` names it."""
-        return self._matches(name, self._train)
+        """Whether a pattern of `train` or `constants` names it."""
+        return self._matches(name, (*self._train, *self._constants))
 
     def froze(self, name: str) -> bool:
         """Whether a pattern of `freeze` names it."""

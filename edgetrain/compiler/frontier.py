@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import BudgetError, UsageError
+from ..errors import BudgetError, EdgetrainError, UsageError
 from ..kernels import jit
 from ..ops.model import Model
 from ..units import format_bytes
@@ -39,6 +39,23 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
         plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
         others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
     return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
+
+
+def obstacle(
+    model: Model, options: Options, target: jit.Target | None = None
+) -> EdgetrainError | None:
+    """What a plan of any size would be refused for; None where there is nothing.
+
+    The steps that plans are searched over are made as `find_frontier` makes them, for the largest
+    and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
+    """
+    sizes = microbatches(model, options)
+    try:
+        for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
+            make_candidate(model, options, microbatch, target or jit.host())
+    except EdgetrainError as error:
+        return error
+    return None
 
 
 def _worthwhile(front: Sequence[Plan]) -> list[Plan]:

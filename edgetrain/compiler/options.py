@@ -33,6 +33,8 @@ class Options:
       freeze_bn: which batch-norms run on their running statistics, which then stay: None those
         whose parameters are all frozen (one without parameters follows the layers around it, see
         compiler/batch_norm.py), True all of them, False none.
+      train_constants: patterns of constants that are trained too; `allow_constants`: weights that
+        became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
     """
 
@@ -53,6 +55,8 @@ class Options:
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
     freeze_bn: bool | None = None
+    train_constants: tuple[str, ...] = ()
+    allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
 
@@ -106,6 +110,7 @@ class Options:
             "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
             "freeze": list(self.freeze),
+            "train_constants": list(self.train_constants),
         }
 
 

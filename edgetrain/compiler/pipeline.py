@@ -19,6 +19,7 @@ from .options import Options
 from .precision import assign_storage, mark_derived
 from .sparsify import sparsify
 from .verify import verify
+from .weights import chosen_weights
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,9 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     Raises:
       ModelError, UsageError: see bind and autodiff.
     """
+    model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
-    choice = Choice(model, options.train, options.freeze)
+    choice = _choice(model, options)
     forward, output = _forward(bound, options, choice)
     if forward.values[output].shape[:1] != (microbatch,):
         raise ModelError(
@@ -87,11 +89,16 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     )
 
 
+def _choice(model: Model, options: Options) -> Choice:
+    return Choice(model, options.train, options.freeze, options.train_constants)
+
+
 def mixes_samples(model: Model, options: Options) -> bool:
     """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
     if not any(node.op_type == "BatchNormalization" for node in model.nodes):
         return False
-    choice = Choice(model, options.train, options.freeze)
+    model = chosen_weights(model, options)
+    choice = _choice(model, options)
     if options.freeze_bn is None and choice.everything:
         return True
     bound = bind(model, options.minibatch, options.dims)

@@ -1,5 +1,6 @@
 """ModelProto -> Model: attributes as Python values, tensors as arrays, names kept."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
 from .external import to_array
 from .initialise import described, initialised
-from .parameters import classify, frozen_names
+from .names import renamed
+from .parameters import Parameters, classify, frozen_names
+from .unmerge import unmerge
 
 OPSETS = range(7, 29)
 MAX_DEPTH = 16
@@ -29,6 +32,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
     """
     opset = _opset(proto, path)
+    unmerge(proto)
     graph = proto.graph
     arrays = {t.name: to_array(t, path.parent) for t in graph.initializer}
     nodes, constants = _nodes(graph, path.parent, 0)
@@ -38,21 +42,27 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         raise ModelError(f"{path}: the model has no input besides its initializers.")
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
-    parameters, buffers, aliases, warnings = classify(proto, nodes, {**arrays, **shaped})
-    made = {n: a for n, a in shaped.items() if n in {*parameters, *buffers}}
-    arrays |= initialised(made, parameters, seed)
+    found = classify(proto, nodes, {**arrays, **shaped})
+    made = {n: a for n, a in shaped.items() if n in {*found.parameters, *found.buffers}}
+    arrays |= initialised(made, found.parameters, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
-    for name in parameters:
+    for name in found.parameters:
         if not np.all(np.isfinite(arrays[name])):
             raise ModelError(
                 f"parameter {name!r}: values that are not finite; expected trained or initial "
                 "weights. Export the model again."
             )
-    weightless = _weightless(proto, arrays, {*parameters, *buffers}, list(made))
+    weightless = _weightless(proto, arrays, found, list(made))
+    names = found.names
+    copies = [
+        OnnxNode(f"{n}.tied", "Transpose", (of,), (n,), {"perm": list(axes)})
+        for n, (of, axes) in found.copies.items()
+    ]
+    arrays = {names.get(n, n): a for n, a in arrays.items() if n not in found.copies}
     return Model(
-        graph.name or path.stem, tuple(nodes), arrays, inputs, outputs, opset,
-        parameters, buffers, aliases, weightless, warnings,
-        frozen_names(proto),
+        graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
+        opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
+        weightless, found.warnings, frozen_names(proto), "", found.untrained,
     )  # fmt: skip
 
 
@@ -167,13 +177,15 @@ def _constant(node: OnnxNode) -> np.ndarray:
 def _weightless(
     proto: onnx.ModelProto,
     arrays: Mapping[str, np.ndarray],
-    stripped: set[str],
+    found: Parameters,
     made: Sequence[str],
 ) -> bytes:
     """The file with parameters and buffers emptied; constants stay, external ones inside it.
 
-    The nodes that made the weights `made` are replaced by initializers.
+    The nodes that made the weights `made` are replaced by initializers. What is a parameter under
+    another name, or its transpose, is listed in the metadata `edgetrain.sources`.
     """
+    stripped = {*found.parameters, *found.buffers, *found.copies}
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     kept = [n for n in copy.graph.node if not set(n.output).intersection(made)]
@@ -189,4 +201,9 @@ def _weightless(
             tensor.data_location = TensorProto.DEFAULT
         elif tensor.data_location == TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(arrays[tensor.name], tensor.name))
+    sources: dict[str, list] = {name: [to, None] for name, to in found.names.items()}
+    for name, (of, axes) in found.copies.items():
+        sources[name] = [found.names.get(of, of), list(axes)]
+    if sources:
+        copy.metadata_props.add(key="edgetrain.sources", value=json.dumps(sources))
     return copy.SerializeToString()

@@ -34,7 +34,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"BZh", "compressed by bzip2", "Unpack it first"),
     (0, b"\xfd7zXZ", "compressed by xz", "Unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it first"),
-    (0, b"version https://git-lfs", "a pointer of git-lfs, not the file itself", "Run git lfs pull"),
+    (0, b"version https://git-lfs", "a pointer of git-lfs, not the file", "Run git lfs pull"),
     (0, b"\x89HDF", "an HDF5 file, such as Keras writes", "Convert it with tf2onnx"),
     (4, b"TFL3", "a TensorFlow Lite model", "Convert it with tf2onnx"),
     (0, b"\x93NUMPY", "a numpy array", ""),

@@ -1,60 +1,79 @@
-"""Which initializers are trained: by the exporter's metadata, else by the slots they feed.
+"""Which initializers are trained: those the exporter names, else those that are weights by use.
 
 Metadata: `edgetrain.parameters` and `edgetrain.buffers` (JSON lists of torch names, written by
-our exporter), or the graph signature that torch's exporter leaves.
+our exporter), or the graph signature that torch's exporter leaves. Where all that they name is in
+the file, nothing else is trained. Where some are gone (folded, transposed, concatenated), the
+constants that stand where weights stand take their place. Without metadata use decides, and for
+what is added, multiplied or looked up the name that torch gave it and the values: masks, tables of
+positions and rotary tables stay what they are.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
-from ..ops.registry import OnnxNode, Subgraph, slots
+from ..ops.registry import OnnxNode
+from .names import derived_names, tied_copies
+from .origin import Origin, claim, is_anonymous, origin_of
+from .tables import is_formula, is_hiding, is_table
+from .usage import Usage, usage_of
 
-# Ops through which a weight may pass before it reaches its slot.
-_PASS_THROUGH = {
-    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
-    "Flatten", "Split", "Expand",
-}  # fmt: skip
-# Plain arithmetic: scalars and Constant nodes in it are numbers of the formula, not weights.
-_ARITHMETIC = {"Add", "Mul", "Sum"}
-_FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
 
-_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_SIGNATURE_LINE = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']*)'", re.MULTILINE)
+@dataclass(frozen=True)
+class Parameters:
+    """What is trained, by the file's names.
+
+    Attributes:
+      buffers: running statistics; every other buffer of the module is a constant of the graph.
+      aliases: further torch names of tied parameters.
+      untrained: constants that may have been weights and stay constant unless asked for.
+      names: file's name -> torch's name, of parameters that the exporter gave another one.
+      copies: file's name -> (parameter, axes): a constant that is a tied parameter, transposed.
+    """
+
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def classify(
     proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
-) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str], tuple[str, ...]]:
-    """(parameters, buffers, aliases of tied parameters, warnings).
-
-    Buffers are running statistics; every other buffer of the module is a constant of the graph.
-    """
-    initializers = {tensor.name for tensor in proto.graph.initializer}
-    by_weight, by_buffer = _by_slots(nodes, arrays, initializers)
-    meta = {entry.key: entry.value for entry in proto.metadata_props}
-    graph_meta = {entry.key: entry.value for entry in proto.graph.metadata_props}
-    named = _from_metadata({**graph_meta, **meta})
-    if named is None:
-        parameters = [n for n in arrays if n in by_weight and n not in by_buffer]
-        return tuple(parameters), tuple(n for n in arrays if n in by_buffer), {}, ()
-    parameters, aliases = named
-    warnings = []
-    missing = [n for n in parameters if n not in arrays and n not in aliases]
-    if missing:
-        warnings.append(
-            f"{len(missing)} parameters of the original are not in the file (folded, merged or "
-            f"unused): {', '.join(missing[:5])}. They will not be trained; export with "
-            "edgetrain's exporter to keep them."
-        )
-    kept = tuple(
-        n for n in dict.fromkeys(parameters) if n in arrays and arrays[n].dtype.kind == "f"
+) -> Parameters:
+    """Sort the arrays of a file; `nodes` are its nodes but the constant ones."""
+    usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output])
+    origin = origin_of(proto)
+    found = _Arrays(proto, arrays, usage)
+    missing = origin.missing(arrays)
+    if origin.parameters is None:
+        kept, untrained = found.by_use(), found.doubtful(())
+    else:
+        kept = [n for n in dict.fromkeys(origin.parameters) if n in arrays]
+        kept = [n for n in kept if arrays[n].dtype.kind == "f"]
+        untrained = ()
+        if missing:
+            kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
+            untrained = found.doubtful({*kept, *origin.others})
+    kept = [n for n in kept if origin.parameters is not None or n not in usage.statistics]
+    copies = tied_copies(kept, arrays, usage)
+    kept = [name for name in kept if name not in copies]
+    names = derived_names(proto, kept, arrays, usage, origin)
+    gone = [n for n in missing if n not in names.values()]
+    return Parameters(
+        tuple(kept),
+        tuple(n for n in arrays if n in usage.statistics and n not in kept),
+        origin.aliases,
+        _warnings(gone, found, kept, origin),
+        tuple(n for n in untrained if n not in kept and n not in copies),
+        names,
+        copies,
     )
-    statistics = tuple(n for n in arrays if n in by_buffer and n not in kept)
-    return kept, statistics, aliases, tuple(warnings)
 
 
 def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
@@ -67,49 +86,102 @@ def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(str(name) for name in listed) if isinstance(listed, list) else ()
 
 
-def _from_metadata(meta: Mapping[str, str]) -> tuple[list[str], dict[str, str]] | None:
-    """(parameters, aliases), None where nothing tells."""
-    try:
-        listed = json.loads(meta.get("edgetrain.parameters", "null"))
-        aliases = json.loads(meta.get("edgetrain.tied", "{}"))
-    except (ValueError, RecursionError):
-        listed = None
-    if isinstance(listed, list) and isinstance(aliases, dict):
-        return [str(v) for v in listed], {str(k): str(v) for k, v in aliases.items()}
-    signed = _SIGNATURE_LINE.findall(meta.get(_SIGNATURE, ""))
-    parameters = [name for kind, name in signed if kind == "PARAMETER"]
-    return (parameters, {}) if parameters else None
+def _warnings(
+    gone: Sequence[str], found: "_Arrays", kept: Sequence[str], origin: Origin
+) -> tuple[str, ...]:
+    if not gone:
+        return ()
+    extra = [name for name in kept if name not in (origin.parameters or ())]
+    instead = (
+        f"{len(extra)} constants that are used as weights are trained in their place"
+        if extra
+        else "They will not be trained"
+    )
+    return (
+        f"{len(gone)} parameters of the original are not in the file (folded, merged or "
+        f"unused): {', '.join(gone[:5])}. {instead}; export with edgetrain's exporter to keep "
+        "them.",
+    )
 
 
-def _flat(nodes: Sequence[OnnxNode]) -> Iterator[OnnxNode]:
-    """Nodes of branches before the node that has them."""
-    for node in nodes:
-        for part in node.attrs.values():
-            if isinstance(part, Subgraph):
-                yield from _flat(part.nodes)
-        yield node
+class _Arrays:
+    """Questions about the constants of one file."""
 
+    def __init__(
+        self, proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray], usage: Usage
+    ) -> None:
+        self._proto, self._arrays, self._usage = proto, arrays, usage
+        self._initializers = {tensor.name for tensor in proto.graph.initializer}
+        self._constants = {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
+        self._floats = [n for n, array in arrays.items() if array.dtype.kind == "f"]
 
-def _by_slots(
-    nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray], initializers: set[str]
-) -> tuple[set[str], set[str]]:
-    """Float initializers that reach a weight slot, and those in a statistics slot."""
-    buffers: set[str] = set()
-    wanted: set[str] = set()
-    summands: set[str] = set()
-    for node in reversed(list(_flat(nodes))):
-        weight_slots, buffer_slots = slots(node.op_type)
-        fed = [node.inputs[k] for k in weight_slots if k < len(node.inputs)]
-        if node.op_type in _ARITHMETIC:
-            summands.update(fed)
-        elif node.op_type not in _FORMULA:
-            wanted.update(fed)
-        buffers.update(node.inputs[k] for k in buffer_slots if k < len(node.inputs))
-        if node.op_type in _PASS_THROUGH:
-            sources = node.inputs[:1] if node.op_type != "Concat" else node.inputs
-            for names in (wanted, summands):
-                if names.intersection(node.outputs):
-                    names.update(sources)
-    large = {n for n in summands & initializers if n in arrays and arrays[n].size > 1}
-    weights = {n for n in wanted | large if n in arrays and arrays[n].dtype.kind == "f"}
-    return weights, buffers & set(arrays)
+    def by_use(self) -> list[str]:
+        """Weights of a file whose exporter says nothing, in file order."""
+        return [n for n in self._floats if self._is_weight(n) or self._is_named_weight(n)]
+
+    def in_place_of(self, missing: Sequence[str], listed: set[str], origin: Origin) -> list[str]:
+        """Constants without a name of torch's that stand for parameters that are gone."""
+        claimed, gone = set(), set(missing)
+        for node in self._proto.graph.node:
+            for index, name in enumerate(node.input):
+                if name in self._initializers and name not in listed:
+                    claimed.update([name] if gone.intersection(claim(node, index, origin) or ())
+                                   else [])  # fmt: skip
+        return [
+            n for n in self._floats
+            if n not in listed and (self._is_weight(n) or self._is_vector(n, claimed))
+        ]  # fmt: skip
+
+    def doubtful(self, listed) -> tuple[str, ...]:
+        """Constants that may be weights: neither surely so nor a formula's."""
+        usage = self._usage
+        used = usage.summands | usage.tables | usage.parts | usage.computed | usage.weights
+        return tuple(
+            n for n in self._floats
+            if n in used and n not in listed and self._arrays[n].size > 1
+            and not self._is_filler(n) and not is_formula(self._arrays[n])
+        )  # fmt: skip
+
+    def _is_anonymous(self, name: str) -> bool:
+        return name in self._constants or is_anonymous(name)
+
+    def _is_weight(self, name: str) -> bool:
+        """Whether it reaches a weight's slot by changes of layout alone."""
+        usage = self._usage
+        return (name in usage.weights or name in usage.fillers) and not self._is_filler(name)
+
+    def _is_filler(self, name: str) -> bool:
+        """Ones and zeros that no module has: of a norm without parameters, or padding."""
+        array, usage = self._arrays[name], self._usage
+        if not self._is_anonymous(name) or np.any(array != array.flat[0]):
+            return False
+        return name in usage.joined or usage.fillers.get(name) == array.flat[0]
+
+    def _is_vector(self, name: str, claimed: set[str]) -> bool:
+        """A bias, scale or slope that the exporter reshaped or split."""
+        array, usage = self._arrays[name], self._usage
+        known = name in claimed and name in usage.summands and not self._is_filler(name)
+        return array.size > 1 and not is_table(array) and (known or name in usage.biases)
+
+    def _is_named_weight(self, name: str) -> bool:
+        """Whether it was a parameter of a module, going by its name and what is done with it."""
+        array, usage = self._arrays[name], self._usage
+        if name not in self._initializers or is_hiding(array):
+            return False
+        if name in usage.summands and array.size > 1 and not is_table(array):
+            return True
+        if self._is_anonymous(name) or self._is_iterated(name):
+            return False
+        if name in usage.computed and (array.size > 1 or "." in name):
+            return True
+        if name in usage.states:
+            return True
+        used = name in usage.summands or name in usage.tables or name in usage.parts
+        return used and array.size > 1 and not is_formula(array)
+
+    def _is_iterated(self, name: str) -> bool:
+        """The vectors of a spectral norm, which torch moves by itself."""
+        base = name[:-1]
+        return name.endswith(("weight._u", "weight.0._u", "weight._v", "weight.0._v")) or (
+            name.endswith(("weight_u", "weight_v")) and f"{base}u" in self._arrays
+        )

@@ -70,7 +70,8 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
         if not context.unsupported:
             raise
     if context.unsupported:
-        raise UnsupportedOpError(_unsupported(context.unsupported, model.opset))
+        listed = sorted({node.op_type for node in context.unsupported})
+        raise UnsupportedOpError(_unsupported(context.unsupported, model.opset), tuple(listed))
     return context.finish()
 
 

@@ -34,6 +34,7 @@ class Model:
       warnings: what the importer noticed and the user should know.
       frozen: parameters that the original did not train; trained only where a pattern asks.
       source: path of the file; "" where there was none.
+      untrained: constants that may have been weights; trained only where a pattern asks.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Model:
     warnings: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     source: str = ""
+    untrained: tuple[str, ...] = ()
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""

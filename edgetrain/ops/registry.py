@@ -13,7 +13,6 @@ import numpy as np
 from ..errors import ModelError
 from ..ir import Call, Graph, Node, Value
 
-
 _SHOWN = 300  # characters of a part of a message
 
 

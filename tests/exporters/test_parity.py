@@ -129,10 +129,11 @@ def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
     assert report.facts["arena_nbytes"] <= free.facts["arena_nbytes"]
 
 
-def test_parity_of_fp16_storage_judges_the_loss(path):
+def test_parity_of_fp16_storage_judges_loss_and_gradients(path):
     report = parity(path, steps=2, precision="fp16")
     assert report.ok
-    assert {row.kind for row in report.rows if row.tolerance is not None} == {"loss"}
+    judged = {row.kind for row in report.rows if row.tolerance is not None}
+    assert judged == {"loss", "gradient"}
 
 
 def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):

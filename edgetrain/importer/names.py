@@ -1,0 +1,124 @@
+"""Torch's names for weights that an exporter renamed, and constants that repeat a parameter."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+
+import numpy as np
+import onnx
+
+from ..ops.registry import OnnxNode
+from .origin import KINDS, Origin, claim, is_anonymous, scope_of
+from .usage import Usage
+
+_RECURRENT = {"LSTM", "GRU", "RNN"}
+
+
+def tied_copies(
+    parameters: Sequence[str], arrays: Mapping[str, np.ndarray], usage: Usage
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Anonymous parameters that are an embedding's table, transposed or as it is.
+
+    An output layer that shares its weight with the embedding is folded into a constant of its
+    own; trained apart they would part. Returns name -> (table, axes).
+    """
+    tables = [n for n in parameters if n in usage.tables and arrays[n].ndim == 2]
+    tables = [n for n in tables if np.any(arrays[n] != arrays[n].flat[0])]
+    found = {}
+    for name in parameters:
+        for table in tables if is_anonymous(name) else ():
+            for axes in permutations(range(2)):
+                other = arrays[table].transpose(axes)
+                if table != name and np.array_equal(arrays[name], other):
+                    found[name] = (table, axes)
+    return found
+
+
+def derived_names(
+    proto: onnx.ModelProto,
+    parameters: Sequence[str],
+    arrays: Mapping[str, np.ndarray],
+    usage: Usage,
+    origin: Origin,
+) -> dict[str, str]:
+    """File's name -> torch's, where the node that uses a weight tells.
+
+    The call a node came from names it; else the bias that is added after it, else the module the
+    node was traced in. A name that is taken or would be given twice is not given.
+    """
+    nodes = {node.name: node for node in proto.graph.node if node.name}
+    taken = {*arrays, *(name for node in proto.graph.node for name in node.output)}
+    taken.update(value.name for value in proto.graph.input)
+    inside = {name for node in proto.graph.node for name in _used_inside(node)}
+    biases = _biases(proto, arrays)
+    layers: Counter[tuple[str, str]] = Counter()
+    numbers = {}
+    for node in proto.graph.node:
+        if node.op_type in _RECURRENT:
+            key = (node.op_type, scope_of(node))
+            numbers[node.name] = layers[key]
+            layers[key] += 1
+    found: dict[str, str] = {}
+    for name in parameters:
+        reader = usage.readers.get(name)
+        if reader is None or reader[0] not in nodes or name in inside or name in origin.others:
+            continue
+        if name in origin.parameters if origin.parameters else not is_anonymous(name):
+            continue
+        node, index = nodes[reader[0]], reader[1]
+        found[name] = _claimed(node, index, name, origin) or _by_place(
+            node, index, biases, numbers.get(node.name, 0)
+        )
+    counts = Counter(found.values())
+    return {n: to for n, to in found.items() if to and counts[to] == 1 and to not in taken}
+
+
+def _claimed(node: onnx.NodeProto, index: int, name: str, origin: Origin) -> str:
+    """The one parameter that the call of the node has at this place."""
+    names = claim(node, index, origin) if origin.arguments else None
+    return names[0] if names and len(names) == 1 else ""
+
+
+def _by_place(node: onnx.NodeProto, index: int, biases: Mapping[str, str], layer: int) -> str:
+    kind, scope = KINDS.get((node.op_type, index), ""), scope_of(node)
+    if node.op_type in _RECURRENT and kind:
+        return f"{scope}.{kind}_l{layer}" if scope else ""
+    bias = biases.get(node.output[0], "")
+    if kind == "weight" and bias:
+        return f"{bias.removesuffix('bias')}weight"
+    return f"{scope}.{kind}" if scope and kind else ""
+
+
+def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Result of a product -> the named bias that is added to it."""
+    found: dict[str, str] = {}
+    for node in proto.graph.node:
+        named = [n for n in node.input if n in arrays and n.endswith("bias")]
+        if len(named) == 1 and not is_anonymous(named[0]):
+            results = node.input if node.op_type == "Add" else node.output
+            found |= dict.fromkeys(results, named[0])
+    return found
+
+
+def _used_inside(node: onnx.NodeProto) -> list[str]:
+    """Names that the branches of a node read."""
+    return [
+        name
+        for attribute in node.attribute
+        for graph in (attribute.g, *attribute.graphs)
+        for inner in graph.node
+        for name in (*inner.input, *_used_inside(inner))
+    ]
+
+
+def renamed(nodes: Sequence[OnnxNode], names: Mapping[str, str]) -> list[OnnxNode]:
+    """The nodes with inputs by their new names."""
+    return [
+        OnnxNode(
+            n.name, n.op_type, tuple(names.get(i, i) for i in n.inputs), n.outputs, n.attrs,
+            n.domain,
+        )
+        if any(i in names for i in n.inputs)
+        else n
+        for n in nodes
+    ]  # fmt: skip

@@ -1,0 +1,127 @@
+"""What an exporter says of a file's tensors: metadata of ours, or the signature that torch leaves.
+
+torch's exporter for inference folds, transposes and merges weights. What it leaves on a node is
+the call it came from, with the parameters that the module gave it: those are the node's claims.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']*)'", re.MULTILINE)
+_CALL = "pkg.torch.onnx.fx_node"
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_ARGUMENT = re.compile(r"%(\w+)")
+
+# Names that exporters give to what has none: numbers, results of nodes, constants.
+_ANONYMOUS = re.compile(
+    r"^(onnx::|/|\d+$|val_\d+$|_?tensor_constant|lifted_tensor|c_lifted|Constant|.*_output_\d+$)"
+)
+
+# (op, input) -> what the parameter there is called at the end of its name.
+_NORMS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
+KINDS: dict[tuple[str, int], str] = {
+    **{(op, 1): "weight" for op in ("Conv", "ConvTranspose", "Gemm", "PRelu", *_NORMS)},
+    **{(op, 2): "bias" for op in ("Conv", "ConvTranspose", "Gemm", *_NORMS)},
+    **{("BatchNormalization", 1): "weight", ("BatchNormalization", 2): "bias"},
+    **{("BatchNormalization", 3): "running_mean", ("BatchNormalization", 4): "running_var"},
+    **{(op, k): "weight" for op in ("MatMul", "Mul", "Einsum") for k in (0, 1)},
+    **{("Add", 0): "bias", ("Add", 1): "bias", ("Gather", 0): "weight"},
+    **{(op, 1): "weight_ih" for op in ("LSTM", "GRU", "RNN")},
+    **{(op, 2): "weight_hh" for op in ("LSTM", "GRU", "RNN")},
+    **{(op, 3): "bias" for op in ("LSTM", "GRU", "RNN")},
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the file itself says.
+
+    Attributes:
+      parameters: torch's names of what the module trains; None where nothing tells.
+      others: names of its buffers and constants.
+      aliases: further names of tied parameters.
+      arguments: name of an input of the traced program -> torch's name.
+    """
+
+    parameters: tuple[str, ...] | None = None
+    others: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def missing(self, names) -> list[str]:
+        """Parameters that are not among these names."""
+        known = {*names, *self.aliases}
+        return [name for name in self.parameters or () if name not in known]
+
+
+def origin_of(proto: onnx.ModelProto) -> Origin:
+    """Metadata of the model and its graph; damaged ones say nothing."""
+    meta = {e.key: e.value for e in (*proto.graph.metadata_props, *proto.metadata_props)}
+    try:
+        listed = json.loads(meta.get("edgetrain.parameters", "null"))
+        others = json.loads(meta.get("edgetrain.buffers", "[]"))
+        aliases = json.loads(meta.get("edgetrain.tied", "{}"))
+    except (ValueError, RecursionError):
+        listed = None
+    if isinstance(listed, list) and isinstance(aliases, dict):
+        kept = {str(k): str(v) for k, v in aliases.items()}
+        buffers = frozenset(map(str, others)) if isinstance(others, list) else frozenset()
+        return Origin(tuple(map(str, listed)), buffers, kept)
+    signed = _LINE.findall(meta.get(_SIGNATURE, ""))
+    parameters = tuple(name for _, kind, name in signed if kind == "PARAMETER")
+    if not parameters:
+        return Origin()
+    others = frozenset(name for _, kind, name in signed if kind != "PARAMETER")
+    return Origin(parameters, others, {}, {argument: name for argument, _, name in signed})
+
+
+def is_anonymous(name: str) -> bool:
+    """Whether an exporter made the name up."""
+    return bool(_ANONYMOUS.match(name))
+
+
+def scope_of(node: onnx.NodeProto) -> str:
+    """Dotted path of the module that a node was traced in; "" at the root or where unknown."""
+    meta = {e.key: e.value for e in node.metadata_props}
+    if _SCOPES in meta:
+        scopes = re.findall(r"'([^']*)'", meta[_SCOPES])
+        return scopes[-2] if len(scopes) > 1 else ""
+    if not node.name.startswith("/"):
+        return ""
+    path: list[str] = []
+    for part in node.name.split("/")[1:-1]:
+        if path and part.startswith(f"{path[-1]}."):
+            path.pop()  # a Sequential repeats its own name
+        path.append(part)
+    return ".".join(path)
+
+
+def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:
+    """Torch's names of parameters and buffers in the call a node came from; None: not known."""
+    for entry in node.metadata_props:
+        if entry.key == _CALL:
+            found = _ARGUMENT.findall(entry.value.partition("(args")[2])
+            return list(dict.fromkeys(origin.arguments[a] for a in found if a in origin.arguments))
+    return None
+
+
+def claim(node: onnx.NodeProto, index: int, origin: Origin) -> tuple[str, ...] | None:
+    """Torch's names of what stands at an input of a node; None where the file does not tell."""
+    kind = KINDS.get((node.op_type, index))
+    given = called_with(node, origin)
+    if kind is None or given is None:
+        return None
+    if index < len(node.input) and node.input[index] in given:
+        return (node.input[index],)
+    return tuple(name for name in given if _is_called(name.rpartition(".")[2], kind))
+
+
+def _is_called(last: str, kind: str) -> bool:
+    if kind != "weight":
+        return kind in last
+    return "bias" not in last and not last.startswith("running_")

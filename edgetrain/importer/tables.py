@@ -1,0 +1,62 @@
+"""Is an array a table of a formula? Masks, sines and cosines of positions, slopes: never trained.
+
+A file without torch's signature does not say which of its arrays were parameters; these say it
+by their values.
+"""
+
+import numpy as np
+
+# Scores that a mask hides are set to this or below, never a weight.
+HIDDEN = -1e4
+
+_LOOKED_AT = 64  # positions, and columns: a table that is no formula shows it in a few
+_POSITIONS = 5  # fewer equations do not tell a wave from learned numbers
+_TOLERANCE = 3e-3  # of angles in float32, of numbers in float16
+
+
+def is_table(array: np.ndarray) -> bool:
+    """Whether more than one dimension is larger than one."""
+    return sum(d > 1 for d in array.shape) > 1
+
+
+def is_hiding(array: np.ndarray) -> bool:
+    """Whether it hides something when it is added: a value that is not finite, or far below 0."""
+    return not np.all(np.isfinite(array)) or bool(np.min(array, initial=0.0) <= HIDDEN)
+
+
+def is_formula(array: np.ndarray) -> bool:
+    """Whether a table is a mask, sinusoids of a position, a line, or rows of sines and cosines."""
+    if is_hiding(array):
+        return True
+    if not is_table(array) or np.all(array == array.flat[0]):
+        return False
+    sample = array.ravel()[: _LOOKED_AT * _LOOKED_AT]
+    if len(np.unique(sample)) == 2 and len(np.unique(array)) == 2:
+        return True
+    return _rows_of_waves(array) or any(_waves(array, axis) for axis in range(array.ndim))
+
+
+def _waves(array: np.ndarray, axis: int) -> bool:
+    """Whether every column is v[t + 1] + v[t - 1] = 2 cos(f) v[t]: a sinusoid, or a line."""
+    if array.shape[axis] < _POSITIONS:
+        return False
+    columns = np.moveaxis(array, axis, 0)[:_LOOKED_AT]
+    columns = columns.reshape(len(columns), -1)
+    columns = columns[:, :: max(1, columns.shape[1] // _LOOKED_AT)].astype(np.float64)
+    here, around = columns[1:-1], columns[2:] + columns[:-2]
+    square = np.sum(here * here, 0)
+    factor = np.sum(here * around, 0) / np.where(square, square, 1.0)
+    error = np.sum((around - factor * here) ** 2, 0)
+    close = error <= _TOLERANCE**2 * np.sum(columns * columns, 0)
+    return bool(np.all(close & (np.abs(factor) <= 2 + _TOLERANCE)))
+
+
+def _rows_of_waves(array: np.ndarray) -> bool:
+    """Whether each row is pairs of sin and cos, in any order; a row of zeros is a token's."""
+    rows = array.reshape(-1, array.shape[-1])[:_LOOKED_AT].astype(np.float64)
+    width = rows.shape[1]
+    squares = np.sum(rows * rows, 1)
+    fitting = np.abs(squares - width / 2) <= _TOLERANCE * width
+    zero = squares == 0
+    full = np.sum(fitting) > 1 and bool(np.all(fitting | zero))
+    return full and width >= 8 and bool(np.max(np.abs(rows)) <= 1 + _TOLERANCE)

@@ -1,0 +1,151 @@
+"""Initializers that torch's exporter merged, since they were equal when it ran, taken apart again.
+
+In inference equal tensors may be one; in training a norm's scale is not another norm's, nor is a
+running mean a bias. One exporter leaves an Identity for each name that it merged away, the other
+the calls that its nodes came from. What is tied in the module has one name in both, and stays so.
+"""
+
+import math
+import re
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from ..errors import ModelError
+from .origin import Origin, claim, is_anonymous, origin_of
+
+MAX_ELEMENTS = 2**28  # of all copies together
+
+_IDENTITY = re.compile(r"^Identity_\d+$")
+_NORMS = {"InstanceNormalization", "BatchNormalization", "LayerNormalization"}
+_BIASED = {"Gemm", "Conv", "ConvTranspose"}
+_FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+
+
+def unmerge(proto: onnx.ModelProto) -> None:
+    """Give each parameter of the module an initializer of its own; changes `proto`.
+
+    Raises:
+      ModelError: the copies are too large to be true.
+    """
+    if proto.producer_name != "pytorch":
+        return
+    graph = _Copies(proto.graph)
+    _identities(proto.graph, graph)
+    origin = origin_of(proto)
+    if origin.arguments:
+        _calls(proto.graph, graph, origin)
+    graph.finish()
+
+
+class _Copies:
+    """Initializers by name, and those that are added."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._graph = graph
+        self.known = {t.name: t for t in graph.initializer if t.data_type in _FLOATS}
+        self._taken = {t.name for t in graph.initializer}
+        self._taken.update(name for node in graph.node for name in node.output)
+        self._taken.update(value.name for value in graph.input)
+        self._added: list[tuple[str, TensorProto]] = []
+        self._elements = 0
+
+    def add(self, name: str, source: str, *, own: bool = False) -> str:
+        """A copy; `own`: the name is free, since a node that made it goes. Returns its name."""
+        tensor = self.known[source]
+        self._elements += math.prod(tensor.dims)
+        if self._elements > MAX_ELEMENTS:
+            raise ModelError(
+                f"initializer {source!r}: merged weights of over {MAX_ELEMENTS} elements. Export "
+                "the model again, by export_torch."
+            )
+        base, k = name, 1
+        while name in self._taken and not own:
+            k += 1
+            name = f"{base}~{k}"
+        self._taken.add(name)
+        self.known[name] = tensor
+        self._added.append((name, tensor))
+        return name
+
+    def zeros(self, name: str, size: int) -> str:
+        """A vector of zeros."""
+        self.known[name] = TensorProto(
+            dims=[size], data_type=TensorProto.FLOAT, raw_data=bytes(4 * size)
+        )
+        return self.add(name, name)
+
+    def finish(self) -> None:
+        for name, tensor in self._added:
+            copy = self._graph.initializer.add()
+            copy.CopyFrom(tensor)
+            copy.name = name
+
+
+def _identities(graph: onnx.GraphProto, copies: _Copies) -> None:
+    """What the older exporter merged: Identity nodes of its own from initializer to initializer."""
+    outputs = {value.name for value in graph.output}
+    kept = []
+    for node in graph.node:
+        merged = node.op_type == "Identity" and _IDENTITY.match(node.name)
+        if merged and node.input[0] in copies.known and node.output[0] not in outputs:
+            copies.add(node.output[0], node.input[0], own=True)
+        else:
+            kept.append(node)
+    if len(kept) < len(graph.node):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin) -> None:
+    """What the newer one merged: an initializer whose readers were called with different names."""
+    readers: dict[str, list[tuple[onnx.NodeProto, int, tuple[str, ...]]]] = {}
+    listed = {*(origin.parameters or ()), *origin.others}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name not in copies.known:
+                continue
+            names = claim(node, index, origin)
+            filler = _is_filler(node, index, copies.known[name])
+            # Ones of a norm without a scale may be read from a scale; else they are nobody's.
+            if names and not (filler and is_anonymous(name)) or names == () and filler:
+                readers.setdefault(name, []).append((node, index, names))
+    for name, claims in readers.items():
+        keys = list(dict.fromkeys(names for _, _, names in claims))
+        keys.sort(key=lambda names: (names != (name,), not names))
+        labels = {
+            key: copies.add(key[0] if len(key) == 1 else name, name) if k else name
+            for k, key in enumerate(keys)
+            if key or name in listed
+        }
+        for node, index, key in claims:
+            node.input[index] = labels.get(key, name)
+    for node in graph.node:
+        _give_bias(node, copies, origin)
+
+
+def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
+    """A bias of zeros, which the exporter took away: in training it moves."""
+    if node.op_type not in _BIASED or len(node.input) != 2 or node.input[1] not in copies.known:
+        return
+    names = claim(node, 2, origin) or ()
+    gone = [n for n in names if n not in copies.known and n in (origin.parameters or ())]
+    if len(gone) != 1:
+        return
+    attributes = {a.name: a.i for a in node.attribute}
+    dims = copies.known[node.input[1]].dims
+    size = dims[0]
+    if node.op_type == "Gemm" and not attributes.get("transB", 0):
+        size = dims[1]
+    elif node.op_type == "ConvTranspose":
+        size = dims[1] * attributes.get("group", 1)
+    node.input.append(copies.zeros(gone[0], size))
+
+
+def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto) -> bool:
+    """Whether a norm reads ones as its scale, zeros as its shift: it may have been given none."""
+    expected = {1: 1.0, 2: 0.0}.get(index) if node.op_type in _NORMS else None
+    if expected is None or tensor.data_location == TensorProto.EXTERNAL:
+        return False
+    return bool((numpy_helper.to_array(tensor) == expected).all())

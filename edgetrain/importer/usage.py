@@ -1,0 +1,184 @@
+"""What each constant of a graph is used as: followed from the ops that use weights back to it.
+
+A constant is a weight by use where it reaches a weight's slot through changes of layout alone; a
+named one may also be computed with on its way (Softmax, a norm of itself). What is added to data,
+multiplied with it or looked up in is told apart, for it may be a mask or a table of positions.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ops.registry import OnnxNode, Subgraph, rule, slots
+
+_LAYOUT = {
+    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
+    "Flatten", "Split", "Expand", "Tile", "Gather",
+}  # fmt: skip
+_ARITHMETIC = {"Add", "Mul", "Sum"}
+# Numbers of a formula: operands that are never taken for weights.
+_FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
+_SHAPES = {"Shape", "Size"}
+_PRODUCTS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"}
+_WAVES = {"Sin", "Cos"}
+_RECURRENT = {"LSTM", "GRU", "RNN"}
+_STATES = (5, 6)
+# What a norm without parameters is given: a scale of ones, a shift of zeros.
+_FILLERS = {
+    op: {1: 1.0, 2: 0.0}
+    for op in (
+        "InstanceNormalization", "BatchNormalization", "LayerNormalization", "GroupNormalization",
+    )
+}  # fmt: skip
+
+
+@dataclass
+class Usage:
+    """Names by use; the same name may have several. Intermediate results are among them.
+
+    Attributes:
+      weights: reach a weight's slot by changes of layout alone.
+      computed: reach one through other ops; states: a recurrence's first state.
+      summands: are added to data, or multiplied with it; `biases` those added to a product.
+      tables: rows are taken by index. parts: are joined with data before a weight's slot.
+      fillers: name -> number that a norm without parameters has there.
+      joined: are concatenated with other constants.
+      statistics: running statistics.
+      readers: name -> (node, input) that uses it, the first in the graph.
+    """
+
+    weights: set[str] = field(default_factory=set)
+    computed: set[str] = field(default_factory=set)
+    states: set[str] = field(default_factory=set)
+    summands: set[str] = field(default_factory=set)
+    biases: set[str] = field(default_factory=set)
+    tables: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
+    fillers: dict[str, float] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    statistics: set[str] = field(default_factory=set)
+    readers: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def usage_of(
+    nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> Usage:
+    """How the graph uses its constants; branches are part of the graph around them."""
+    flat = list(_flat(nodes))
+    data, products = _data(flat, arrays)
+    scan = _Scan(Usage(), data, products, dict.fromkeys(outputs, False))
+    for node in reversed(flat):
+        scan.visit(node)
+    return scan.found
+
+
+def _flat(nodes: Sequence[OnnxNode]) -> Iterator[OnnxNode]:
+    """Nodes of branches before the node that has them."""
+    for node in nodes:
+        for part in _branches(node):
+            yield from _flat(part.nodes)
+        yield node
+
+
+def _branches(node: OnnxNode) -> list[Subgraph]:
+    return [part for part in node.attrs.values() if isinstance(part, Subgraph)]
+
+
+def _data(flat: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> tuple[set[str], set[str]]:
+    """(names whose values depend on the inputs, those of them that are products by constants)."""
+    known = {name for node in flat for name in node.outputs} | {""}
+    known.update(*(part.arrays for node in flat for part in _branches(node)))
+    data = {name for node in flat for name in node.inputs if name not in arrays} - known
+    products: set[str] = set()
+    for node in flat:
+        if node.op_type in _SHAPES or not data.intersection(node.inputs):
+            continue
+        data.update(node.outputs)
+        constant = any(name and name not in data for name in node.inputs)
+        first = node.op_type in _LAYOUT and node.inputs[0] in products
+        if first or (node.op_type in _PRODUCTS and constant):
+            products.update(node.outputs)
+    return data, products
+
+
+@dataclass
+class _Scan:
+    """One pass from the outputs back.
+
+    Attributes:
+      angles: name -> whether all that read it so far make sines and cosines of it.
+    """
+
+    found: Usage
+    data: set[str]
+    products: set[str]
+    angles: dict[str, bool]
+
+    def visit(self, node: OnnxNode) -> None:
+        self._pass_on(node)
+        angle = self._is_angle(node)
+        for name in node.inputs:
+            self.angles[name] = self.angles.get(name, True) and angle
+        if self.data.intersection(node.outputs):
+            self._use(node, self._makes_angles(node))
+
+    def _makes_angles(self, node: OnnxNode) -> bool:
+        return all(self.angles.get(name, False) for name in node.outputs if name)
+
+    def _is_angle(self, node: OnnxNode) -> bool:
+        if node.op_type in _WAVES:
+            return True
+        return (node.op_type in _LAYOUT or node.op_type == "Mul") and self._makes_angles(node)
+
+    def _pass_on(self, node: OnnxNode) -> None:
+        """To the operands of a node what its results are used as."""
+        found, outputs = self.found, node.outputs
+        sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
+        reader = next((found.readers[n] for n in outputs if n in found.readers), None)
+        if node.op_type in _LAYOUT:
+            for names in (
+                found.weights, found.computed, found.states, found.summands, found.biases,
+                found.tables, found.parts, found.joined,
+            ):  # fmt: skip
+                if names.intersection(outputs):
+                    names.update(sources)
+            for name in set(outputs) & found.fillers.keys():
+                found.fillers |= dict.fromkeys(sources, found.fillers[name])
+            if len(sources) > 1:
+                found.joined.update(sources)
+        elif (
+            rule(node.op_type) is not None
+            and not self.data.intersection(outputs)
+            and any(name in found.weights or name in found.computed for name in outputs)
+        ):
+            sources = set(node.inputs) - {""}
+            found.computed.update(sources)
+        if reader is not None:
+            for name in sources:
+                found.readers[name] = reader
+
+    def _use(self, node: OnnxNode, angles: bool) -> None:
+        """What a node that works on data uses its operands as."""
+        found = self.found
+        weighted, running = slots(node.op_type)
+        found.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
+        fillers = _FILLERS.get(node.op_type, {})
+        for k, name in enumerate(node.inputs):
+            if k in _STATES and node.op_type in _RECURRENT:
+                found.states.add(name)
+            if k not in weighted or not name or node.op_type in _FORMULA or angles:
+                continue
+            found.readers[name] = (node.name, k)
+            if node.op_type in _ARITHMETIC:
+                found.summands.add(name)
+                if node.op_type == "Add" and self.products.intersection(node.inputs):
+                    found.biases.add(name)
+            elif name in self.data:
+                found.parts.add(name)
+            elif node.op_type == "Gather":
+                found.tables.add(name)
+            elif k in fillers:
+                found.fillers[name] = fillers[k]
+            else:
+                found.weights.add(name)
