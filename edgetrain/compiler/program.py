@@ -18,7 +18,7 @@ from ..ir import NBYTES
 from ..storage.container import read_container, write_container
 
 KIND = "edgetrain-program"
-VERSION = 1
+VERSION = 2
 TAPES = ("micro", "update", "rewire", "eval")
 
 
@@ -39,6 +39,10 @@ class Slot:
             count *= dim
         return count
 
+    @property
+    def nbytes(self) -> int:
+        return self.size * NBYTES[self.dtype]
+
 
 @dataclass(frozen=True)
 class Program:
@@ -54,6 +58,7 @@ class Program:
       init: initial arrays by slot name; every other persistent slot starts at zero.
       account: the JSON object of `plan --json`.
       recipe: options it was compiled with; `aliases`: further names of tied parameters.
+      work: tape -> kernel -> turns of loops that the compiler counted; see runtime/tapes.py.
     """
 
     arena_nbytes: int
@@ -74,6 +79,7 @@ class Program:
     onnx: bytes = b""
     model_name: str = "model"
     target_count: int = 0
+    work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def tape_nbytes(self) -> int:
@@ -97,7 +103,7 @@ class Program:
     def _json(self) -> dict[str, Any]:
         plain = (
             "arena_nbytes", "threads", "minibatch", "microbatch", "kernels", "account", "recipe",
-            "limits", "aliases", "model_name", "target_count",
+            "limits", "aliases", "model_name", "target_count", "work",
         )  # fmt: skip
         out: dict[str, Any] = {name: getattr(self, name) for name in plain}
         out["persistent"] = [asdict(slot) for slot in self.persistent]
@@ -163,7 +169,8 @@ def _slot(fields: Mapping[str, Any]) -> Slot:
         str(fields["name"]), int(fields["offset"]), tuple(int(d) for d in fields["shape"]),
         str(fields["dtype"]), str(fields["role"]),
     )  # fmt: skip
-    if slot.offset < 0 or any(d < 0 for d in slot.shape) or len(slot.shape) > 16:
+    shaped = all(0 <= d < 2**60 for d in slot.shape) and len(slot.shape) <= 16
+    if slot.offset < 0 or not shaped or slot.dtype not in NBYTES:
         raise ValueError(f"slot {slot.name!r} at {slot.offset}, shape {slot.shape}")
     return slot
 
@@ -197,4 +204,5 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         onnx=tensors["onnx"].astype(np.uint8).tobytes(),
         model_name=str(fields["model_name"]),
         target_count=fields["target_count"],
+        work={str(t): {str(k): int(v) for k, v in w.items()} for t, w in fields["work"].items()},
     )

@@ -6,7 +6,9 @@
 written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
 `i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
 each thread, `name:f` a float32, a bare name an integer. Extents are expressions of the integers,
-`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch.
+`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch,
+and `work` of the plain variant, the turns of the innermost loop where they are more than the
+elements that are touched, bounds how long.
 """
 
 import re
@@ -62,9 +64,10 @@ class Spec:
     operands: tuple[Operand, ...]
     checks: tuple[CodeType, ...] = ()
     variables: tuple[str, ...] = field(default=())
+    loops: CodeType | None = None
 
     @classmethod
-    def parse(cls, text: str, check: str = "") -> "Spec":
+    def parse(cls, text: str, check: str = "", work: str = "") -> "Spec":
         operands = []
         for word in _split(text):
             match = _TOKEN.fullmatch(word)
@@ -75,7 +78,8 @@ class Spec:
             operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
         checks = tuple(_compiled(part) for part in check.split(";") if part.strip())
-        return cls(tuple(operands), checks, tuple(variables))
+        loops = _compiled(work) if work else None
+        return cls(tuple(operands), checks, tuple(variables), loops)
 
     @property
     def kinds(self) -> str:
@@ -121,3 +125,15 @@ class Spec:
             }
         except ArithmeticError as error:
             raise ProgramError(f"instruction with integers {names}: {error}") from error
+
+    def work(
+        self, values: Mapping[str, int], storages: Mapping[str, str], nthreads: int, lanes: int
+    ) -> int:
+        """Turns of the innermost loop that a call takes at most: the elements of its operands and
+        what `loops` says. Integers and errors as in `extents`."""
+        extents = self.extents(values, storages, nthreads, lanes)
+        kinds = {o.name: storages.get(o.storage, o.storage) for o in self.operands}
+        turns = sum(nbytes // NBYTES[kinds[name]] for name, nbytes in extents.items())
+        if self.loops is not None:
+            turns += int(eval(self.loops, _FUNCTIONS, self.names(values, nthreads, lanes)))
+        return turns

@@ -1,0 +1,95 @@
+"""The words of a tape as instructions again, and the work that they declare."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import ProgramError
+from . import registry
+from .registry import Kernel
+
+Bound = tuple[Kernel, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One instruction.
+
+    Attributes:
+      at: its first word in the tape.
+      values: words by operand, all but scratch.
+      scratch: (offset of the first thread's, bytes from one thread's to the next), or None.
+    """
+
+    at: int
+    kernel: Kernel
+    storages: Mapping[str, str]
+    values: Mapping[str, int]
+    scratch: tuple[int, int] | None
+
+    def work(self, threads: int, lanes: int) -> int:
+        """Turns of loops that it declares; errors as in `Spec.extents`."""
+        plain = registry.variants(self.kernel.name)[-1]
+        return plain.spec.work(self.values, self.storages, threads, lanes)
+
+
+def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
+    """The instructions of a tape in order.
+
+    Args:
+      kernels: (kernel, storages) by the index that the tape uses.
+    Raises:
+      ProgramError: names the word that begins no whole instruction.
+    """
+    at = 0
+    while at < len(words):
+        index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
+        if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
+            raise ProgramError(f"tape word {at}: not an instruction. Compile the model again.")
+        if at + 2 + count > len(words):
+            raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
+        kernel, storages = kernels[index]
+        values, scratch, k = {}, None, at + 2
+        for operand in kernel.spec.operands:
+            if operand.mode == "t":
+                scratch, k = (words[k], words[k + 1]), k + 2
+            else:
+                values[operand.name], k = words[k], k + 1
+        yield Decoded(at, kernel, storages, values, scratch)
+        at = k
+
+
+def work_of(
+    tapes: Mapping[str, Sequence[int]], kernels: Sequence[Bound], threads: int, lanes: int
+) -> dict[str, dict[str, int]]:
+    """Tape -> kernel -> turns of loops that its instructions declare."""
+    out: dict[str, dict[str, int]] = {}
+    for tape, words in tapes.items():
+        turns = out.setdefault(tape, {})
+        for found in decode(words, kernels):
+            name = found.kernel.name
+            turns[name] = turns.get(name, 0) + found.work(threads, lanes)
+    return out
+
+
+def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
+    """This build's kernels for the rows (name, variant, storages) of a Program's table.
+
+    Raises:
+      ProgramError: a kernel that this build does not have, or one that is there twice.
+    """
+    out: list[Bound] = []
+    known = set(registry.names()) - {"run_tape"}
+    for name, variant, storages in table:
+        found = (
+            [k for k in registry.variants(name) if k.variant == variant] if name in known else []
+        )
+        if not found or len(found[0].spec.variables) != len(storages):
+            raise ProgramError(
+                f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "
+                "Compile the model with this version of edgetrain."
+            )
+        row = found[0], dict(zip(found[0].spec.variables, storages, strict=True))
+        if row in out:
+            raise ProgramError(f"kernel {name}.{variant} is listed twice. Compile the model again.")
+        out.append(row)
+    return out
