@@ -80,9 +80,8 @@ def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
     out: list[Bound] = []
     known = set(registry.names()) - {"run_tape"}
     for name, variant, storages in table:
-        found = (
-            [k for k in registry.variants(name) if k.variant == variant] if name in known else []
-        )
+        variants = registry.variants(name) if name in known else []
+        found = [kernel for kernel in variants if kernel.variant == variant]
         if not found or len(found[0].spec.variables) != len(storages):
             raise ProgramError(
                 f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "

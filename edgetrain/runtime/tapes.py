@@ -8,9 +8,9 @@ that its integers call for; every kernel of the table is used; the work is what 
 
 Work counts turns of innermost loops. A Program states, for each tape and kernel, what the compiler
 counted in the model's own shapes; a tape may take `SLACK` times as many. The statement may be false
-too, but then it is still the arena that bounds a tape: kernels that touch an element a few times are
-bounded by the elements, products by those of three matrices none of which repeats an element (so
-strides of 0 buy nothing), convolutions by outputs times the weights of one of them.
+too, but then it is still the arena that bounds an instruction: kernels that touch an element a few
+times are bounded by the elements, products by those of three matrices none of which repeats an
+element (strides of 0 buy nothing), convolutions by outputs times the weights of one of them.
 """
 
 from typing import NamedTuple
@@ -73,9 +73,7 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
                     "its integers call for. Compile the model for this processor."
                 )
             _take(left, found, tape, program.threads)
-    unused = [
-        name for name, variant, kinds in program.kernels if (name, variant, kinds) not in used
-    ]
+    unused = [row[0] for row in program.kernels if row not in used]
     if unused:
         raise ProgramError(
             f"{program.model_name}: kernel {unused[0]} is listed and no tape uses it. Compile the "
