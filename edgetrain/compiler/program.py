@@ -19,6 +19,7 @@ from ..storage.container import read_container, write_container
 
 KIND = "edgetrain-program"
 VERSION = 2
+_COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 
 
@@ -153,6 +154,9 @@ def _consistent(program: Program) -> Program:
         raise ValueError(f"threads {program.threads}, microbatch {program.microbatch}")
     if program.minibatch % program.microbatch or program.target_count < 1:
         raise ValueError(f"microbatch {program.microbatch} of a minibatch {program.minibatch}")
+    told = {name: program.account.get(name, getattr(program, name)) for name in _COUNTS}
+    if any(told[name] != getattr(program, name) for name in _COUNTS):
+        raise ValueError(f"an account of {told}")
     staged = [program.targets[tape] for tape in ("micro", "eval")]
     staged += [slot for tape in ("micro", "eval") for slot in program.inputs[tape]]
     if any(slot.shape[:1] != (program.microbatch,) for slot in (*staged, *program.outputs["eval"])):

@@ -7,6 +7,9 @@ from ..errors import ProgramError
 from . import registry
 from .registry import Kernel
 
+_FLOATS, _INTEGERS = ("f32", "f16"), ("u8", "u16", "i32", "i64")
+_ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
+
 Bound = tuple[Kernel, Mapping[str, str]]
 
 
@@ -71,6 +74,21 @@ def work_of(
     return out
 
 
+def _fit(kernel: Kernel, storages: Sequence[str]) -> bool:
+    """Whether a kernel can be made for these storages: numbers are floats and positions integers,
+    but for kernels that only move or compare elements."""
+    free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
+    variables = kernel.spec.variables
+    if len(variables) != len(storages) or not set(storages) <= {*_FLOATS, *_INTEGERS}:
+        return False
+    for variable, storage in zip(variables, storages, strict=True):
+        if variable == "I" and storage in _FLOATS:
+            return False
+        if variable not in "IM":
+            kinds.add(storage in _FLOATS)
+    return free or kinds <= {True} or (kernel.name in _ONE_KIND and len(kinds) == 1)
+
+
 def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
     """This build's kernels for the rows (name, variant, storages) of a Program's table.
 
@@ -82,7 +100,7 @@ def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
     for name, variant, storages in table:
         variants = registry.variants(name) if name in known else []
         found = [kernel for kernel in variants if kernel.variant == variant]
-        if not found or len(found[0].spec.variables) != len(storages):
+        if not found or not _fit(found[0], storages):
             raise ProgramError(
                 f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "
                 "Compile the model with this version of edgetrain."

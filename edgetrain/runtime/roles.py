@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from ..compiler.program import Program, Slot
 from ..errors import ProgramError
-from ..ir.graph import PERSISTENT
 from ..kernels.decode import Decoded
 from ..kernels.spec import ALIGN
 from ..storage.csr import COLUMNS, TABLE, pointers_name
@@ -21,6 +20,7 @@ _WRITERS = {
     "parameter": ("update", "rewire"), "state": ("update", "rewire"), "index": ("rewire",),
     "accumulator": ("micro", "update"), "buffer": ("micro", "update"), "staged": ("micro",),
 }  # fmt: skip
+_ROLES = (*_WRITERS, "constant", "control")
 # What update and rewire write, by operand.
 _UPDATED = {"w": "parameter", "g": "accumulator", "m": "state", "v": "state", "y": "state"}
 
@@ -74,8 +74,8 @@ class Slots:
             raise ProgramError(f"{self._label}: two slots have one name. Compile the model again.")
         for name, slot in slots.items():
             own = special.get(name)
-            if slot.role not in PERSISTENT or (own or slot.role) != slot.role:
-                raise self._fault(slot, f"its role is {slot.role!r}, not {own or PERSISTENT!r}")
+            if slot.role not in _ROLES or (own or slot.role) != slot.role:
+                raise self._fault(slot, f"its role is {slot.role!r}, not {own or _ROLES!r}")
             if own is None and slot.role in ("index", "control"):
                 raise self._fault(slot, f"nothing makes it a slot of role {slot.role!r}")
             if slot.role == "accumulator":

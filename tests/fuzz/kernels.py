@@ -8,17 +8,23 @@ what the checker refuses is not run.
 import ctypes
 import mmap
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgetrain.kernels import control, jit
+from edgetrain.compiler.program import Program
+from edgetrain.errors import ProgramError
+from edgetrain.kernels import control, jit, registry
+from edgetrain.kernels.decode import bound, decode
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import NBYTES
 from edgetrain.storage import csr
 
+from . import children
+
 PAGE = mmap.PAGESIZE
+MOST_WORK = 10**8
 MOST_NBYTES = 2**22  # of one operand
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _LIBC = ctypes.CDLL(None)
@@ -129,18 +135,18 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
 
 def extents(call: Call, threads: int) -> dict[str, int] | None:
     """Bytes of each reference and of scratch, or None where the checker refuses the integers."""
-    from edgetrain.errors import ProgramError
-
     lanes = jit.host().lanes
     spec = call.kernel.spec
     try:
         sizes = spec.extents(call.values, call.storages, threads, lanes)
         scratch = spec.scratch_nbytes(call.values, threads, lanes)
+        plain = registry.variants(call.kernel.name)[-1].spec
+        work = plain.work(call.values, call.storages, threads, lanes)
     except ProgramError:
         return None
     if not call.kernel.suits(call.values, call.storages, lanes):
         return None
-    if any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
+    if work > MOST_WORK or any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
         return None
     return sizes | {"": scratch}
 
@@ -168,3 +174,43 @@ def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: ran
     for thread in range(threads):
         entry(memory.base, args.ctypes.data, thread, threads)
     return True
+
+
+def calls_of(program: Program) -> list[Call]:
+    """The distinct calls of a Program's tapes."""
+    found = {}
+    for words in program.tapes.values():
+        for item in decode(words.tolist(), bound(program.kernels)):
+            spec = item.kernel.spec
+            references = {o.name for o in spec.operands if o.is_reference}
+            values = {k: min(v, 0) if k in references else v for k, v in item.values.items()}
+            key = item.kernel.symbol(item.storages), tuple(values.items())
+            found[key] = Call(item.kernel, item.storages, values)
+    return list(found.values())
+
+
+def _attempt(calls: Sequence[Call], number: int, seed: int) -> bool:
+    """One changed call that the checker accepts, of up to 20 that are tried."""
+    call = calls[number % len(calls)]
+    draw = random.Random(f"{seed} {number}")
+    integers = [o.name for o in call.kernel.spec.operands if o.mode == "i"]
+    for _ in range(20 if integers else 0):
+        other = Call(call.kernel, call.storages, changed(call.values, integers, draw))
+        threads = draw.choice((1, 1, 2, 3))
+        sizes = extents(other, threads)
+        if sizes is not None:
+            return run(other, sizes, threads, draw.random() < 0.7, draw)
+    return False
+
+
+def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
+    """What went wrong in `each` changes of every call, run in forked children."""
+    numbers, wrong = range(each * len(calls)), []
+    for start in range(0, len(numbers), 50):
+        part = numbers[start : start + 50]
+        many = children.run(lambda part=part: [_attempt(calls, n, seed) for n in part])
+        for n in part if many.how != "returned" else ():
+            one = children.run(lambda n=n: _attempt(calls, n, seed))
+            if one.how != "returned":
+                wrong.append(f"{calls[n % len(calls)].kernel.name} {seed} {n}: {one.how}")
+    return wrong

@@ -10,6 +10,7 @@ from edgetrain.compiler.program import Program
 from edgetrain.ops.model import Model
 
 from ..compiler.nets import Net, residual
+from ..planner import hurried
 
 
 def _mlp() -> Model:
@@ -87,4 +88,5 @@ def compiled(name: str) -> Program:
     """The Program of one of NETS."""
     build, options = NETS[name]
     settings = {"minibatch": 8, "microbatch": 4, "threads": 2, "max_grad_norm": 1.0} | options
-    return et.compile(build(), **settings)
+    with hurried():
+        return et.compile(build(), **settings)

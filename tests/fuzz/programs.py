@@ -7,6 +7,7 @@ prints, for each net, how many mutants were tried, the share that ran, and what 
 
 import argparse
 import copy
+import functools
 import json
 import random
 import sys
@@ -61,9 +62,8 @@ def _word(word: int, words: np.ndarray, draw: random.Random) -> int:
 
 
 def _tape(sound: Sound, draw: random.Random) -> None:
-    words = sound.tensors[
-        draw.choice([f"tape.{t}" for t in TAPES if sound.tensors[f"tape.{t}"].size])
-    ]
+    tapes = [sound.tensors[f"tape.{tape}"] for tape in TAPES]
+    words = draw.choice([tape for tape in tapes if tape.size])
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
         where = draw.randrange(len(words))
         words[where] = _word(int(words[where]), words, draw)
@@ -137,19 +137,7 @@ def _kernel(sound: Sound, draw: random.Random) -> None:
         draw.shuffle(table)
 
 
-_CHANGES = (
-    _tape,
-    _tape,
-    _tape,
-    _leaf,
-    _leaf,
-    _slot,
-    _initial,
-    _initial,
-    _initial,
-    _initial,
-    _kernel,
-)
+_CHANGES = (*[_tape] * 3, *[_leaf] * 2, _slot, *[_initial] * 4, _kernel)
 
 
 def mutant(sound: Sound, draw: random.Random) -> Sound:
@@ -172,10 +160,9 @@ def step(path: Path) -> str:
         for slot, name in [*slots, (program.targets[tape], "loss.target")]:
             view = session.arena.view(slot)
             whole = view.dtype.kind in "iu"
-            low, high = (0, max(1, limits.get(name, 2))) if whole else (0, 0)
-            view[...] = (
-                rng.integers(low, high, view.shape) if whole else rng.normal(size=view.shape)
-            )
+            high = max(1, limits.get(name, 2))
+            numbers = rng.integers(0, high, view.shape) if whole else rng.normal(size=view.shape)
+            view[...] = numbers
         return True
 
     count = program.minibatch // program.microbatch
@@ -215,7 +202,7 @@ def fuzz(mutants: int, seed: int, nets: tuple[str, ...] = tuple(NETS)) -> Mappin
                     mutant(sound, draw).save(path)
                 except (ValueError, OverflowError, RecursionError):
                     continue  # what no container can hold
-                ended = children.run(lambda: step(path))
+                ended = children.run(functools.partial(step, path))
                 tally.tried += 1
                 tally.ran += ended.how == "returned"
                 tally.slowest = max(tally.slowest, ended.cpu_seconds)
