@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..errors import ProgramError
 from . import registry
 from .registry import Kernel
+from .spec import NBYTES
 
 _FLOATS, _INTEGERS = ("f32", "f16"), ("u8", "u16", "i32", "i64")
 _ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
@@ -29,10 +30,17 @@ class Decoded:
     values: Mapping[str, int]
     scratch: tuple[int, int] | None
 
-    def work(self, threads: int, lanes: int) -> int:
-        """Turns of loops that it declares; errors as in `Spec.extents`."""
-        plain = registry.variants(self.kernel.name)[-1]
-        return plain.spec.work(self.values, self.storages, threads, lanes)
+    def extents(self, threads: int, lanes: int) -> dict[str, int]:
+        """Bytes that each present reference touches; errors as in `Spec.extents`."""
+        return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
+
+    def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
+        """Turns of loops that it declares: elements touched, and what the kernel adds to them."""
+        spec = self.kernel.spec
+        kinds = {o.name: self.storages.get(o.storage, o.storage) for o in spec.operands}
+        plain = registry.variants(self.kernel.name)[-1].spec
+        touched = sum(nbytes // NBYTES[kinds[name]] for name, nbytes in extents.items())
+        return touched + plain.turns(self.values, threads, lanes)
 
 
 def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
@@ -70,7 +78,9 @@ def work_of(
         turns = out.setdefault(tape, {})
         for found in decode(words, kernels):
             name = found.kernel.name
-            turns[name] = turns.get(name, 0) + found.work(threads, lanes)
+            turns[name] = turns.get(name, 0) + found.work(
+                found.extents(threads, lanes), threads, lanes
+            )
     return out
 
 

@@ -126,14 +126,7 @@ class Spec:
         except ArithmeticError as error:
             raise ProgramError(f"instruction with integers {names}: {error}") from error
 
-    def work(
-        self, values: Mapping[str, int], storages: Mapping[str, str], nthreads: int, lanes: int
-    ) -> int:
-        """Turns of the innermost loop that a call takes at most: the elements of its operands and
-        what `loops` says. Integers and errors as in `extents`."""
-        extents = self.extents(values, storages, nthreads, lanes)
-        kinds = {o.name: storages.get(o.storage, o.storage) for o in self.operands}
-        turns = sum(nbytes // NBYTES[kinds[name]] for name, nbytes in extents.items())
-        if self.loops is not None:
-            turns += int(eval(self.loops, _FUNCTIONS, self.names(values, nthreads, lanes)))
-        return turns
+    def turns(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
+        """Turns of the innermost loop where they are more than the elements touched, else 0."""
+        names = self.names(values, nthreads, lanes)
+        return int(eval(self.loops, _FUNCTIONS, names)) if self.loops is not None else 0

@@ -13,6 +13,7 @@ times are bounded by the elements, products by those of three matrices none of w
 element (strides of 0 buy nothing), convolutions by outputs times the weights of one of them.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,18 +28,21 @@ from .roles import Slots, may_write
 SLACK = 4
 # Processors whose choice of variants a Program may have been compiled with: all run it.
 _LANES = (4, 8, 16)
+_TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits.
 _NOT_COUNTS = ("key", "ignore", "padding")
 
 
 class _Region(NamedTuple):
-    """Bytes [start, stop) of the arena that an operand takes; mode as in the declaration."""
+    """Bytes [start, stop) of the arena that an operand takes; mode as in the declaration; trusted:
+    positions, which a kernel may read again after it has checked them."""
 
     name: str
     mode: str
     storage: str
     start: int
     stop: int
+    trusted: bool = False
 
     def meets(self, start: int, stop: int) -> bool:
         return self.start < stop and start < self.stop
@@ -60,7 +64,8 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
         for found in decode(words.tolist(), kernels):
             used.add((found.kernel.name, found.kernel.variant, tuple(found.storages.values())))
             _check_words(found, arena_nbytes)
-            regions = _regions(found, program.threads)
+            extents = found.extents(program.threads, jit.host().lanes)
+            regions = _regions(found, extents, program.threads)
             _check_regions(found, regions, arena_nbytes)
             for region in regions:
                 _check_slots(found, region, tape, slots)
@@ -72,7 +77,8 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
                     f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not what "
                     "its integers call for. Compile the model for this processor."
                 )
-            _take(left, found, tape, program.threads)
+            turns = found.work(extents, program.threads, jit.host().lanes)
+            _take(left, found, tape, turns)
     unused = [row[0] for row in program.kernels if row not in used]
     if unused:
         raise ProgramError(
@@ -93,9 +99,9 @@ def _lanes_of(found: Decoded, lanes: set[int]) -> set[int]:
     return fitting
 
 
-def _take(left: dict[str, int], found: Decoded, tape: str, threads: int) -> None:
+def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
     name = found.kernel.name
-    left[name] = left.get(name, 0) - found.work(threads, jit.host().lanes)
+    left[name] = left.get(name, 0) - turns
     if left[name] < 0:
         raise ProgramError(
             f"tape word {found.at}: with this instruction {name} takes more than {SLACK} times the "
@@ -114,13 +120,15 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int) ->
                 f"{region.start} to {region.stop} of an arena of {arena_nbytes}. Compile the model "
                 "again."
             )
-    scratch = [region for region in regions if region.mode == "t"]
-    for region in regions:
-        for other in scratch:
-            if region is not other and region.meets(other.start, other.stop):
+    fixed = [region for region in regions if region.mode == "t" or region.trusted]
+    for other in fixed:
+        for region in regions:
+            # scratch is what a kernel has to itself; positions may be read, not written
+            harmful = other.mode == "t" or region.mode != "r"
+            if harmful and region is not other and region.meets(other.start, other.stop):
                 raise ProgramError(
                     f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on "
-                    "its scratch. Compile the model again."
+                    f"its {other.name}. Compile the model again."
                 )
 
 
@@ -140,17 +148,16 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
             )
 
 
-def _regions(found: Decoded, threads: int) -> list[_Region]:
-    """What an instruction touches; integers that contradict each other are refused."""
-    spec, lanes = found.kernel.spec, jit.host().lanes
-    extents = spec.extents(found.values, found.storages, threads, lanes)
-    regions = []
+def _regions(found: Decoded, extents: Mapping[str, int], threads: int) -> list[_Region]:
+    """What an instruction touches, scratch last."""
+    spec, lanes, regions = found.kernel.spec, jit.host().lanes, []
     for operand in spec.operands:
         if operand.name in extents:
             start = found.values[operand.name]
             storage = found.storages.get(operand.storage, operand.storage)
             stop = start + extents[operand.name]
-            regions.append(_Region(operand.name, operand.mode, storage, start, stop))
+            trusted = operand.storage in _TRUSTED
+            regions.append(_Region(operand.name, operand.mode, storage, start, stop, trusted))
     need = spec.scratch_nbytes(found.values, threads, lanes)
     if need:
         start, stride = found.scratch or (0, 0)

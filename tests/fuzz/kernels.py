@@ -140,13 +140,12 @@ def extents(call: Call, threads: int) -> dict[str, int] | None:
     try:
         sizes = spec.extents(call.values, call.storages, threads, lanes)
         scratch = spec.scratch_nbytes(call.values, threads, lanes)
-        plain = registry.variants(call.kernel.name)[-1].spec
-        work = plain.work(call.values, call.storages, threads, lanes)
+        turns = registry.variants(call.kernel.name)[-1].spec.turns(call.values, threads, lanes)
     except ProgramError:
         return None
     if not call.kernel.suits(call.values, call.storages, lanes):
         return None
-    if work > MOST_WORK or any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
+    if turns > MOST_WORK or any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
         return None
     return sizes | {"": scratch}
 

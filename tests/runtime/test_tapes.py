@@ -247,3 +247,10 @@ def test_minibatch_is_that_of_the_account(tmp_path) -> None:
 def test_loaded_program_keeps_its_work(tmp_path) -> None:
     program = _program("mlp")
     assert et.load_program(program.save(tmp_path / "p.edge")).work == program.work
+
+
+def test_gradient_on_its_own_targets_is_refused() -> None:
+    program = _program("mlp")
+    targets = _value(program, "micro", "ce_bwd", "t")
+    with pytest.raises(ProgramError, match="lies on its t"):
+        _check(_changed(program, "micro", "ce_bwd", dx=targets))

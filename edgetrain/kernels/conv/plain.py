@@ -13,7 +13,9 @@ from ..words.strides import windows
 INTS = "n c h wd k kh kw oh ow sh sw ph pw dh dw g"
 CHECK = (
     "min(n, h, wd, oh, ow) > 0;min(ph, pw) >= 0;"
-    "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0;" + windows("dh", "dw")
+    "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0;"
+    # fast variants keep places in a channel's weights as 32-bit numbers of bytes
+    "max(c, k) // g * kh * kw < 268435456;" + windows("dh", "dw")
 )
 WORK = "n*k*oh*ow*(c//g)*kh*kw"
 DX_WORK = f"{WORK} + n*c*h*wd*(k//g)*kh*kw"
