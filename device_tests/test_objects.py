@@ -63,7 +63,7 @@ def offenders(name: str, target: str) -> list[str]:
 
 
 def _wants_vectors(kernel: registry.Kernel) -> bool:
-    return kernel.when is not None and "lanes" in kernel.when.co_names
+    return "lanes" in registry.declaration(kernel)["when"]
 
 
 def test_undefined_reads_symbols_of_both_word_sizes():

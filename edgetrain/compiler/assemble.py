@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..ir import Graph, Value
+from ..kernels import jit
+from ..kernels.decode import bound, work_of
 from ..ops.model import Model
 from .arena.problem import aligned
 from .drafts import Plan
@@ -38,6 +40,11 @@ class KernelTable:
 
     def __call__(self, instruction: Instruction) -> int:
         return self.index.setdefault(instruction.key, len(self.index))
+
+    def work(self, tapes: Mapping[str, np.ndarray], threads: int) -> dict[str, dict[str, int]]:
+        """Tape -> kernel -> turns of loops, for a Program's readers to hold its tapes against."""
+        words = {name: tape.tolist() for name, tape in tapes.items()}
+        return work_of(words, bound(tuple(self.index)), threads, jit.host().lanes)
 
 
 def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
@@ -100,6 +107,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         onnx=model.weightless,
         model_name=model.name,
         target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
+        work=kernels.work(tapes, options.threads),
     )
 
 

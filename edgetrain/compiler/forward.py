@@ -44,6 +44,7 @@ def forward_program(
             at += aligned(value.nbytes, ALIGN)
     code, kernels = TapeCode(tape, order, simulation, placed, tuple(offsets), at), KernelTable()
     words, none = code.encode(persistent, kernels), np.zeros(0, np.int64)
+    tapes = {"micro": none, "update": none, "rewire": none, "eval": words}
     values = {name: graph.values[name] for name in persistent}
     return Program(
         arena_nbytes=at + height,
@@ -51,7 +52,7 @@ def forward_program(
         minibatch=batch,
         microbatch=batch,
         kernels=tuple(kernels.index),
-        tapes={"micro": none, "update": none, "rewire": none, "eval": words},
+        tapes=tapes,
         persistent=tuple(
             Slot(v.name, persistent[v.name], v.shape, v.dtype, v.role) for v in values.values()
         ),
@@ -62,6 +63,7 @@ def forward_program(
         account={"arena_nbytes": at + height},
         recipe={"outputs": list(bound.outputs), "seed": 0},
         model_name=model.name,
+        work=kernels.work(tapes, threads),
     )
 
 

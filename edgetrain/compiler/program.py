@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
+from ..ir import NBYTES
 from ..storage.container import read_container, write_container
 from ..storage.schema import Wrong, parse, record, text, verify
 from .program_fields import PROGRAM
 
 KIND = "edgetrain-program"
-VERSION = 1
+VERSION = 2
+_COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 _MOVE = "Compile the model again."
@@ -43,6 +45,10 @@ class Slot:
             count *= dim
         return count
 
+    @property
+    def nbytes(self) -> int:
+        return self.size * NBYTES[self.dtype]
+
 
 @dataclass(frozen=True)
 class Program:
@@ -58,6 +64,7 @@ class Program:
       init: initial arrays by slot name; every other persistent slot starts at zero.
       account: the JSON object of `plan --json`.
       recipe: options it was compiled with; `aliases`: further names of tied parameters.
+      work: tape -> kernel -> turns of loops that the compiler counted; see runtime/tapes.py.
     """
 
     arena_nbytes: int
@@ -78,6 +85,7 @@ class Program:
     onnx: bytes = b""
     model_name: str = "model"
     target_count: int = 0
+    work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def tape_nbytes(self) -> int:
@@ -108,7 +116,7 @@ class Program:
     def _json(self) -> dict[str, Any]:
         plain = (
             "arena_nbytes", "threads", "minibatch", "microbatch", "kernels", "account", "recipe",
-            "limits", "aliases", "model_name", "target_count",
+            "limits", "aliases", "model_name", "target_count", "work",
         )  # fmt: skip
         out: dict[str, Any] = {name: getattr(self, name) for name in plain}
         out["persistent"] = [asdict(slot) for slot in self.persistent]
@@ -169,6 +177,10 @@ def _consistent(program: Program) -> Program:
         raise ValueError(f"limits: {unknown[0]!r} is no input")
     if any(t.size != program.microbatch * program.target_count for t in program.targets.values()):
         raise ValueError(f"target_count: {program.target_count} are not those of the targets")
+    told = {name: program.account.get(name, getattr(program, name)) for name in _COUNTS}
+    for name in _COUNTS:
+        if told[name] != getattr(program, name):
+            raise ValueError(f"account.{name}: {told[name]}, not {getattr(program, name)}")
     return program
 
 
@@ -212,4 +224,5 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         onnx=tensors["onnx"].tobytes(),
         model_name=fields["model_name"],
         target_count=fields["target_count"],
+        work=fields["work"],
     )

@@ -142,4 +142,5 @@ PROGRAM = record({
     "limits": by_name(integer(1, 2**62)),
     "aliases": by_name(text()),
     "model_name": text(),
+    "work": by_name(by_name(integer(0, 2**62))),
 })  # fmt: skip

@@ -115,6 +115,7 @@ def _gradient_operands(reads: str) -> str:
 
 def _gradient_check(reads: str) -> str:
     checks = [strides.positive("k"), strides.positive("r"), f"nout == {strides.product('k')}"]
+    checks.append(strides.distinct("ndy", "k", "r"))
     for operand in ("y", *reads):
         n = "ndy" if operand == "y" else f"n{operand}"
         checks.append(strides.reach(n, ("k", f"k{operand}"), ("r", f"r{operand}")))

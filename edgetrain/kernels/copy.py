@@ -13,6 +13,7 @@ _CHECK = ";".join(
         strides.positive("d"),
         strides.reach("nx", ("d", "xs"), origin="xo"),
         strides.reach("ny", ("d", "ys"), origin="yo"),
+        strides.distinct("ny", "d"),
     ]
 )
 

@@ -22,8 +22,11 @@ CHECK = ";".join(
         _REACH.format("a", "m", "m"),
         _REACH.format("b", "n", "n"),
         "(z1-1)*cz1 + (z2-1)*cz2 + (m-1)*cm + n - 1 < nc",
+        # no two elements of c, of a row of a or of a column of b are one
+        "z1*z2*m*n <= nc;m*k2*k <= na;n*k2*k <= nb",
     )
 )
+WORK = "z1*z2*m*n*k2*k"
 
 
 def operands(scratch: str) -> str:
@@ -51,7 +54,7 @@ def element_store(C):
     return put
 
 
-@kernel("gemm", operands("0"), check=CHECK)
+@kernel("gemm", operands("0"), check=CHECK, work=WORK)
 def gemm(A, B, C):
     """Any shape. One thread computes an element: a chain of fma over k, the chains of k2 summed.
 

@@ -8,11 +8,15 @@ from .registry import kernel
 
 _WIDTH = 16  # columns that are worked on together in backward
 _CHECK = "min(n, c, s, size) > 0"
+_WORK = "n*c*s*min(size, c)"
 
 
 @kernel(
-    "lrn", "x:r:S[n*c*s] y:w:S[n*c*s] n c s size alpha:f beta:f bias:f", check=_CHECK
-)  # fmt: skip
+    "lrn",
+    "x:r:S[n*c*s] y:w:S[n*c*s] n c s size alpha:f beta:f bias:f",
+    check=_CHECK,
+    work=_WORK,
+)
 def lrn(S):
     """y = x * d^-beta. Float32, the window in rising order; threads split (image, columns)."""
     from .words.block import BLOCK, get, new, put
@@ -51,6 +55,7 @@ def lrn(S):
     f"x:r:S[n*c*s] dy:r:S[n*c*s] dx:m:S[n*c*s] ws:t[8*{_WIDTH}*c] "
     "n c s size alpha:f beta:f bias:f acc",
     check=_CHECK,
+    work=_WORK,
 )
 def lrn_bwd(S):
     """dx[j] (+)= dy[j] * d[j]^-beta - 2 alpha beta / size * x[j] * sum of t[i] over i that see j.

@@ -10,7 +10,7 @@ from .registry import kernel
 _X = "[n*c*s]"
 _NORM = f"x:r:S{_X} stat:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _SIZES = "n c s act lo:f hi:f"
-CHECK = "min(n, c, s) >= 0"
+CHECK = "min(n, c, s) > 0"
 
 stats_operands = f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f"
 apply_operands = f"{_NORM} y:w:S{_X} {_SIZES}"
@@ -44,7 +44,7 @@ def scalars():
     return real, inverse_root
 
 
-@kernel("bn_stats", stats_operands, check=CHECK + ";n * s > 0")
+@kernel("bn_stats", stats_operands, check=CHECK)
 def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     from .words.prim import FP32, div

@@ -6,14 +6,22 @@ rows in order, then output columns in order, and each pixel is written once.
 """
 
 from .registry import kernel
+from .words.strides import windows
 
 _SIZES = "n c h wd oh ow kh kw sh sw ph pw"
 _X, _Y = "[n*c*h*wd]", "[n*c*oh*ow]"
-_CHECK = "min(n, c, h, wd, oh, ow) >= 0;min(ph, pw) >= 0;min(kh, kw, sh, sw) > 0"
-_MAX_CHECK = _CHECK + ";min(dh, dw) > 0;kh * kw <= 65536"
+_CHECK = "min(n, c, h, wd, oh, ow) > 0;min(ph, pw) >= 0;min(kh, kw, sh, sw) > 0"
+_MAX_CHECK = f"{_CHECK};min(dh, dw) > 0;kh * kw <= 65536;{windows('dh', 'dw')}"
+_WORK = "n*c*oh*ow*kh*kw"
+_BACKWARD_WORK = f"{_WORK} + n*c*h*kh"
 
 
-@kernel("maxpool", f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw", check=_MAX_CHECK)
+@kernel(
+    "maxpool",
+    f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw",
+    check=_MAX_CHECK,
+    work=_WORK,
+)
 def maxpool(S, I):  # noqa: E741
     """y = maximum of each window; idx = its position r * kw + s, the first among equals.
 
@@ -55,6 +63,7 @@ def maxpool(S, I):  # noqa: E741
     "maxpool_bwd",
     f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc",
     check=_MAX_CHECK,
+    work=_BACKWARD_WORK,
 )
 def maxpool_bwd(I, S):  # noqa: E741
     """dx (+)= dy of every window whose maximum the pixel was.
@@ -109,12 +118,12 @@ def _window_count():
 
 
 _AVERAGE = _SIZES + " pb pr include_pad"
-AVERAGE_CHECK = _CHECK + ";min(pb, pr) >= 0"
+AVERAGE_CHECK = f"{_CHECK};min(pb, pr) >= 0;{windows('1', '1')}"
 avgpool_operands = f"x:r:S{_X} y:w:S{_Y} {_AVERAGE}"
 avgpool_bwd_operands = f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc"
 
 
-@kernel("avgpool", avgpool_operands, check=AVERAGE_CHECK)
+@kernel("avgpool", avgpool_operands, check=AVERAGE_CHECK, work=_WORK)
 def avgpool(S):
     """y = mean of each window; the divisor counts padding where include_pad, as torch and ONNX.
 
@@ -147,7 +156,7 @@ def avgpool(S):
     return run
 
 
-@kernel("avgpool_bwd", avgpool_bwd_operands, check=AVERAGE_CHECK)
+@kernel("avgpool_bwd", avgpool_bwd_operands, check=AVERAGE_CHECK, work=_BACKWARD_WORK)
 def avgpool_bwd(S):
     """dx (+)= sum over the windows that cover a pixel of dy over the window's divisor.
 

@@ -97,7 +97,8 @@ def _extreme_bwd(S):
 def _register() -> None:
     steps = " ".join(strides.names(prefix) for prefix in ("k", "r", "ks", "rs"))
     reach = strides.reach("nx", ("k", "ks"), ("r", "rs"))
-    check = ";".join([strides.positive("k"), strides.positive("r"), reach])
+    distinct = strides.distinct("nx", "k", "r")
+    check = ";".join([strides.positive("k"), strides.positive("r"), reach, distinct])
     y = strides.product("k")
     for name in REDUCTIONS:
         operands = f"x:r:S[nx] y:w:S[{y}] scale:f {steps} nx"

@@ -6,7 +6,12 @@ from .words import strides
 _STEPS = " ".join(strides.names(prefix) for prefix in ("k", "r", "ks", "rs"))
 _Y = strides.product("k")
 _CHECK = ";".join(
-    [strides.positive("k"), strides.positive("r"), strides.reach("nx", ("k", "ks"), ("r", "rs"))]
+    [
+        strides.positive("k"),
+        strides.positive("r"),
+        strides.reach("nx", ("k", "ks"), ("r", "rs")),
+        strides.distinct("nx", "k", "r"),
+    ]
 )
 
 

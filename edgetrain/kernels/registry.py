@@ -97,14 +97,17 @@ _DECLARATIONS: dict[tuple[str, str], dict[str, str]] = {}
 
 
 def kernel(
-    name: str, operands: str, *, variant: str = "plain", when: str = "", check: str = ""
-) -> Callable[[Callable], Callable]:
+    name: str, operands: str, *, variant: str = "plain", when: str = "", check: str = "",
+    work: str = "",
+) -> Callable[[Callable], Callable]:  # fmt: skip
     """Register a kernel's factory under `name`; see spec.py for the declaration's grammar.
 
     Args:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
+      work: turns of the innermost loop, where they are more than the elements of the operands; what
+        the plain variant says holds for all.
     """
 
     def register(factory: Callable) -> Callable:
@@ -113,7 +116,7 @@ def kernel(
         _FACTORIES[name, variant] = factory
         module = factory.__module__.removeprefix(f"{__package__}.")
         if (name, variant) not in _DECLARATIONS:
-            _declare(name, variant, operands, check, when, module, factory)
+            _declare(name, variant, operands, check, when, module, work, factory)
         return factory
 
     return register
@@ -121,14 +124,14 @@ def kernel(
 
 def _declare(
     name: str, variant: str, operands: str, check: str, when: str, module: str,
-    factory: Callable | None = None,
+    work: str, factory: Callable | None = None,
 ) -> None:  # fmt: skip
     condition = expression(when) if when else None
     _DECLARATIONS[name, variant] = {
         "name": name, "variant": variant, "operands": operands, "check": check, "when": when,
-        "module": module,
+        "module": module, "work": work,
     }  # fmt: skip
-    spec = Spec.parse(operands, check)
+    spec = Spec.parse(operands, check, work)
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
@@ -163,6 +166,11 @@ def variants(name: str) -> list[Kernel]:
     if name not in _KERNELS:
         raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
     return _KERNELS[name]
+
+
+def declaration(kernel: Kernel) -> Mapping[str, str]:
+    """The texts that a kernel was declared with, as in `kernel`."""
+    return _DECLARATIONS[kernel.name, kernel.variant]
 
 
 def names() -> list[str]:

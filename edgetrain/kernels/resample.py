@@ -34,6 +34,7 @@ def _words():
     "x:r:S[outer*h*wd] rows?:r:i32[oh+1+2*rt] cols?:r:i32[ow+1+2*ct] y:m:S[outer*oh*ow] "
     "outer h wd oh ow rt ct acc",
     check="min(outer, h, wd, oh, ow) > 0;min(rt, ct) >= 0",
+    work="outer*max(oh, rt)*max(ow, ct)",
 )
 def resample(S):
     """y[o, i, k] (+)= sum over taps a of row i, then b of column k, of w[a] * w[b] * x[o, a, b].

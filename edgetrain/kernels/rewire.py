@@ -66,6 +66,7 @@ def _smallest(W):
     "csr_drop",
     f"w:m:W[slots] pointers:r:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
+    work="32*slots",
 )
 def csr_drop(W):
     """Set a layer's small nonzeros to zero.
@@ -239,6 +240,7 @@ def csr_share():
     f"{_POOL} pointers:m:i32[rows*((channels+chunk-1)//chunk)+1] {_TABLE} ctl:r:i64[64] "
     "slots rows channels taps chunk layers layer key",
     check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
+    work="rows*channels*taps",
 )
 def csr_grow(W, INDEX):
     """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.

@@ -6,7 +6,9 @@
 written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
 `i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
 each thread, `name:f` a float32, a bare name an integer. Extents are expressions of the integers,
-`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch.
+`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch,
+and `work` of the plain variant, the turns of the innermost loop where they are more than the
+elements that are touched, bounds how long.
 """
 
 import re
@@ -57,9 +59,10 @@ class Spec:
     operands: tuple[Operand, ...]
     checks: tuple[Expression, ...] = ()
     variables: tuple[str, ...] = field(default=())
+    loops: Expression | None = None
 
     @classmethod
-    def parse(cls, text: str, check: str = "") -> "Spec":
+    def parse(cls, text: str, check: str = "", work: str = "") -> "Spec":
         operands = []
         for word in _split(text):
             match = _TOKEN.fullmatch(word)
@@ -70,7 +73,7 @@ class Spec:
             operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
         checks = tuple(expression(part) for part in check.split(";") if part.strip())
-        return cls(tuple(operands), checks, tuple(variables))
+        return cls(tuple(operands), checks, tuple(variables), expression(work) if work else None)
 
     @property
     def interface(self) -> list[tuple[str, str, str, bool]]:
@@ -120,3 +123,8 @@ class Spec:
             }
         except ArithmeticError as error:
             raise ProgramError(f"instruction with integers {names}: {error}") from error
+
+    def turns(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
+        """Turns of the innermost loop where they are more than the elements touched, else 0."""
+        names = self.names(values, nthreads, lanes)
+        return int(self.loops(names)) if self.loops is not None else 0

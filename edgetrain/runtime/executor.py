@@ -1,7 +1,6 @@
-"""Runs tapes: every operand is checked against the arena once, then workers enter without Python.
+"""Runs tapes: they are proved once (runtime/tapes.py), then workers enter without Python.
 
-The objects of the kernels come from the disk cache where they were compiled before; the extents
-that tapes are checked with come from this build's declarations, never from the file.
+The objects of the kernels come from the disk cache where they were compiled before.
 """
 
 import ctypes
@@ -12,123 +11,15 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
-from ..errors import ProgramError, RunError, UnsupportedOpError, UsageError
+from ..compiler.program import Program
+from ..errors import ProgramError, RunError, UsageError
 from ..kernels import jit, registry
-from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.tape import BARRIER_WORDS
 from ..needs import typed
 from .arena import Arena
+from .tapes import check_program
 
-# Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits,
-# so that a damaged one cannot make a loop endless.
-_NOT_COUNTS = ("key", "ignore", "padding")
-# What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
-REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-
-
-def bound_kernels(program: Program) -> list[tuple[registry.Kernel, dict[str, str]]]:
-    """This build's kernels for a Program's table, with their storages.
-
-    Raises:
-      ProgramError: a kernel that this build does not have.
-    """
-    out = []
-    for name, variant, storages in program.kernels:
-        try:
-            found = [k for k in registry.variants(name) if k.variant == variant]
-        except UnsupportedOpError:
-            found = []
-        if not found or len(found[0].spec.variables) != len(storages) or name == "run_tape":
-            raise ProgramError(
-                f"kernel {name}.{variant} of {storages}: this build does not have it. Compile the "
-                "model with this version of edgetrain."
-            )
-        out.append((found[0], dict(zip(found[0].spec.variables, storages, strict=True))))
-    return out
-
-
-def check_tape(
-    words: np.ndarray,
-    kernels: Sequence,
-    arena_nbytes: int,
-    threads: int,
-    guarded: Sequence[tuple[int, int]] = (),
-) -> None:
-    """Prove that a tape touches nothing outside the arena.
-
-    Args:
-      guarded: (first, last + 1) bytes of patterns, which only REWIRING kernels may write.
-    Raises:
-      ProgramError: names the instruction and what is wrong with it.
-    """
-    code, at, lanes = words.tolist(), 0, jit.host().lanes
-    while at < len(code):
-        index, count = code[at], code[at + 1] if at + 1 < len(code) else -1
-        if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
-            raise ProgramError(f"tape word {at}: not an instruction. Compile the model again.")
-        if at + 2 + count > len(code):
-            raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
-        kernel, storages = kernels[index]
-        written = _check_instruction(
-            kernel, storages, code[at + 2 : at + 2 + count], arena_nbytes, threads, lanes, at
-        )
-        for name, start, stop in written if kernel.name not in REWIRING else ():
-            if any(start < last and first < stop for first, last in guarded):
-                raise ProgramError(
-                    f"tape word {at}: operand {name} of {kernel.name} lies on the positions of "
-                    "sparse weights. Compile the model again."
-                )
-        at += 2 + count
-
-
-def _check_instruction(
-    kernel, storages, words, arena_nbytes, threads, lanes, at
-) -> list[tuple[str, int, int]]:
-    """The (name, first byte, last byte + 1) of what an instruction writes."""
-    values, scratch, k, most = {}, (0, 0), 0, 8 * arena_nbytes
-    for operand in kernel.spec.operands:
-        if operand.mode == "t":
-            scratch, k = (words[k], words[k + 1]), k + 2
-            continue
-        values[operand.name] = words[k]
-        if operand.mode == "i" and operand.name not in _NOT_COUNTS and abs(words[k]) > most:
-            raise ProgramError(
-                f"tape word {at}: {operand.name} of {kernel.name} is {words[k]}; an arena of "
-                f"{arena_nbytes} bytes has nothing to count so far. Compile the model again."
-            )
-        if operand.is_reference and words[k] < 0 and not operand.optional:
-            raise ProgramError(f"tape word {at}: {kernel.name} lacks operand {operand.name}.")
-        k += 1
-    extents = kernel.spec.extents(values, storages, threads, lanes)
-    storage = {o.name: storages.get(o.storage, o.storage) for o in kernel.spec.operands}
-    # An operand may be a part of a value: only its elements lie at multiples of their size.
-    regions = [
-        (name, values[name], nbytes, NBYTES[storage[name]]) for name, nbytes in extents.items()
-    ]
-    need = kernel.spec.scratch_nbytes(values, threads, lanes)
-    if need:
-        if scratch[1] < need:
-            raise ProgramError(
-                f"tape word {at}: {kernel.name} has {scratch[1]} bytes of scratch a thread, "
-                f"needs {need}. Compile the model for this processor."
-            )
-        regions.append(("scratch", scratch[0], scratch[1] * threads, ALIGN))
-    for name, offset, nbytes, align in regions:
-        if offset < 0 or offset % align or nbytes < 0 or offset + nbytes > arena_nbytes:
-            raise ProgramError(
-                f"tape word {at}: operand {name} of {kernel.name} takes bytes {offset} to "
-                f"{offset + nbytes} of an arena of {arena_nbytes}. Compile the model again."
-            )
-    kept = {operand.name for operand in kernel.spec.operands if operand.mode == "r"}
-    return [
-        (name, offset, offset + nbytes) for name, offset, nbytes, _ in regions if name not in kept
-    ]
-
-
-def _bytes_of(slot: Slot) -> tuple[int, int]:
-    return slot.offset, slot.offset + slot.size * NBYTES[slot.dtype]
 
 
 class Executor:
@@ -144,17 +35,7 @@ class Executor:
             raise ProgramError(
                 f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."
             )
-        kernels = bound_kernels(program)
-        guarded = [_bytes_of(slot) for slot in program.persistent if slot.role == "index"]
-        staged = [slot for slots in program.inputs.values() for slot in slots]
-        for start, stop in map(_bytes_of, (*staged, *program.targets.values())):
-            if any(start < last and first < stop for first, last in guarded):
-                raise ProgramError(
-                    f"{program.model_name}: inputs lie on the positions of sparse weights. Compile "
-                    "the model again."
-                )
-        for words in program.tapes.values():
-            check_tape(words, kernels, arena.nbytes, program.threads, guarded)
+        kernels = check_program(program, arena.nbytes)
         self._base, self._process = arena.address, os.getpid()
         self._table, entry = _load(kernels)
         self._run = _ENTRY(entry)

@@ -7,9 +7,12 @@ import numpy as np
 
 from ..compiler.program import Program
 from ..errors import InputFileError, ProgramError
+from ..kernels.decode import bound, decode
 from ..storage import csr
 from ..storage.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
-from .executor import REWIRING, bound_kernels
+
+# What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
+REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 
 
 def sparse_layers(program: Program) -> tuple[Layer, ...]:
@@ -90,20 +93,11 @@ def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
 
 def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
     """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
-    kernels = bound_kernels(program)
-    operands = [
-        [o.name for o in kernel.spec.operands for _ in range(2 if o.mode == "t" else 1)]
-        for kernel, _ in kernels
-    ]
-    for tape, array in program.tapes.items():
-        words, at = array.tolist(), 0
-        while at < len(words):
-            index, count = words[at], words[at + 1]
-            if "pointers" in operands[index] or "table" in operands[index]:
-                values = dict(zip(operands[index], words[at + 2 : at + 2 + count], strict=True))
-                kernel, storages = kernels[index]
-                yield tape, kernel.name, storages, values
-            at += 2 + count
+    kernels = bound(program.kernels)
+    for tape, words in program.tapes.items():
+        for found in decode(words.tolist(), kernels):
+            if "pointers" in found.values or "table" in found.values:
+                yield tape, found.kernel.name, found.storages, dict(found.values)
 
 
 def _damaged(label: str, what: str) -> str:

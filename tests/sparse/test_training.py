@@ -15,7 +15,8 @@ from edgetrain.compiler import plan_model
 from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import CheckpointError, ProgramError
 from edgetrain.kernels import control
-from edgetrain.runtime.executor import REWIRING, bound_kernels
+from edgetrain.kernels.decode import bound
+from edgetrain.runtime.patterns import REWIRING
 from edgetrain.runtime.session import Session
 from edgetrain.runtime.state import load_state
 from edgetrain.sparse import DSR, SET
@@ -274,7 +275,7 @@ def test_instructions_of_another_shape_than_the_layers_are_refused(program: Prog
 
 
 def test_a_rewiring_that_would_leave_the_pool_or_its_order_is_refused(program: Program) -> None:
-    kernels, found = bound_kernels(program), []
+    kernels, found = bound(program.kernels), []
     words, at = program.tapes["rewire"].tolist(), 0
     while at < len(words):
         kernel = kernels[words[at]][0]

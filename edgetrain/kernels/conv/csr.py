@@ -9,13 +9,13 @@ ceil(c / g / chunk). Pointers and columns are trusted: whoever fills them has ch
 
 from ..jit import inline
 from ..registry import kernel
-from .plain import CHECK, INTS
+from .plain import CHECK, DX_WORK, INTS, WORK
 
 PIXELS = 1024  # of a band of rows that is summed in scratch
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _Y = "[n*c*h*wd]", "[n*k*oh*ow]"
 _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
-CSR_CHECK = f"{CHECK};min(n, h, wd, oh, ow) > 0;min(chunk, slots) > 0"
+CSR_CHECK = f"{CHECK};min(chunk, slots) > 0"
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
 DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 
@@ -57,7 +57,7 @@ def _geometry():
     return first_output, end_output
 
 
-@kernel("conv_csr", forward_operands(FORWARD_BAND), check=CSR_CHECK)
+@kernel("conv_csr", forward_operands(FORWARD_BAND), check=CSR_CHECK, work=WORK)
 def conv_csr(S, W, INDEX):
     """y = conv(prologue(x), w) + bias.
 
@@ -114,7 +114,7 @@ def conv_csr(S, W, INDEX):
     return run
 
 
-@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK)
+@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK)
 def conv_csr_dx(S, W, INDEX):
     """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
 
@@ -178,7 +178,7 @@ def conv_csr_dx(S, W, INDEX):
     return run
 
 
-@kernel("conv_csr_dw", dw_operands("0"), check=CSR_CHECK)
+@kernel("conv_csr_dw", dw_operands("0"), check=CSR_CHECK, work=WORK)
 def conv_csr_dw(S, INDEX, G):
     """dwt[e] += sum over images and pixels of dy * prologue(x) at every nonzero e, stochastic.
 

@@ -8,12 +8,17 @@ act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
 """
 
 from ..registry import kernel
+from ..words.strides import windows
 
 INTS = "n c h wd k kh kw oh ow sh sw ph pw dh dw g"
 CHECK = (
-    "min(n, h, wd, oh, ow) >= 0;min(ph, pw) >= 0;"
-    "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0"
+    "min(n, h, wd, oh, ow) > 0;min(ph, pw) >= 0;"
+    "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0;"
+    # fast variants keep places in a channel's weights as 32-bit numbers of bytes
+    "max(c, k) // g * kh * kw < 268435456;" + windows("dh", "dw")
 )
+WORK = "n*k*oh*ow*(c//g)*kh*kw"
+DX_WORK = f"{WORK} + n*c*h*wd*(k//g)*kh*kw"
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _W, _Y = "[n*c*h*wd]", "[k*(c//g)*kh*kw]", "[n*k*oh*ow]"
 
@@ -39,7 +44,7 @@ def dw_operands(scratch: str) -> str:
     )
 
 
-@kernel("conv", forward_operands("0"), check=CHECK)
+@kernel("conv", forward_operands("0"), check=CHECK, work=WORK)
 def conv(S, W):
     """y = conv(prologue(x), w) + bias.
 
@@ -82,7 +87,7 @@ def conv(S, W):
     return run
 
 
-@kernel("conv_dx", dx_operands("0"), check=CHECK)
+@kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK)
 def conv_dx(S, W):
     """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
 
@@ -124,7 +129,7 @@ def conv_dx(S, W):
     return run
 
 
-@kernel("conv_dw", dw_operands("0"), check=CHECK)
+@kernel("conv_dw", dw_operands("0"), check=CHECK, work=WORK)
 def conv_dw(S, G):
     """dwt += sum over images and pixels of dy * prologue(x), rounded stochastically.
 

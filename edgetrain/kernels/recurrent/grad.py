@@ -50,6 +50,7 @@ def _adder(G):
     f"out:m:G[d*gates*n*n] ctl?:r:i64[64] ws:t[16*{WIDE}] "
     "t b d n back slots gates kind acc sr key",
     check=_CHECK,
+    work="gates*d*t*b*n*n",
 )
 def recurrent_dr(S, P, G):
     """out[d, gate, i, j] (+)= sum over steps and rows of dgate[i] * (h before)[j].

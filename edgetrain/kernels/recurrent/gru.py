@@ -104,6 +104,7 @@ def _forward_cell(P, S):
     "r:r:W[d*3*n*n] bias?:r:V[d*6*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:m:S[d*t*b*4*n] "
     f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="3*d*t*b*n*n",
 )
 def gru(W, V, P, S):
     """The first three slots of gates (x W^T) become z, r, n, the fourth q, step by step.
@@ -263,6 +264,7 @@ def _backward_cell(P, S):
     "dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] dh0?:w:f32[d*b*n] "
     f"ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="3*d*t*b*n*n",
 )
 def gru_bwd(W, P, S):
     """dgates = gradient before the activations z r n of every step, 0 where a row has ended.

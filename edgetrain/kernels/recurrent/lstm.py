@@ -91,6 +91,7 @@ def _forward_cell(Q, S):
     "gates:m:S[d*t*b*4*n] y:w:S[t*d*b*n] cells:w:S[d*t*b*n] yh?:w:S[d*b*n] yc?:w:S[d*b*n] "
     f"ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="4*d*t*b*n*n",
 )
 def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     """gates (x W^T) become sigmoid, sigmoid, sigmoid, tanh of gates + h R^T + biases, step by step.
@@ -215,6 +216,7 @@ def _backward_cell(Q, S):
     "cells:r:S[d*t*b*n] dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dyc?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] "
     f"dh0?:w:f32[d*b*n] dc0?:w:f32[d*b*n] ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="4*d*t*b*n*n",
 )
 def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
     """dgates = gradient before the activations of every step, 0 where a row has ended.

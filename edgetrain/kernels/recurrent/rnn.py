@@ -39,6 +39,7 @@ _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2"
     "r:r:W[d*n*n] bias?:r:V[d*2*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*n] "
     f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="d*t*b*n*n",
 )
 def rnn(W, V, P, S):
     """y = f(gates + h R^T + biases) step by step; gates hold x W^T, f is tanh, or relu.
@@ -90,6 +91,7 @@ def rnn(W, V, P, S):
     "dgates:w:S[d*t*b*n] dh0?:w:f32[d*b*n] "
     f"ws:t[4*min(16, b)*(2*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    work="d*t*b*n*n",
 )
 def rnn_bwd(W, S):
     """dgates = gradient before the activation of every step, 0 where a row has ended.

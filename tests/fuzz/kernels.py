@@ -1,0 +1,215 @@
+"""Kernels on integers that a checker accepted: no byte outside the declared extents is touched.
+
+Every operand lies between pages that may not be touched, at their end or at their start, so that
+one element too far is a signal. A case is an honest call of a kernel with some integers changed;
+what the checker refuses is not run.
+"""
+
+import ctypes
+import mmap
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgetrain.compiler.program import Program
+from edgetrain.errors import ProgramError
+from edgetrain.kernels import control, jit, registry
+from edgetrain.kernels.decode import bound, decode
+from edgetrain.kernels.registry import Kernel
+from edgetrain.kernels.spec import NBYTES
+from edgetrain.storage import csr
+
+from . import children
+
+PAGE = mmap.PAGESIZE
+MOST_WORK = 10**8
+MOST_NBYTES = 2**22  # of one operand
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel with integers: 0 or -1 for references that are there or not, float bits."""
+
+    kernel: Kernel
+    storages: Mapping[str, str]
+    values: Mapping[str, int]
+
+
+def _pages(nbytes: int) -> int:
+    return -(-max(nbytes, 1) // PAGE) * PAGE
+
+
+class _Guarded:
+    """Operands between untouchable pages; `end`: they end where those begin."""
+
+    def __init__(self, sizes: Mapping[str, int], end: bool) -> None:
+        total = sum(_pages(n) + PAGE for n in sizes.values()) + PAGE
+        self.map = mmap.mmap(-1, total)
+        self.bytes = np.frombuffer(self.map, np.uint8)
+        self.base = self.bytes.ctypes.data
+        self.at: dict[str, int] = {}
+        self._forbid(0)
+        place = PAGE
+        for name, nbytes in sizes.items():
+            pages = _pages(nbytes)
+            self.at[name] = place + (pages - nbytes if end else 0)
+            place += pages
+            self._forbid(place)
+            place += PAGE
+
+    def _forbid(self, offset: int) -> None:
+        address, size = ctypes.c_void_p(self.base + offset), ctypes.c_size_t(PAGE)
+        if _LIBC.mprotect(address, size, ctypes.c_int(0)):
+            raise OSError("pages that guard operands cannot be protected")
+
+
+def changed(values: Mapping[str, int], integers: list[str], draw: random.Random) -> dict[str, int]:
+    """`values` with one to four integers replaced."""
+    out = dict(values)
+    for name in draw.sample(integers, min(len(integers), draw.choice((1, 1, 2, 3, 4)))):
+        v = out[name]
+        other = out[draw.choice(integers)]
+        out[name] = draw.choice([
+            v + 1, v - 1, 2 * v, v // 2, 0, 1, 2, 3, -1, other, v + other, draw.randrange(1, 40),
+            draw.randrange(1, 40), 1 << draw.randrange(40), 1_000_000, -v, v * other,
+        ])  # fmt: skip
+    return out
+
+
+def _layer(values: Mapping[str, int]) -> csr.Layer | None:
+    """The layer that a kernel with a pattern works on."""
+    if "c" in values:
+        shape = (values["k"], values["c"] // values["g"], values["kh"], values["kw"])
+    elif "rows" in values:
+        shape = (values["rows"], values["channels"], values["taps"])
+    else:
+        return None
+    size = min(shape) > 0 and int(np.prod(shape, dtype=float))
+    return csr.Layer("w", shape, 1, size) if size and size < 2**22 else None
+
+
+def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Random) -> bool:
+    """Contents of the operands; False where no pattern fits the integers."""
+    rng = np.random.default_rng(draw.getrandbits(32))
+    for operand in call.kernel.spec.operands:
+        name = operand.name
+        if not operand.is_reference or name not in sizes:
+            continue
+        kind = call.storages.get(operand.storage, operand.storage)
+        place = memory.bytes[memory.at[name] : memory.at[name] + sizes[name]]
+        count = sizes[name] // NBYTES[kind]
+        if name == "ctl":
+            words = np.zeros(control.WORDS, np.int64)
+            words[control.COUNT], words.view(np.float64)[16:24] = draw.randrange(100), 0.5
+            place[:] = words.view(np.uint8)
+        elif kind in ("f32", "f64", "f16"):
+            dtype = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[kind]
+            place[:] = rng.standard_normal(count).astype(dtype).view(np.uint8)
+        elif kind == "i32":
+            place[:] = rng.integers(-3, 40, count).astype(np.int32).view(np.uint8)
+        else:
+            place[:] = rng.integers(0, 256, sizes[name]).astype(np.uint8)
+    values = call.values
+    if "pointers" in sizes and "chunk" in values:
+        layer = _layer(values)
+        if layer is None or layer.chunk != values["chunk"]:
+            return False
+        most = min(layer.size, values["slots"])
+        chosen = rng.choice(layer.size, draw.randrange(most + 1), replace=False)
+        columns, pointers = csr.encode(layer, np.sort(chosen), 0)
+        dtype = np.uint8 if call.storages["I"] == "u8" else np.uint16
+        if columns.size and columns.max() > np.iinfo(dtype).max:
+            return False
+        at = memory.at["columns"]
+        memory.bytes[at : at + columns.size * dtype().itemsize] = columns.astype(dtype).view(
+            np.uint8
+        )
+        at = memory.at["pointers"]
+        memory.bytes[at : at + 4 * pointers.size] = pointers.view(np.uint8)
+    return True
+
+
+def extents(call: Call, threads: int) -> dict[str, int] | None:
+    """Bytes of each reference and of scratch, or None where the checker refuses the integers."""
+    lanes = jit.host().lanes
+    spec = call.kernel.spec
+    try:
+        sizes = spec.extents(call.values, call.storages, threads, lanes)
+        scratch = spec.scratch_nbytes(call.values, threads, lanes)
+        turns = registry.variants(call.kernel.name)[-1].spec.turns(call.values, threads, lanes)
+    except ProgramError:
+        return None
+    if not call.kernel.suits(call.values, call.storages, lanes):
+        return None
+    if turns > MOST_WORK or any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
+        return None
+    return sizes | {"": scratch}
+
+
+def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: random.Random) -> bool:
+    """Run every thread of the call; False where its operands cannot be filled."""
+    stride = _pages(sizes[""]) + PAGE
+    places = {name: n for name, n in sizes.items() if name}
+    places |= {f" {k}": sizes[""] for k in range(threads)}
+    memory = _Guarded(places, end)
+    if not fill(call, memory, sizes, draw):
+        return False
+    words: list[int] = []
+    for operand in call.kernel.spec.operands:
+        if operand.mode == "t":
+            words += [memory.at[" 0"], stride]
+        elif operand.is_reference:
+            words.append(memory.at.get(operand.name, -1))
+        else:
+            words.append(call.values[operand.name])
+    storages = dict(call.storages)
+    symbol = call.kernel.symbol(storages)
+    entry = _ENTRY(jit.load({symbol: lambda: call.kernel.object(storages, jit.host())})[symbol])
+    args = np.array(words, np.int64)
+    for thread in range(threads):
+        entry(memory.base, args.ctypes.data, thread, threads)
+    return True
+
+
+def calls_of(program: Program) -> list[Call]:
+    """The distinct calls of a Program's tapes."""
+    found = {}
+    for words in program.tapes.values():
+        for item in decode(words.tolist(), bound(program.kernels)):
+            spec = item.kernel.spec
+            references = {o.name for o in spec.operands if o.is_reference}
+            values = {k: min(v, 0) if k in references else v for k, v in item.values.items()}
+            key = item.kernel.symbol(item.storages), tuple(values.items())
+            found[key] = Call(item.kernel, item.storages, values)
+    return list(found.values())
+
+
+def _attempt(calls: Sequence[Call], number: int, seed: int) -> bool:
+    """One changed call that the checker accepts, of up to 20 that are tried."""
+    call = calls[number % len(calls)]
+    draw = random.Random(f"{seed} {number}")
+    integers = [o.name for o in call.kernel.spec.operands if o.mode == "i"]
+    for _ in range(20 if integers else 0):
+        other = Call(call.kernel, call.storages, changed(call.values, integers, draw))
+        threads = draw.choice((1, 1, 2, 3))
+        sizes = extents(other, threads)
+        if sizes is not None:
+            return run(other, sizes, threads, draw.random() < 0.7, draw)
+    return False
+
+
+def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
+    """What went wrong in `each` changes of every call, run in forked children."""
+    numbers, wrong = range(each * len(calls)), []
+    for start in range(0, len(numbers), 50):
+        part = numbers[start : start + 50]
+        many = children.run(lambda part=part: [_attempt(calls, n, seed) for n in part])
+        for n in part if many.how != "returned" else ():
+            one = children.run(lambda n=n: _attempt(calls, n, seed))
+            if one.how != "returned":
+                wrong.append(f"{calls[n % len(calls)].kernel.name} {seed} {n}: {one.how}")
+    return wrong
