@@ -78,7 +78,7 @@ def test_mnist_refuses_a_missing_file(mnist):
         (gzip.compress(w.idx_bytes(X))[:-30], "not a gzip file|damaged"),
         (gzip.compress(w.idx_bytes(X)[:-1]), "damaged .*missing"),
         (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*goes on"),
-        (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "cannot be unpacked|damaged"),
+        (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "expected at most 128 times"),
     ],
     ids=["none", "cut", "short", "long", "header"],  # gzip writes the time: no name for a worker
 )
