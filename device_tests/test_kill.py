@@ -1,6 +1,9 @@
 """SIGKILL and Ctrl-C at any moment; what goes on from there ends with the same bits."""
 
+import os
+import pty
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -82,6 +85,38 @@ def test_ctrl_c_ends_with_130_and_the_run_goes_on(
     assert step_files(tmp_path / "run")
     succeeded(run(train(edge, tmp_path / "run")))
     assert_same_bits(final_state(tmp_path / "run"), whole[0])
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_says_the_command_that_goes_on(
+    edge: Path, whole: tuple[dict, float], tmp_path: Path, signum: int, status: int
+) -> None:
+    process = subprocess.Popen(
+        train(edge, tmp_path / "run"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"step": 20,' in line)
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status
+    again = shlex.split(stderr.split("Go on by: ")[1])
+    succeeded(run(command(*again[1:])))
+    assert_same_bits(final_state(tmp_path / "run"), whole[0])
+
+
+def test_a_terminal_that_hangs_up_ends_the_run_saved(edge: Path, tmp_path: Path) -> None:
+    argv = [part for part in train(edge, tmp_path / "run") if part != "--json"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        os.execv(argv[0], argv)
+    while b"resident" not in os.read(terminal, 65536):
+        pass
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 129 and step_files(tmp_path / "run")
+    assert {path.suffix for path in (tmp_path / "run").iterdir()} == {".edge", ".ckpt"}
 
 
 def test_two_threads_share_one_core(edge: Path, whole: tuple[dict, float], tmp_path: Path) -> None:

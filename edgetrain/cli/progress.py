@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO, cast
 
 from ..units import format_bytes
 from .tables import to_json
@@ -35,15 +35,52 @@ def _unless_hung_up(progress: Progress) -> Progress:
         try:
             progress(event)
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            for stream in (sys.stdout, sys.stderr):
-                if stream.isatty():
-                    os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            _mute(error)
 
     return told
+
+
+def _mute(error: OSError) -> None:
+    """Write to nowhere what went to a terminal that is gone; raise any other error."""
+    if error.errno != errno.EIO:
+        raise error
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if not _can_be_written(descriptor):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _can_be_written(descriptor: int) -> bool:
+    try:
+        return os.write(descriptor, b"") == 0
+    except OSError:
+        return False
+
+
+class _Terminal:
+    """A stream to a terminal that may hang up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As of a file."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            _mute(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """As of a file."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            _mute(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _json_line(event: Event) -> None:
@@ -135,7 +172,7 @@ def _rich() -> Iterator[Progress]:
         TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    console = Console(stderr=True, highlight=False)
+    console = Console(file=cast(TextIO, _Terminal(sys.stderr)), highlight=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("train", total=None, note="")
 

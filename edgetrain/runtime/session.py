@@ -176,7 +176,7 @@ class Session:
         return {"dropped": int(table[PRUNED]), "threshold": threshold}
 
     def evaluate(self, batches: Iterable[int]) -> dict[str, float]:
-        """Mean loss and accuracy.
+        """Mean loss and accuracy; NaN where every target is ignored.
 
         Args:
           batches: yields the number of samples that count, after the staging bytes are filled.
@@ -188,7 +188,7 @@ class Session:
             self.ints[control.COUNT] = valid
             samples += valid
             self.executor.run("eval")
-        count = max(1, int(self.ints[control.TARGETS]))
+        count = int(self.ints[control.TARGETS]) or math.nan
         out = {"loss": float(self.reals[control.LOSS_SUM]) / count, "samples": samples}
         if self.program.recipe["loss"]["kind"] == "cross_entropy":
             out["accuracy"] = int(self.ints[control.CORRECT]) / count

@@ -106,6 +106,15 @@ def test_the_epoch_s_loss_is_the_mean_of_steps_with_targets(forked_program: Prog
     assert epoch["loss"] == pytest.approx(np.nanmean(losses))
 
 
+def test_an_evaluation_without_targets_has_no_loss(forked_program: Program) -> None:
+    trainer = et.Trainer(forked_program, "digits")
+    try:
+        found = trainer.evaluate(labelled(range(160)))
+    finally:
+        trainer.close()
+    assert found["samples"] > 0 and np.isnan([found["loss"], found["accuracy"]]).all()
+
+
 @pytest.mark.parametrize("lr", [float("nan"), float("inf"), -0.1, "0.1", 1e39, True])
 def test_the_trainer_refuses_a_rate_that_is_none(forked_program: Program, lr: Any) -> None:
     with pytest.raises(UsageError, match="lr .*: expected a finite number of 0 or more"):
