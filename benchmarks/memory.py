@@ -57,8 +57,8 @@ def resident_nbytes() -> tuple[int, int]:
     """Resident memory of this process, and the part of it that no file stands behind."""
     with open("/proc/self/status") as file:
         fields = dict(line.split(":", 1) for line in file)
-    whole, private = (int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "RssAnon"))
-    return whole, private
+    whole, of_files = (int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "RssFile"))
+    return whole, whole - of_files  # the arena counts as shared memory there
 
 
 def compiled(model: Model, row: Row) -> Program:
