@@ -94,6 +94,7 @@ class Case:
         try:
             value = run_microbatch(session, self.inputs, self.target)
             found = gradients(session)
+            session.executor.run("update")  # commits the running statistics
             buffers = {
                 s.name: session.values[s.name].copy()
                 for s in program.persistent if s.role == "buffer"
