@@ -22,8 +22,8 @@ CHECK = ";".join(
         _REACH.format("a", "m", "m"),
         _REACH.format("b", "n", "n"),
         "(z1-1)*cz1 + (z2-1)*cz2 + (m-1)*cm + n - 1 < nc",
-        # no two elements of c, of a row of a or of a column of b are one
-        "z1*z2*m*n <= nc;m*k2*k <= na;n*k2*k <= nb",
+        # no two elements of c are one, and a sum's terms are not all the same
+        "z1*z2*m*n <= nc;k2*k <= max(na, nb)",
     )
 )
 WORK = "z1*z2*m*n*k2*k"

@@ -9,8 +9,8 @@ that its integers call for; every kernel of the table is used; the work is what 
 Work counts turns of innermost loops. A Program states, for each tape and kernel, what the compiler
 counted in the model's own shapes; a tape may take `SLACK` times as many. The statement may be false
 too, but then it is still the arena that bounds an instruction: kernels that touch an element a few
-times are bounded by the elements, products by those of three matrices none of which repeats an
-element (strides of 0 buy nothing), convolutions by outputs times the weights of one of them.
+times are bounded by the elements (strides of 0 buy nothing), products and convolutions by outputs
+times the elements of one factor.
 """
 
 from collections.abc import Mapping
