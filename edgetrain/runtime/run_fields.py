@@ -30,6 +30,7 @@ RUN = record({
     }),
     "recipe": text(64),
     "samples": integer(1, 2**62),
+    "held_out": _COUNT,
 })  # fmt: skip
 
 

@@ -297,7 +297,7 @@ class Trainer:
                 f"{loaded.used}: written by a run with another model or recipe. Resume with the "
                 f"Program in {where / PROGRAM_FILE}, or choose another directory."
             )
-        ran = meta["samples"], meta.get("held_out", self.data.held_out)
+        ran = meta["samples"], meta["held_out"]
         if ran != (self.source.n, self.data.held_out):
             raise CheckpointError(
                 f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
