@@ -111,8 +111,8 @@ def test_a_terminal_that_hangs_up_ends_the_run_saved(edge: Path, tmp_path: Path)
     if child == 0:
         os.chdir(ROOT)
         os.execv(argv[0], argv)
-    while b"resident" not in os.read(terminal, 65536):
-        pass
+    while not step_files(tmp_path / "run"):
+        os.read(terminal, 65536)
     os.close(terminal)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status == 129 and step_files(tmp_path / "run")
