@@ -1,8 +1,8 @@
 """Torch's names for weights that an exporter renamed, and constants that repeat a parameter."""
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 
 import numpy as np
 import onnx
@@ -22,16 +22,22 @@ def tied_copies(
     An output layer that shares its weight with the embedding is folded into a constant of its
     own; trained apart they would part. Returns name -> (table, axes).
     """
-    tables = [n for n in parameters if n in usage.tables and arrays[n].ndim == 2]
-    tables = [n for n in tables if np.any(arrays[n] != arrays[n].flat[0])]
+    known: dict[tuple, tuple[str, tuple[int, ...]]] = {}
+    for name in parameters:
+        array = arrays[name]
+        if name in usage.tables and array.ndim == 2 and np.any(array != array.flat[0]):
+            known |= {_digest(array.transpose(axes)): (name, axes) for axes in ((1, 0), (0, 1))}
     found = {}
     for name in parameters:
-        for table in tables if is_anonymous(name) else ():
-            for axes in permutations(range(2)):
-                other = arrays[table].transpose(axes)
-                if table != name and np.array_equal(arrays[name], other):
-                    found[name] = (table, axes)
+        if is_anonymous(name) and name not in usage.tables:
+            table, axes = known.get(_digest(arrays[name]), ("", ()))
+            if table and np.array_equal(arrays[name], arrays[table].transpose(axes)):
+                found[name] = (table, axes)
     return found
+
+
+def _digest(array: np.ndarray) -> tuple:
+    return array.shape, zlib.crc32(array.tobytes())
 
 
 def derived_names(

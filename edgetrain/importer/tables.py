@@ -33,7 +33,8 @@ def is_formula(array: np.ndarray) -> bool:
     sample = array.ravel()[: _LOOKED_AT * _LOOKED_AT]
     if len(np.unique(sample)) == 2 and len(np.unique(array)) == 2:
         return True
-    return _rows_of_waves(array) or any(_waves(array, axis) for axis in range(array.ndim))
+    with np.errstate(all="ignore"):
+        return _rows_of_waves(array) or any(_waves(array, axis) for axis in range(array.ndim))
 
 
 def _waves(array: np.ndarray, axis: int) -> bool:

@@ -7,11 +7,13 @@ the calls that its nodes came from. What is tied in the module has one name in b
 
 import math
 import re
+from pathlib import Path
 
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from ..errors import ModelError
+from .external import to_array
 from .origin import Origin, claim, is_anonymous, origin_of
 
 MAX_ELEMENTS = 2**28  # of all copies together
@@ -53,12 +55,7 @@ class _Copies:
     def add(self, name: str, source: str, *, own: bool = False) -> str:
         """A copy; `own`: the name is free, since a node that made it goes. Returns its name."""
         tensor = self.known[source]
-        self._elements += math.prod(tensor.dims)
-        if self._elements > MAX_ELEMENTS:
-            raise ModelError(
-                f"initializer {source!r}: merged weights of over {MAX_ELEMENTS} elements. Export "
-                "the model again, by export_torch."
-            )
+        self._count(source, math.prod(tensor.dims))
         base, k = name, 1
         while name in self._taken and not own:
             k += 1
@@ -70,10 +67,19 @@ class _Copies:
 
     def zeros(self, name: str, size: int) -> str:
         """A vector of zeros."""
+        self._count(name, size)
         self.known[name] = TensorProto(
             dims=[size], data_type=TensorProto.FLOAT, raw_data=bytes(4 * size)
         )
         return self.add(name, name)
+
+    def _count(self, name: str, elements: int) -> None:
+        self._elements += abs(elements)
+        if self._elements > MAX_ELEMENTS:
+            raise ModelError(
+                f"initializer {name!r}: merged weights of over {MAX_ELEMENTS} elements. Export "
+                "the model again, by export_torch."
+            )
 
     def finish(self) -> None:
         for name, tensor in self._added:
@@ -131,16 +137,17 @@ def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
         return
     names = claim(node, 2, origin) or ()
     gone = [n for n in names if n not in copies.known and n in (origin.parameters or ())]
-    if len(gone) != 1:
+    dims = copies.known[node.input[1]].dims
+    if len(gone) != 1 or len(dims) < 2:
         return
     attributes = {a.name: a.i for a in node.attribute}
-    dims = copies.known[node.input[1]].dims
     size = dims[0]
     if node.op_type == "Gemm" and not attributes.get("transB", 0):
         size = dims[1]
     elif node.op_type == "ConvTranspose":
         size = dims[1] * attributes.get("group", 1)
-    node.input.append(copies.zeros(gone[0], size))
+    if size > 0:
+        node.input.append(copies.zeros(gone[0], size))
 
 
 def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto) -> bool:
@@ -148,4 +155,4 @@ def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto) -> bool:
     expected = {1: 1.0, 2: 0.0}.get(index) if node.op_type in _NORMS else None
     if expected is None or tensor.data_location == TensorProto.EXTERNAL:
         return False
-    return bool((numpy_helper.to_array(tensor) == expected).all())
+    return bool((to_array(tensor, Path()) == expected).all())

@@ -130,7 +130,7 @@ def test_untrained_constants_may_be_asked_for(save, options):
 
 def test_untrained_constants_below_a_tenth_are_a_note(save, capsys):
     path = anonymous(save, classes=20)
-    assert main(["plan", str(path), "--json"]) == 0
+    assert main(["plan", str(path), "--minibatch", "2", "--json"]) == 0
     assert "12 numbers of 1 constants are not trained" in capsys.readouterr().err
 
 
