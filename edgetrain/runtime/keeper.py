@@ -142,7 +142,8 @@ class Keeper:
         advice = {
             "all targets ignored": f"all targets are ignored (ignore_index {ignored}); check the "
             "labels",
-            "gradients not finite": "gradients or statistics are not finite; lower the learning rate",
+            "gradients not finite": "gradients or statistics are not finite; lower the learning "
+            "rate",
         }
         found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
         return ", ".join(found) or "all were skipped"
