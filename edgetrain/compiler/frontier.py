@@ -11,6 +11,7 @@ from typing import TypeVar
 from ..errors import BudgetError, EdgetrainError, UsageError
 from ..kernels import jit
 from ..ops.model import Model
+from ..ops.rebatch import fixed_batch, rebatched
 from ..units import format_bytes
 from . import remat
 from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
@@ -166,9 +167,18 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
 
 
 def microbatches(model: Model, options: Options) -> list[int]:
-    """Divisors of the minibatch that may be tried, largest first."""
+    """Divisors of the minibatch that may be tried, largest first.
+
+    Raises:
+      ModelError: the file takes one batch alone, which does not divide the minibatch.
+    """
     if options.microbatch is not None:
         return [options.microbatch]
+    fixed = fixed_batch(model, options.dims)
+    if fixed:
+        if options.minibatch % fixed:
+            rebatched(model, options.dims)
+        return [fixed]
     least = 1
     if mixes_samples(model, options):
         least = min(MIN_BATCH_NORM_BATCH, options.minibatch)

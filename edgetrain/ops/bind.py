@@ -51,14 +51,28 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
       ModelError: shapes that contradict each other.
       UsageError: a symbolic dimension is not bound.
     """
+    from .rebatch import baked_batch, rebatched
+
+    if baked_batch(model) not in (0, batch):
+        model = rebatched(model, dims or {})
+    return bound_context(model, batch, dims or {})[0].finish()
+
+
+def bound_context(
+    model: Model, batch: int, dims: Mapping[str, int]
+) -> tuple["Context", list[OnnxNode]]:
+    """Run the nodes that the outputs need; returns what they left behind, and them.
+
+    Raises: see `bind`.
+    """
     nodes = _needed(model.nodes, model.outputs)
-    _check_dims(model, dims or {})
+    _check_dims(model, dims)
     if len(nodes) > MAX_NODES:
         raise ModelError(
             f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
             "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
         )
-    context = _Context(model, batch, dims or {})
+    context = Context(model, batch, dims)
     try:
         context.expect(nodes, model.outputs)
         for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
@@ -72,7 +86,7 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     if context.unsupported:
         listed = sorted({node.op_type for node in context.unsupported})
         raise UnsupportedOpError(_unsupported(context.unsupported, model.opset), tuple(listed))
-    return context.finish()
+    return context, nodes
 
 
 def _check_dims(model: Model, dims: Mapping[str, int]) -> None:
@@ -130,7 +144,7 @@ def _dtype(array: np.ndarray) -> str:
     return {"f": "f32", "b": "u8", "u": "u8"}.get(array.dtype.kind, "i32")
 
 
-class _Context:
+class Context:
     """The ImportContext of registry.py."""
 
     def __init__(self, model: Model, batch: int, dims: Mapping[str, int]) -> None:
@@ -153,7 +167,6 @@ class _Context:
         for name, array in model.initializers.items():
             if name not in trainable:
                 self._consts[name] = array
-        self.baked_batch = 0
         self._inputs = [self._add_input(spec) for spec in model.inputs]
 
     def _add_input(self, spec: InputSpec) -> str:
@@ -161,9 +174,7 @@ class _Context:
             raise ModelError(
                 f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
             )
-        if isinstance(spec.dims[0], int) and spec.dims[0] != self.batch:
-            self.baked_batch = spec.dims[0]
-        elif isinstance(spec.dims[0], str):
+        if isinstance(spec.dims[0], str):
             self._dims.setdefault(spec.dims[0], self.batch)
         shape = [self.batch]
         for axis, dim in enumerate(spec.dims[1:], 1):
@@ -186,6 +197,45 @@ class _Context:
     def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
         """Note what these nodes read, before they run."""
         self._read.update(outputs, *(node.inputs for node in nodes))
+
+    # What rebatch.py asks for and does.
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of an ONNX name so far, None where it has none yet."""
+        array = self.array(name)
+        if array is not None:
+            return array.shape
+        value = self._names.get(name)
+        if value is not None:
+            return self._builder.values[value].shape
+        weight = self._model.initializers.get(name)
+        return None if weight is None else weight.shape
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The constant of this name, None where it is none."""
+        return self._consts.get(name)
+
+    def sizes(self) -> set[int]:
+        """Every dimension of every value."""
+        shapes = [v.shape for v in self._builder.values.values()]
+        shapes += [array.shape for array in self._consts.values()]
+        return {int(d) for shape in shapes for d in shape}
+
+    def fresh(self, name: str) -> str:
+        """`name`, marked until no name of the file is taken for it."""
+        while name in self._taken:
+            name += "'"
+        self._taken.add(name)
+        return name
+
+    def define(self, name: str, array: np.ndarray) -> None:
+        """A constant that the file does not have."""
+        self._consts[name] = array
+
+    def forget(self, name: str) -> None:
+        """Let a node make this name again."""
+        self._names.pop(name, None)
+        self._consts.pop(name, None)
 
     # What rules ask for.
 

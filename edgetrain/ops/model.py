@@ -20,9 +20,9 @@ class InputSpec:
     dtype: str = "float"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
-    """What `load_onnx` returns; `compile` binds it.
+    """What `load_onnx` returns; `compile` binds it. Equal to itself alone.
 
     Attributes:
       nodes: in topological order.

@@ -104,25 +104,12 @@ def identity(context, node) -> None:
     context.bind(node, 0, context.value(node, 0).name)
 
 
-def _rebatched(context, x, shape: list[int]) -> list[int]:
-    """A static export bakes its batch into reshapes: give that dimension the real batch."""
-    if context.baked_batch and shape and shape[0] == context.baked_batch and -1 not in shape:
-        if prod(shape) * context.batch == x.size * context.baked_batch:
-            return [context.batch, *shape[1:]]
-    elif context.baked_batch and shape and shape[0] == context.baked_batch:
-        rest = -prod(shape)
-        if rest and (x.size * context.baked_batch // context.batch) % rest == 0:
-            return [context.batch, *shape[1:]]
-    return shape
-
-
 @onnx_rule("Reshape")
 def reshape(context, node) -> None:
     x = context.value(node, 0)
     shape = context.ints(node, 1, "shape")
     if not node.attrs.get("allowzero", 0):
         shape = [x.shape[k] if d == 0 and k < len(x.shape) else d for k, d in enumerate(shape)]
-    shape = _rebatched(context, x, shape)
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         raise node.fail(f"shape {shape}", "sizes of 0 or more and at most one -1")
     if -1 in shape:
@@ -256,8 +243,6 @@ def concat(context, node) -> None:
 def expand(context, node) -> None:
     x = context.value(node, 0)
     target = context.ints(node, 1)
-    if context.baked_batch and target and target[0] == context.baked_batch:
-        target = [context.batch, *target[1:]]
     shape = np.broadcast_shapes(x.shape, tuple(target))
     if tuple(shape) == x.shape:
         context.bind(node, 0, x.name)

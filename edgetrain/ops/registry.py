@@ -63,7 +63,6 @@ class ImportContext(Protocol):
 
     opset: int
     batch: int
-    baked_batch: int
 
     def value(self, node: OnnxNode, index: int) -> Value: ...
     def has(self, node: OnnxNode, index: int) -> bool: ...

@@ -190,8 +190,6 @@ def _wanted(context, node, x) -> tuple[list[int], list[float]]:
     sizes = context.ints(node, 3)
     if sizes is None or len(sizes) != len(axes) or min(sizes) < 1:
         raise node.fail(f"sizes {sizes}", f"{len(axes)} positive numbers, or scales")
-    if context.baked_batch and axes[0] == 0 and sizes[0] == context.baked_batch:
-        sizes[0] = context.batch
     policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
     ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
     if policy != "stretch":

@@ -1,0 +1,102 @@
+"""Where the batch lies in a value, where a reshape puts it, and which ops would mix samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .registry import OnnxNode
+from .strides import prod
+
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The batch is a factor of one axis: its size is outer * batch * inner.
+
+    Attributes:
+      inner: 0 where it is not known which part of the rest lies within the batch.
+    """
+
+    axis: int
+    outer: int
+    inner: int
+
+    @property
+    def count(self) -> int:
+        """Rows of the axis for each sample."""
+        return self.outer * max(1, self.inner)
+
+
+def factor_of(
+    node: OnnxNode, before: Sequence[int], after: Sequence[int], baked: int, batch: int
+) -> Factor | None:
+    """The axis that grew from `baked` to `batch` samples; None where none did.
+
+    Raises:
+      ModelError: shapes that differ in any other way.
+    """
+    wrong = node.fail(f"shape {list(before)} becomes {list(after)}", "one axis that is the batch")
+    if len(before) != len(after):
+        raise wrong
+    changed = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if not changed:
+        return None
+    axis = changed[0]
+    count = before[axis] // baked
+    if len(changed) > 1 or before[axis] % baked or after[axis] != count * batch:
+        raise wrong
+    return Factor(axis, count, 0)
+
+
+def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: int) -> list[Factor]:
+    """Axes of `shape` in which the batch of `source` may lie, the likeliest first.
+
+    Its stride in elements stays what it is. With a batch of 1 that leaves several axes: one of
+    the batch alone comes first, then one that takes the batch up beside axes left as they are.
+    """
+    if not given.inner:
+        return []
+    stride = given.inner * prod(source[given.axis + 1 :])
+    found = []
+    for axis, size in enumerate(shape):
+        after = prod(shape[axis + 1 :])
+        if after and stride % after == 0 and (after * size) % (stride * baked) == 0:
+            found.append(Factor(axis, after * size // (stride * baked), stride // after))
+    left, right = list(source[: given.axis]), list(source[given.axis + 1 :])
+
+    def rank(factor: Factor) -> tuple:
+        alone = factor.count == 1
+        tail = list(shape[factor.axis + 1 :]) == right and factor.inner == 1
+        head = list(shape[: factor.axis]) == left and factor.outer == 1
+        return (not alone, not tail, not head, factor.axis)
+
+    return sorted(found, key=rank)
+
+
+_FIRST = (
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool",
+    "GlobalMaxPool", "GlobalLpPool", "BatchNormalization", "InstanceNormalization",
+    "GroupNormalization", "LRN", "DepthToSpace", "SpaceToDepth",
+)  # fmt: skip
+_FROM_AXIS = {"LayerNormalization": -1, "RMSNormalization": -1}
+_ALONG = {"Softmax": -1, "LogSoftmax": -1}
+
+
+def mixes(node: OnnxNode, factors: Sequence[Factor | None], ranks: Sequence[int]) -> str:
+    """How the op would mix samples, "" where it does not."""
+    given, rank = factors[0] if factors else None, ranks[0] if ranks else 0
+    if given is None:
+        return ""
+    op = node.op_type
+    if op in _FIRST:
+        return "" if given.axis == 0 else "an axis of channels or of the image"
+    if op in _FROM_AXIS:
+        first = node.axis(node.attrs.get("axis", _FROM_AXIS[op]), rank)
+        return "normalised over" if given.axis >= first else ""
+    if op in _ALONG:
+        axis = node.axis(node.attrs.get("axis", _ALONG[op]), rank)
+        return "normalised over" if given.axis == axis else ""
+    if op in ("LSTM", "GRU", "RNN"):
+        batch = 0 if node.attrs.get("layout", 0) == 1 else 1
+        return "" if given.axis == batch else "the axis of time"
+    return ""
