@@ -125,7 +125,7 @@ class _Search:
         free = [p for p in _PRIMES if p not in taken and p != self._baked]
         if len(free) < 2:
             raise self._refusal("it has too many different sizes to tell the batch from them")
-        self._primes, self._runs = free[:2], 0
+        self._primes, self._runs, self._own_rows = free[:2], 0, ""
         self._makers = {o: at for at, n in enumerate(self._needed) for o in n.outputs if o}
 
     def _refusal(self, why: str) -> ModelError:
@@ -145,7 +145,7 @@ class _Search:
                 first = first or stuck
                 better = self._better(fixes, stuck)
                 if better is None:
-                    raise self._refusal(str(first)) from stuck
+                    raise self._refusal(self._own_rows or str(first)) from stuck
                 fixes = better
         raise self._refusal(str(first))
 
@@ -322,10 +322,12 @@ class _Search:
             blocks = array.reshape(*shape[:axis], self._baked, count, *shape[axis + 1 :])
             one = blocks.take([0], axis)
             if not np.array_equal(np.broadcast_to(one, blocks.shape), blocks, equal_nan=True):
-                raise node.fail(
+                error = node.fail(
                     f"constant {name!r} of shape {list(shape)} has a row for each sample",
                     "rows that are all the same",
                 )
+                self._own_rows = str(error).rstrip(".")
+                raise error
             first = one.reshape(*shape[:axis], count, *shape[axis + 1 :])
             source = trial.constant(f"{name}.row", first)
         else:

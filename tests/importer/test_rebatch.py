@@ -123,3 +123,135 @@ def _compared(name: str, batch: int, dynamo: bool, others, path: Path) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_rebatch_gradients_equal_torch(name, batch, dynamo, tmp_path, capfd):
     _compared(name, batch, dynamo, (4, batch), tmp_path / "m.onnx")
+
+
+def _ints(name: str, *values: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def _zeros(name: str, *shape: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.zeros(shape, np.float32), name)
+
+
+# name -> (nodes and initializers of a batch, the input's other dimensions, a batch to bake in)
+CASES = {
+    "reshape": (lambda b: ([node("Reshape", "x s", "r"), node("MatMul", "r w", "y")],
+                           [_ints("s", b, 2, 2), tensor("w", 2, 3)]), (4,), 2),
+    "reshape and back": (lambda b: ([
+        node("Reshape", "x s", "r"), node("MatMul", "r w", "m"), node("Reshape", "m t", "y"),
+    ], [_ints("s", 6 * b, 4), tensor("w", 4, 3), _ints("t", b, 6, 3)]), (6, 4), 2),
+    "reshape by one unknown": (lambda b: ([
+        node("Transpose", "x", "t", perm=[1, 0, 2]), node("Reshape", "t s", "r"),
+        node("MatMul", "r w", "m"), node("Reshape", "m u", "v"),
+        node("Transpose", "v", "y", perm=[1, 0, 2]),
+    ], [_ints("s", -1, 4), tensor("w", 4, 3), _ints("u", 6, b, -1)]), (6, 4), 3),
+    "heads": (lambda b: ([
+        node("MatMul", "x w", "h"), node("Reshape", "h s", "r"),
+        node("Transpose", "r", "t", perm=[0, 2, 1, 3]), node("Reshape", "t u", "v"),
+        node("Softmax", "v", "p", axis=-1), node("Reshape", "p z", "q"),
+        node("Transpose", "q", "k", perm=[0, 2, 1, 3]), node("Reshape", "k e", "y"),
+    ], [tensor("w", 4, 4), _ints("s", b, 6, 2, 2), _ints("u", 2 * b, 6, 2),
+        _ints("z", b, 2, 6, 2), _ints("e", b, 6, 4)]), (6, 4), 1),
+    "expand": (lambda b: ([
+        node("Expand", "w s", "e"), node("Concat", "e x", "y", axis=1),
+    ], [tensor("w", 1, 1, 4), _ints("s", b, 1, 4)]), (6, 4), 2),
+    "mask of rows": (lambda b: ([node("Mul", "x w", "m"), node("Add", "m k", "y")],
+                                [tensor("w", 4), tensor("k", b, 6, 4, value=0.5)]), (6, 4), 3),
+    "states": (lambda b: ([
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        helper.make_node("GRU", ["t", "w", "r", "", "", "h"], ["", "o"], "gru", hidden_size=3),
+        node("Squeeze", "o zero", "y"),
+    ], [tensor("w", 1, 9, 4), tensor("r", 1, 9, 3), tensor("h", 1, b, 3, value=0.25),
+        _ints("zero", 0)]), (6, 4), 2),
+    "filled states": (lambda b: ([
+        node("Transpose", "x", "t", perm=[1, 0, 2]), node("ConstantOfShape", "size", "h"),
+        node("Add", "h one", "k"),
+        helper.make_node("GRU", ["t", "w", "r", "", "", "k"], ["", "o"], "gru", hidden_size=3),
+        node("Squeeze", "o zero", "y"),
+    ], [tensor("w", 1, 9, 4), tensor("r", 1, 9, 3), _ints("size", 1, b, 3), _ints("zero", 0),
+        tensor("one", 1, value=1.0)]), (6, 4), 1),
+    "slice": (lambda b: ([node("Slice", "x a e", "s"), node("MatMul", "s w", "y")],
+                         [_ints("a", 0, 1), _ints("e", b, 4), tensor("w", 4, 3)]), (6, 4), 2),
+    "positions": (lambda b: ([
+        node("Expand", "p s", "e"), node("Gather", "table e", "g"), node("Add", "x g", "y"),
+    ], [_ints("p", 0, 1, 2, 3, 4, 5), _ints("s", b, 6), tensor("table", 9, 4)]), (6, 4), 3),
+    "resize": (lambda b: ([
+        node("Reshape", "x s", "r"), node("Mul", "r w", "m"),
+        helper.make_node("Resize", ["m", "", "", "z"], ["u"], "u", mode="nearest"),
+        node("Flatten", "u", "y"),
+    ], [_ints("s", b, 1, 6, 4), tensor("w", 4), _ints("z", b, 1, 12, 4)]), (6, 4), 2),
+}  # fmt: skip
+
+
+def _case(name: str, batch: int, path: Path):
+    make, rest, _ = CASES[name]
+    nodes, arrays = make(batch)
+    inputs = [info("x", batch, *rest)]
+    weights = [a.name for a in arrays if a.name in ("w", "r", "table")]
+    outputs = [info("y", None, None, None)]
+    made = model(nodes, arrays, inputs, outputs, meta={"edgetrain.parameters": weights})
+    rank = {"states": 2, "filled states": 2, "resize": 2}.get(name, 3)
+    del made.graph.output[0].type.tensor_type.shape.dim[rank:]
+    path.write_bytes(made.SerializeToString())
+    return et.load_onnx(path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rebatch_gives_every_sample_what_the_file_gives_it(name, tmp_path):
+    """Against the same nodes written for the larger batch."""
+    baked, wide = CASES[name][2], 6
+    small = _case(name, baked, tmp_path / "small.onnx")
+    large = _case(name, wide, tmp_path / "large.onnx")
+    one, other = bind(small, wide), bind(large, wide)
+    shapes = [b.graph.values[b.graph.outputs[0]].shape for b in (one, other)]
+    assert shapes[0] == shapes[1] and shapes[0][0] == wide
+    x = np.random.default_rng(0).standard_normal((wide, *CASES[name][1])).astype(np.float32)
+    found, wanted = (et.forward(m, {"x": x})["y"] for m in (small, large))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def _refused(path: Path):
+    """Each of the two samples has a row of its own in a constant."""
+    rows = numpy_helper.from_array(np.array([[1.0], [2.0]], np.float32), "k")
+    nodes = [node("Gemm", "x w b", "h"), node("Mul", "h k", "y")]
+    made = model(nodes, [tensor("w", 4, 3), tensor("b", 3), rows], [info("x", 2, 4)],
+                 meta={"edgetrain.parameters": ["w", "b"]})  # fmt: skip
+    path.write_bytes(made.SerializeToString())
+    return et.load_onnx(path)
+
+
+REFUSAL = (
+    r"m\.onnx: the batch 2 is baked into this file \(.*constant 'k'.*\): --minibatch 2, or "
+    r"export with dynamic_shapes"
+)
+
+
+def test_rebatch_refuses_a_batch_that_has_rows_of_its_own(tmp_path):
+    loaded = _refused(tmp_path / "m.onnx")
+    for batch in (1, 3, 4):
+        with pytest.raises(ModelError, match=REFUSAL):
+            bind(loaded, batch)
+    with pytest.raises(ModelError, match=REFUSAL):
+        et.plan(loaded, loss="mse", minibatch=3)
+
+
+@pytest.mark.parametrize("minibatch", [2, 4])
+def test_rebatch_leaves_the_batch_of_the_file_to_train_with(minibatch, tmp_path, capsys):
+    _refused(tmp_path / "m.onnx")
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x, y=x[:, :3])
+    command = ["train", str(tmp_path / "m.onnx"), "--data", f"npz:{tmp_path / 'd.npz'}"]
+    status = main([*command, "--loss", "mse", "--minibatch", str(minibatch), "--epochs", "1"])
+    assert status == 0, capsys.readouterr().err
+
+
+def test_rebatch_refuses_time_as_the_first_axis(tmp_path):
+    nodes = [
+        helper.make_node("GRU", ["x", "w", "r"], ["", "h"], "gru", hidden_size=3),
+        node("Squeeze", "h zero", "y"),
+    ]
+    made = model(nodes, [tensor("w", 1, 9, 4), tensor("r", 1, 9, 3), _ints("zero", 0)],
+                 [info("x", 6, 2, 4)], [info("y", 2, 3)])  # fmt: skip
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(ModelError, match="the batch is the axis of time"):
+        bind(et.load_onnx(tmp_path / "m.onnx"), 4)
