@@ -20,7 +20,8 @@ from pathlib import Path
 from unittest import mock
 
 from edgetrain.cli import main as edgetrain
-from edgetrain.compiler import cost
+from edgetrain.compiler import steps
+from edgetrain.compiler.cost import Rates
 
 from . import depth, executed, figure5, memory, nets, planner_table
 
@@ -105,14 +106,12 @@ def _folder() -> Iterator[None]:
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         Path(name, "examples").symlink_to(ROOT / "examples")
-        cost.rates.cache_clear()
         try:
             os.chdir(name)
-            with mock.patch.object(cost, "_path", lambda: Path(name, "none")):
+            with mock.patch.object(steps, "rates", Rates):
                 yield
         finally:
             os.chdir(before)
-            cost.rates.cache_clear()
 
 
 def section(text: str, name: str) -> tuple[int, int]:

@@ -328,9 +328,9 @@ def test_inspect_reads_models_programs_and_checkpoints(
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["--weight-decay", "0.3"], {"weight_decay": 0.3}),
-        (["--dampening", "0.5"], {"dampening": 0.5}),
-        (["--lr", "0.2"], {"lr": 0.2}),
+        (["--weight-decay", "0.3"], {"weight_decay": 0.3, "momentum": 0.0}),
+        (["--dampening", "0.5", "--momentum", "0.1"], {"dampening": 0.5, "momentum": 0.1}),
+        (["--lr", "0.2"], {"lr": 0.2, "momentum": 0.0}),
     ],
 )
 def test_parity_judges_the_optimizer_that_was_asked_for(
@@ -339,7 +339,10 @@ def test_parity_judges_the_optimizer_that_was_asked_for(
     status, out, _ = run("parity", MODEL, "--steps", 1, "--batch", 2, "--json", *argv)
     optimizer = json.loads(out)["optimizer"]
     assert status == 0 and {k: optimizer[k] for k in expected} == expected
-    assert optimizer["momentum"] == 0.0
+
+
+def test_parity_refuses_dampening_without_momentum(run: Run) -> None:
+    assert run("parity", MODEL, "--dampening", "0.5")[0] == 2
 
 
 def test_ops_lists_onnx_names(run: Run) -> None:

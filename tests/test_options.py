@@ -113,7 +113,7 @@ COMMON = {"help", "debug"}  # of every command; test_cli has them
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    parser = arguments._parser()
+    parser, _ = arguments._parser()
     (subs,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return dict(subs.choices)
 
@@ -355,7 +355,7 @@ def test_numbers_of_numpy_become_numbers_of_python() -> None:
 def test_trainer_refuses_keywords_of_a_wrong_type(digits, tmp_path: Path) -> None:
     keywords = [
         p.name for p in inspect.signature(et.Trainer).parameters.values()
-        if p.name not in ("program", "data")
+        if p.name not in ("program", "data", "validation")
     ]  # fmt: skip
     for name in keywords:
         with pytest.raises(UsageError, match=name):

@@ -74,8 +74,6 @@ class Options:
             )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
-        if self.freeze_bn not in (None, True, False):
-            raise UsageError(f"freeze_bn {self.freeze_bn!r}: expected None, True or False.")
         if not -(2**63) <= self.seed < 2**63:
             raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
         object.__setattr__(self, "density", _density(self.density))
@@ -128,7 +126,7 @@ def _check_containers(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
-    for name in ("train", "freeze"):
+    for name in ("train", "freeze", "train_constants"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import UsageError
 from ..needs import check_needs, typed
 from ..optim.schedule import Schedule
+from ..units import finite_number
 from .folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
@@ -26,8 +27,10 @@ def check_settings(
     Raises:
       UsageError: one of a wrong type or value, or about checkpoints where none is written.
     """
+    if lr is not None:
+        finite_number("trainer: lr", lr, least=0)
     for name, value, kinds, least in (
-        ("lr", lr, (float, NoneType), 0), ("save_steps", save_steps, (int,), 0),
+        ("save_steps", save_steps, (int,), 0),
         ("save_total_limit", save_total_limit, (int, NoneType), 1),
         ("threads", threads, (int, NoneType), 1),
     ):  # fmt: skip

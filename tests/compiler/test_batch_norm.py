@@ -149,7 +149,7 @@ def test_staged_copies_do_not_take_the_name_of_another_value():
 
 
 def test_freeze_bn_is_none_true_or_false():
-    with pytest.raises(UsageError, match="freeze_bn 'all': expected None, True or False"):
+    with pytest.raises(UsageError, match="freeze_bn 'all': expected true or false or None"):
         make_options(freeze_bn="all")
 
 
