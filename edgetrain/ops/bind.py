@@ -6,6 +6,7 @@ ONNX file computes about shapes is folded by numpy. Limits keep a malformed file
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..errors import ModelError, UnsupportedOpError, UsageError
 from ..ir import Builder, Graph, Value
 from . import registry
 from .fold import FOLDS, fold
-from .model import InputSpec, Model
+from .model import InputSpec, Model, check_dims
 from .registry import OnnxNode, Subgraph
 
 MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
@@ -51,28 +52,32 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
       ModelError: shapes that contradict each other.
       UsageError: a symbolic dimension is not bound.
     """
-    from .rebatch import baked_batch, rebatched
+    from .rebatch import rebatched
+    from .rebatch_steps import baked_batch
 
     if baked_batch(model) not in (0, batch):
         model = rebatched(model, dims or {})
-    return bound_context(model, batch, dims or {})[0].finish()
+    return bound_context(model, batch, dims or {}, Context)[0].finish()
+
+
+_Kind = TypeVar("_Kind", bound="Context")
 
 
 def bound_context(
-    model: Model, batch: int, dims: Mapping[str, int]
-) -> tuple["Context", list[OnnxNode]]:
+    model: Model, batch: int, dims: Mapping[str, int], kind: type[_Kind]
+) -> tuple[_Kind, list[OnnxNode]]:
     """Run the nodes that the outputs need; returns what they left behind, and them.
 
     Raises: see `bind`.
     """
     nodes = _needed(model.nodes, model.outputs)
-    _check_dims(model, dims)
+    check_dims(model, dims)
     if len(nodes) > MAX_NODES:
         raise ModelError(
             f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
             "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
         )
-    context = Context(model, batch, dims)
+    context = kind(model, batch, dims)
     try:
         context.expect(nodes, model.outputs)
         for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
@@ -87,32 +92,6 @@ def bound_context(
         listed = sorted({node.op_type for node in context.unsupported})
         raise UnsupportedOpError(_unsupported(context.unsupported, model.opset), tuple(listed))
     return context, nodes
-
-
-def _check_dims(model: Model, dims: Mapping[str, int]) -> None:
-    """Every size that is given is that of a dimension which needs one.
-
-    Raises:
-      UsageError: no dimension of this name, or the batch's with another size.
-    """
-    free = {
-        dim or f"{spec.name}.{axis}"
-        for spec in model.inputs
-        for axis, dim in enumerate(spec.dims)
-        if axis and not isinstance(dim, int)
-    }
-    first = {spec.dims[0] for spec in model.inputs if spec.dims}
-    for name, size in dims.items():
-        if name in first:
-            raise UsageError(
-                f"dim {name}={size}: this is the batch. Set it by --minibatch and --microbatch, "
-                "and leave the dim out."
-            )
-        if name not in free:
-            raise UsageError(
-                f"dim {name}={size}: no input has a dimension of this name to be set; there is "
-                f"{', '.join(sorted(free - first)) or 'none'}."
-            )
 
 
 def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]:
@@ -197,45 +176,6 @@ class Context:
     def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
         """Note what these nodes read, before they run."""
         self._read.update(outputs, *(node.inputs for node in nodes))
-
-    # What rebatch.py asks for and does.
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of an ONNX name so far, None where it has none yet."""
-        array = self.array(name)
-        if array is not None:
-            return array.shape
-        value = self._names.get(name)
-        if value is not None:
-            return self._builder.values[value].shape
-        weight = self._model.initializers.get(name)
-        return None if weight is None else weight.shape
-
-    def array(self, name: str) -> np.ndarray | None:
-        """The constant of this name, None where it is none."""
-        return self._consts.get(name)
-
-    def sizes(self) -> set[int]:
-        """Every dimension of every value."""
-        shapes = [v.shape for v in self._builder.values.values()]
-        shapes += [array.shape for array in self._consts.values()]
-        return {int(d) for shape in shapes for d in shape}
-
-    def fresh(self, name: str) -> str:
-        """`name`, marked until no name of the file is taken for it."""
-        while name in self._taken:
-            name += "'"
-        self._taken.add(name)
-        return name
-
-    def define(self, name: str, array: np.ndarray) -> None:
-        """A constant that the file does not have."""
-        self._consts[name] = array
-
-    def forget(self, name: str) -> None:
-        """Let a node make this name again."""
-        self._names.pop(name, None)
-        self._consts.pop(name, None)
 
     # What rules ask for.
 

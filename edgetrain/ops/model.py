@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..errors import UsageError
 from .registry import OnnxNode
 
 
@@ -61,3 +62,29 @@ class Model:
             for n in self.nodes
         )
         return replace(self, nodes=nodes)
+
+
+def check_dims(model: Model, dims: Mapping[str, int]) -> None:
+    """Every size that is given is that of a dimension which needs one.
+
+    Raises:
+      UsageError: no dimension of this name, or the batch's with another size.
+    """
+    free = {
+        dim or f"{spec.name}.{axis}"
+        for spec in model.inputs
+        for axis, dim in enumerate(spec.dims)
+        if axis and not isinstance(dim, int)
+    }
+    first = {spec.dims[0] for spec in model.inputs if spec.dims}
+    for name, size in dims.items():
+        if name in first:
+            raise UsageError(
+                f"dim {name}={size}: this is the batch. Set it by --minibatch and --microbatch, "
+                "and leave the dim out."
+            )
+        if name not in free:
+            raise UsageError(
+                f"dim {name}={size}: no input has a dimension of this name to be set; there is "
+                f"{', '.join(sorted(free - first)) or 'none'}."
+            )

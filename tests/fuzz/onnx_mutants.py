@@ -15,7 +15,7 @@ _OPS = (
     "Gather", "Reshape", "Expand", "Transpose", "Resize", "BatchNormalization", "MaxPool", "Slice",
     "LayerNormalization", "ReduceSum", "CumSum", "Where", "Cast", "Shape", "Identity", "Attention",
     "ConstantOfShape", "Range", "Dropout", "Clip", "Pow", "LRN", "PRelu", "Trilu", "Not", "Equal",
-    "DepthToSpace", "GlobalAveragePool", "Flatten", "Max", "Mean", "Nonsense", "InstanceNormalization",
+    "DepthToSpace", "GlobalAveragePool", "Flatten", "Max", "Mean", "Nonsense", "Mod",
 )  # fmt: skip
 
 
@@ -41,8 +41,8 @@ def _attribute(proto, rng) -> None:
 
 
 def _add_attribute(proto, rng) -> None:
-    name = rng.choice(["axis", "group", "strides", "pads", "keepdims", "dilations", "axes",
-                       "auto_pad", "to", "mode", "hidden_size", "layout", "clip", "epsilon"])  # fmt: skip
+    names = "axis group strides pads keepdims dilations axes auto_pad to mode hidden_size layout"
+    name = rng.choice([*names.split(), "clip", "epsilon"])
     value = rng.choice([rng.choice(_STRANGE), rng.choice(_REALS), "SAME_UPPER", [1, 2], [0.5]])
     rng.choice(proto.graph.node).attribute.append(helper.make_attribute(name, value))
 

@@ -1,5 +1,6 @@
 """Structured ONNX mutants: each trains or is refused in a line, without a crash or a long wait."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -47,12 +48,24 @@ def _dims(model: Model) -> dict[str, int]:
 
 
 def _train(path: Path) -> int:
-    """The command on samples of the unchanged net's shape; a refusal is status 2 to 4."""
-    data, out = path.with_suffix(".npz"), path.with_suffix(".run")
-    command = ["train", str(path), "--data", f"npz:{data}", "--epochs", "1", "--minibatch", "2"]
-    status = main([*command, "--loss", "mse", "--out", str(out), "--validation", "0"])
+    """The command on samples that fit the unchanged net, which lie beside the model."""
+    out = path.parent / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    command = ["train", str(path), "--data", f"npz:{path.with_suffix('.npz')}", "--epochs", "1"]
+    status = main([*command, "--minibatch", "2", "--loss", "mse", "--out", str(out)])
     assert status in (0, 1, 2, 3, 4), status
     return status
+
+
+def _samples(net: str, path: Path) -> None:
+    """Eight samples of what the net takes and gives."""
+    path.with_suffix(".onnx").write_bytes(NETS[net]().SerializeToString())
+    graph = bind(et.load_onnx(path.with_suffix(".onnx")), 8).graph
+    given, made = graph.values[graph.inputs[0]], graph.values[graph.outputs[0]]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(given.shape).astype(np.float32)
+    x = x if given.dtype == "f32" else rng.integers(0, 9, given.shape)
+    np.savez(path, x=x, y=rng.standard_normal(made.shape).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +83,10 @@ def _mutants(folder: Path, seeds: range, call) -> tuple[list, Counter[str]]:
     names = sorted(NETS)
     for seed in seeds:
         name = names[seed % len(names)]
-        path = folder / "model.onnx"
+        path = folder / name / "model.onnx"
+        if not path.parent.exists():
+            path.parent.mkdir()
+            _samples(name, path.with_suffix(".npz"))
         path.write_bytes(mutant(NETS[name](), seed))
         ended: Ended = run(lambda path=path: call(path))
         ends[ended.how] += 1
@@ -79,7 +95,26 @@ def _mutants(folder: Path, seeds: range, call) -> tuple[list, Counter[str]]:
     return wrong, ends
 
 
-def test_onnx_mutants_train_or_are_refused(warm, tmp_path):
-    wrong, ends = _mutants(tmp_path, range(40), _gradients)
+def test_onnx_mutants_have_gradients_or_are_refused(warm, tmp_path):
+    wrong, ends = _mutants(tmp_path, range(30), _gradients)
     assert wrong == []
-    assert ends["returned"] >= 4, ends
+    assert ends["returned"] >= 3, ends
+
+
+@pytest.mark.slow
+def test_onnx_mutants_have_gradients_or_are_refused_in_thousands(warm, tmp_path):
+    wrong, ends = _mutants(tmp_path, range(1000, 3000), _gradients)
+    assert wrong == []
+    assert ends["returned"] >= 200, ends
+
+
+def test_onnx_mutants_are_trained_or_refused(warm, tmp_path):
+    wrong, _ = _mutants(tmp_path, range(100, 105), _train)
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_onnx_mutants_are_trained_or_refused_in_hundreds(warm, tmp_path):
+    wrong, ends = _mutants(tmp_path, range(4000, 4200), _train)
+    assert wrong == []
+    assert ends["returned"] == 200, ends

@@ -1,0 +1,322 @@
+"""Two runs of a model side by side, and what the second one writes anew; see rebatch.py."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..errors import ModelError
+from .bind import Context, bound_context
+from .model import Model
+from .rebatch_layout import VIEWS, Factor, factor_of, mixes, places
+from .registry import OnnxNode
+
+_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
+_ALL = 2**62
+
+# Ops some of whose outputs rightly have no batch.
+_FREE = ("Shape", "Size", "If", "BatchNormalization")
+
+# A change to a node: ("place", k) the k-th place of the batch in a view; ("rows", input, axis) an
+# input whose rows repeat; ("grow", axis) an Expand to the batch.
+Fix = tuple
+
+
+def baked_batch(model: Model) -> int:
+    """The number that the inputs of the file begin with; 0 where they begin with a name."""
+    firsts = [spec.dims[0] for spec in model.inputs if spec.dims]
+    return max((first for first in firsts if isinstance(first, int)), default=0)
+
+
+class Probe(Context):
+    """A context that can be asked and told about ONNX names."""
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of an ONNX name so far, None where it has none yet."""
+        array = self.array(name)
+        if array is not None:
+            return array.shape
+        value = self._names.get(name)
+        if value is not None:
+            return self._builder.values[value].shape
+        weight = self._model.initializers.get(name)
+        return None if weight is None else weight.shape
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The constant of this name, None where it is none."""
+        return self._consts.get(name)
+
+    def sizes(self) -> set[int]:
+        """Every dimension of every value."""
+        shapes = [v.shape for v in self._builder.values.values()]
+        shapes += [array.shape for array in self._consts.values()]
+        return {int(d) for shape in shapes for d in shape}
+
+    def fresh(self, name: str) -> str:
+        """`name`, marked until no name of the file is taken for it."""
+        while name in self._taken:
+            name += "'"
+        self._taken.add(name)
+        return name
+
+    def define(self, name: str, array: np.ndarray) -> None:
+        """A constant that the file does not have."""
+        self._consts[name] = array
+
+    def forget(self, name: str) -> None:
+        """Let a node make this name again."""
+        self._names.pop(name, None)
+        self._consts.pop(name, None)
+
+
+class Stuck(Exception):
+    """A node where the batch is lost; `at` is its place in the file."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(why)
+        self.at = at
+
+
+@dataclass
+class Trial:
+    """One run with a prime for the batch, and what it wrote anew."""
+
+    probe: Probe
+    nodes: list[OnnxNode] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    factors: dict[str, Factor] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)  # node -> how many its view could take
+    origins: dict[str, str] = field(default_factory=dict)  # new name -> the file's
+
+    def run(self, node: OnnxNode) -> None:
+        self.nodes.append(node)
+        self.probe.run(node)
+
+    def constant(self, name: str, array) -> str:
+        """A new constant of the model."""
+        name = self.probe.fresh(name)
+        self.arrays[name] = np.asarray(array)
+        self.probe.define(name, self.arrays[name])
+        return name
+
+
+class Lockstep:
+    """A model with its own batch, and beside it with a prime."""
+
+    def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
+        self._model, self._dims, self._baked = model, dims, baked_batch(model)
+        firsts = {s.name: s.dims[0] for s in model.inputs if s.dims}
+        if any(isinstance(first, int) and first != self._baked for first in firsts.values()):
+            raise self._refusal(f"its inputs begin with different sizes: {firsts}")
+        self._truth, self._needed = bound_context(model, self._baked, dims, Probe)
+        taken = self._truth.sizes()
+        free = [p for p in _PRIMES if p not in taken and p != self._baked]
+        if len(free) < 2:
+            raise self._refusal("it has too many different sizes to tell the batch from them")
+        self._primes, self._runs, self._own_rows = free[:2], 0, ""
+        self._makers = {o: at for at, n in enumerate(self._needed) for o in n.outputs if o}
+
+    def _refusal(self, why: str) -> ModelError:
+        return ModelError(
+            f"{self._model.source or self._model.name}: the batch {self._baked} is baked into "
+            f"this file ({why}): --minibatch {self._baked}, or export with dynamic_shapes."
+        )
+
+    # One trial.
+
+    def _trial(self, fixes: Mapping) -> Trial:
+        probe = Probe(self._model, self._primes[0], self._dims)
+        trial = self._last = Trial(probe)
+        probe.expect(self._needed, self._model.outputs)
+        for spec in self._model.inputs:
+            trial.factors[spec.name] = Factor(0, 1, 1)
+        source = self._model.inputs[0].name
+        self._size = probe.fresh("batch")
+        trial.run(OnnxNode(self._size, "Shape", (source,), (self._size,), {"start": 0, "end": 1}))
+        by_node: dict[int, list[Fix]] = {}
+        for (at, *_), fix in fixes.items():
+            by_node.setdefault(at, []).append(fix)
+        for at, node in enumerate(self._needed):
+            self._runs += 1
+            try:
+                self._step(trial, at, node, by_node.get(at, []))
+            except ModelError as error:
+                raise Stuck(at, str(error).rstrip(".")) from error
+        outputs = [trial.factors.get(name) for name in self._model.outputs]
+        if not any(outputs):
+            raise Stuck(len(self._needed), "no output has a batch")
+        return trial
+
+    def _step(self, trial: Trial, at: int, node: OnnxNode, fixes: list[Fix]) -> None:
+        for fix in fixes:
+            if fix[0] == "rows":
+                node = self._with_rows(trial, node, fix[1], fix[2])
+        factors = [trial.factors.get(name) if name else None for name in node.inputs]
+        batched = [f for f in factors if f]
+        grow = next((fix[1] for fix in fixes if fix[0] == "grow"), None)
+        if grow is not None:
+            self._grow(trial, node, grow)
+        elif node.op_type in VIEWS and factors and factors[0]:
+            choice = next((fix[1] for fix in fixes if fix[0] == "place"), 0)
+            self._view(trial, at, node, factors[0], choice)
+            return
+        elif factors and factors[0] and node.op_type in ("Expand", "Slice", "Resize"):
+            self._resized(trial, node, factors[0])
+        else:
+            trial.run(node)
+        if batched and (why := mixes(node, factors, self._ranks(trial, node))):
+            raise node.fail(f"the batch is {why}", "samples that do not depend on each other")
+        for name in node.outputs:
+            found = self._factor(trial, node, name)
+            if found:
+                known = [f.inner for f in batched if f.count == found.outer and f.inner]
+                inner = 1 if found.outer == 1 else next(iter(known), 0)
+                outer = found.outer // max(1, inner)
+                trial.factors[name] = Factor(found.axis, outer, inner)
+            elif batched and node.op_type not in _FREE and trial.probe.shape(name) is not None:
+                raise node.fail(f"output {name!r} has lost the batch", "an axis of samples")
+
+    def _factor(self, trial: Trial, node: OnnxNode, name: str) -> Factor | None:
+        before, after = self._truth.shape(name), trial.probe.shape(name)
+        if not name or before is None or after is None:
+            return None
+        return factor_of(node, before, after, self._baked, self._primes[0])
+
+    def _ranks(self, trial: Trial, node: OnnxNode) -> list[int]:
+        return [len(trial.probe.shape(name) or ()) for name in node.inputs]
+
+    # What is written anew.
+
+    def _view(self, trial: Trial, at: int, node: OnnxNode, given: Factor, choice: int) -> None:
+        """Reshape and its kin: the batch keeps its stride."""
+        source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
+        shape = self._truth.shape(node.outputs[0]) or ()
+        found = places(source, shape, given, self._baked)
+        if not found:
+            raise node.fail(
+                f"shape {list(source)} becomes {list(shape)}", "a batch that stays in one axis"
+            )
+        trial.places[at] = len(found)
+        chosen = found[min(choice, len(found) - 1)]
+        wanted = list(shape)
+        wanted[chosen.axis] = chosen.count * self._primes[0]
+        if choice or not self._runs_as_it_is(trial, node, wanted):
+            wanted[chosen.axis] = -1
+            sizes = trial.constant(f"{node.outputs[0]}.sizes", np.array(wanted, np.int64))
+            node = OnnxNode(node.name, "Reshape", (node.inputs[0], sizes), node.outputs[:1])
+            trial.run(node)
+        else:
+            trial.nodes.append(node)
+        trial.factors[node.outputs[0]] = chosen
+
+    def _runs_as_it_is(self, trial: Trial, node: OnnxNode, wanted: Sequence[int]) -> bool:
+        made = None
+        with suppress(ModelError):
+            trial.probe.run(node)
+            made = trial.probe.shape(node.outputs[0])
+        if made is not None and list(made) == list(wanted):
+            return True
+        trial.probe.forget(node.outputs[0])
+        return False
+
+    def _resized(self, trial: Trial, node: OnnxNode, given: Factor) -> None:
+        """Expand, Slice, Resize of a value with a batch: sizes of that axis follow it."""
+        source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
+        shape = self._truth.shape(node.outputs[0]) or ()
+        axis = given.axis + (len(shape) - len(source) if node.op_type == "Expand" else 0)
+        wanted = list(shape)
+        if not 0 <= axis < len(shape) or shape[axis] != source[given.axis]:
+            raise node.fail(f"shape {list(source)} becomes {list(shape)}", "the batch as it is")
+        wanted[axis] = given.count * self._primes[0]
+        if self._runs_as_it_is(trial, node, wanted):
+            trial.nodes.append(node)
+            return
+        if node.op_type == "Expand":
+            target = [1 if k == axis else d for k, d in enumerate(shape)]
+            sizes = trial.constant(f"{node.outputs[0]}.sizes", np.array(target, np.int64))
+            node = replace(node, inputs=(node.inputs[0], sizes))
+        elif node.op_type == "Slice":
+            node = self._whole_slice(trial, node, axis)
+        else:
+            node = self._resize(trial, node, axis)
+        trial.run(node)
+
+    def _whole_slice(self, trial: Trial, node: OnnxNode, axis: int) -> OnnxNode:
+        truth = self._truth
+        starts, ends = truth.ints(node, 1, "starts") or [], truth.ints(node, 2, "ends") or []
+        axes = truth.ints(node, 3, "axes") or list(range(len(starts)))
+        rank = len(truth.shape(node.outputs[0]) or ())
+        steps = truth.ints(node, 4) or [1] * len(starts)
+        parts = [
+            part for part in zip(starts, ends, axes, steps, strict=True) if part[2] % rank != axis
+        ] or [(0, _ALL, axis, 1)]
+        names = [
+            trial.constant(f"{node.outputs[0]}.{tag}", np.array(numbers, np.int64))
+            for tag, numbers in zip(
+                ("starts", "ends", "axes", "steps"), zip(*parts, strict=True), strict=True
+            )
+        ]
+        return OnnxNode(node.name, "Slice", (node.inputs[0], *names), node.outputs)
+
+    def _resize(self, trial: Trial, node: OnnxNode, axis: int) -> OnnxNode:
+        sizes = list(self._truth.ints(node, 3) or [])
+        if axis or "axes" in node.attrs or not sizes:
+            raise node.fail("sizes that hold the batch", "scales, or sizes of the image alone")
+        rest = trial.constant(f"{node.outputs[0]}.rest", np.array(sizes[1:], np.int64))
+        whole = trial.probe.fresh(f"{node.outputs[0]}.sizes")
+        trial.run(OnnxNode(whole, "Concat", (self._size, rest), (whole,), {"axis": 0}))
+        return replace(node, inputs=(*node.inputs[:3], whole))
+
+    def _with_rows(self, trial: Trial, node: OnnxNode, index: int, axis: int) -> OnnxNode:
+        """The node with an input of as many equal rows as the batch has."""
+        name = node.inputs[index]
+        shape = self._truth.shape(name) or ()
+        count = shape[axis] // self._baked
+        array = self._truth.array(name)
+        if array is not None:
+            blocks = array.reshape(*shape[:axis], self._baked, count, *shape[axis + 1 :])
+            one = blocks.take([0], axis)
+            if not np.array_equal(np.broadcast_to(one, blocks.shape), blocks, equal_nan=True):
+                error = node.fail(
+                    f"constant {name!r} of shape {list(shape)} has a row for each sample",
+                    "rows that are all the same",
+                )
+                self._own_rows = str(error).rstrip(".")
+                raise error
+            first = one.reshape(*shape[:axis], count, *shape[axis + 1 :])
+            source = trial.constant(f"{name}.row", first)
+        else:
+            source = name
+        tiled = self._tiled(trial, source, len(shape), axis, f"{name}.rows")
+        inputs = list(node.inputs)
+        inputs[index] = tiled
+        trial.origins[tiled] = name
+        return replace(node, inputs=tuple(inputs))
+
+    def _grow(self, trial: Trial, node: OnnxNode, axis: int) -> None:
+        """An Expand whose axis becomes the batch."""
+        shape = list(self._truth.shape(node.outputs[0]) or ())
+        count = shape[axis] // self._baked
+        shape[axis] = count
+        sizes = trial.constant(f"{node.outputs[0]}.sizes", np.array(shape, np.int64))
+        narrow = trial.probe.fresh(f"{node.outputs[0]}.row")
+        trial.run(OnnxNode(narrow, "Expand", (node.inputs[0], sizes), (narrow,)))
+        self._tiled(trial, narrow, len(shape), axis, node.outputs[0], exact=True)
+
+    def _tiled(
+        self, trial: Trial, source: str, rank: int, axis: int, name: str, *, exact: bool = False
+    ) -> str:
+        """`source` once for each sample, along `axis`."""
+        out = name if exact else trial.probe.fresh(name)
+        parts = [
+            trial.constant(f"{out}.{tag}", np.ones(length, np.int64)) if length else ""
+            for tag, length in (("before", axis), ("after", rank - axis - 1))
+        ]
+        times = trial.probe.fresh(f"{out}.times")
+        pieces = tuple(part for part in (parts[0], self._size, parts[1]) if part)
+        trial.run(OnnxNode(times, "Concat", pieces, (times,), {"axis": 0}))
+        trial.run(OnnxNode(out, "Tile", (source, times), (out,)))
+        after = trial.probe.shape(out) or ()
+        trial.factors[out] = Factor(axis, 1, after[axis] // self._primes[0])
+        return out
