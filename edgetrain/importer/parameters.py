@@ -175,7 +175,7 @@ class _Arrays:
         if name in usage.computed and (array.size > 1 or "." in name):
             return True
         if name in usage.states:
-            return True
+            return not _has_equal_rows(array)
         used = name in usage.summands or name in usage.tables or name in usage.parts
         return used and array.size > 1 and not is_formula(array)
 
@@ -185,3 +185,8 @@ class _Arrays:
         return name.endswith(("weight._u", "weight.0._u", "weight._v", "weight.0._v")) or (
             name.endswith(("weight_u", "weight_v")) and f"{base}u" in self._arrays
         )
+
+
+def _has_equal_rows(state: np.ndarray) -> bool:
+    """Whether a first state [directions, batch, hidden] is one row for each sample of a batch."""
+    return state.ndim == 3 and state.shape[1] > 1 and bool((state == state[:, :1]).all())
