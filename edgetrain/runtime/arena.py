@@ -2,8 +2,7 @@
 
 import ctypes
 import mmap
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,7 +15,6 @@ DTYPES = {
 }  # fmt: skip
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
-_LARGE, _ROOM = 2**28, 2**29  # bytes of an arena from which on room is kept, and how much
 
 
 class Arena:
@@ -36,8 +34,7 @@ class Arena:
         self.nbytes = nbytes
         pages = -(-nbytes // _PAGE)
         try:
-            with _room_for_kernels(nbytes):
-                self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
+            self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             raise RunError(
                 f"arena of {nbytes} bytes: the system did not give them ({error}). Use a smaller "
@@ -72,26 +69,6 @@ class Arena:
     def slack_is_clean(self) -> bool:
         """Whether the bytes between the front page and the arena are still zero."""
         return not self._slack.any()
-
-
-@contextmanager
-def _room_for_kernels(nbytes: int) -> Iterator[None]:
-    """Keep a large arena from lying right below what is loaded.
-
-    Kernels that are loaded later would end up on both sides of it, over 2 GiB apart, which ends
-    the process: their code refers to their constants by 32 bits. Address space alone is held, and
-    only while the arena is mapped.
-    """
-    room = None
-    if nbytes >= _LARGE:
-        with suppress(OSError, ValueError):
-            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            room = mmap.mmap(-1, _ROOM, flags=private, prot=_PROT_NONE)
-    try:
-        yield
-    finally:
-        if room is not None:
-            room.close()
 
 
 def _protect(address: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from ..compiler.program import Program
 from ..errors import ProgramError, RunError, UsageError
 from ..kernels import jit, registry
+from ..kernels.nearby import nearby
 from ..kernels.tape import BARRIER_WORDS
 from ..needs import typed
 from .arena import Arena
@@ -90,7 +91,8 @@ def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
     target = jit.host()
     interpreter = registry.variants("run_tape")[0]
     wanted = [*kernels, (interpreter, {})]
-    addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
+    with nearby():
+        addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
     table = [addresses[kernel.symbol(storages)] for kernel, storages in kernels]
     return np.array(table, np.int64), addresses[interpreter.symbol({})]
 

@@ -1,0 +1,63 @@
+"""Keep the parts of machine code that is loaded within reach of each other.
+
+LLVM asks the system for one piece of memory a section, and code refers to its constants by 32
+bits. Where arrays or an arena of gigabytes lie between what was loaded before and free address
+space, a small section may land above them and a large one below: over 2 GiB apart, which ends the
+process. So the holes above the free address space are held while code is loaded.
+"""
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_REACH = 2**30  # bytes over which mappings may spread without harm
+_NO_REPLACE = 0x100000  # MAP_FIXED_NOREPLACE: Linux 4.17; older ones take the address as a wish
+_MAPS = Path("/proc/self/maps")
+
+
+@contextmanager
+def nearby() -> Iterator[None]:
+    """What is mapped meanwhile lies together; elsewhere than on Linux this does nothing."""
+    held = [_hold(start, stop) for start, stop in _holes()]
+    try:
+        yield
+    finally:
+        for start, nbytes in held:
+            if start:
+                _libc().munmap(ctypes.c_void_p(start), ctypes.c_size_t(nbytes))
+
+
+def _holes() -> list[tuple[int, int]]:
+    """Free addresses [start, stop) between mappings above the largest free part."""
+    try:
+        lines = _MAPS.read_text().splitlines()
+    except OSError:
+        return []
+    spans = [tuple(int(part, 16) for part in line.split(" ", 1)[0].split("-")) for line in lines
+             if not line.endswith(("[stack]", "[vsyscall]"))]  # fmt: skip
+    gaps = [(one[1], other[0]) for one, other in zip(spans, spans[1:], strict=False)]
+    if not gaps:
+        return []
+    largest = max(range(len(gaps)), key=lambda k: gaps[k][1] - gaps[k][0])
+    if spans[-1][1] - gaps[largest][1] < _REACH:
+        return []
+    return [(start, stop) for start, stop in gaps[largest + 1 :] if stop > start]
+
+
+def _hold(start: int, stop: int) -> tuple[int, int]:
+    """(address, bytes) of what is held; (0, 0) where another thread was faster."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_REPLACE
+    found = _libc().mmap(
+        ctypes.c_void_p(start), ctypes.c_size_t(stop - start), 0, flags, -1, ctypes.c_long(0)
+    )
+    if found in (None, ctypes.c_void_p(-1).value):
+        return 0, 0
+    return found, stop - start
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    return libc
