@@ -16,6 +16,11 @@ ADAM_T = 4  # updates applied, for Adam's bias correction
 SKIP = 5  # 1: a gradient or a staged statistic was not finite, update writes nothing
 CORRECT = 6  # evaluation: targets predicted
 TARGETS = 7  # targets that are not ignored, since the last reset
+GOOD_STEPS = 8  # finite steps since the loss scale last changed
+BAD_STEPS = 9  # steps in a row with a gradient that was not finite
+TOTAL_STEPS = 10  # of the whole run
+WARMUP = 11  # first steps, over which the learning rate rises
+REWIRE_DUE = 12  # 1: the sparse weights are rewired after this step
 
 # float64 words
 LR = 16
@@ -26,5 +31,9 @@ GRAD_NORM = 20  # of the last update, after division by the loss scale
 GRAD_FACTOR = 21  # what update multiplies gradients by: unscale, ignored targets, clipping
 BIAS1 = 22  # 1 - beta1^t
 BIAS2 = 23  # 1 - beta2^t
+BASE_LR = 24  # what a schedule multiplies
+RATE = 25  # first of RATE_WORDS parameters of the schedule
+LAST_LOSS = 32  # mean over the targets of the last minibatch
 
+RATE_WORDS = 7
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions

@@ -1,0 +1,70 @@
+"""Every sample once, in order, in evaluation mode: sums of losses and hits, or the outputs."""
+
+from .. import control
+from ..registry import kernel
+from ..words.prim import STORAGES, ld_i64, st_i64
+from . import layout
+from .filling import fill_microbatch, fill_row
+from .minibatch import reset_counts, run_whole
+
+CTL, EVAL, STATUS, INDICES = layout.CTL, layout.EVAL, layout.STATUS, layout.INDICES
+MICROBATCH, EVAL_SAMPLES = layout.MICROBATCH, layout.EVAL_SAMPLES
+SOURCE, FROM_MICROBATCHES = layout.SOURCE, layout.FROM_MICROBATCHES
+EVAL_FIELDS, EVAL_SPLIT = layout.EVAL_FIELDS, layout.EVAL_SPLIT
+OUTPUT, OUTPUT_TYPE = layout.OUTPUT, layout.OUTPUT_TYPE
+OUTPUT_SIZE, PREDICTIONS = layout.OUTPUT_SIZE, layout.PREDICTIONS
+COUNT, DONE = control.COUNT, layout.DONE
+F16 = layout.TYPES.index("f16")
+
+
+@kernel("drive_evaluate", "plan")
+def drive_evaluate():
+    """Run the eval tape over EVAL_SAMPLES samples; plan: address of a plan block.
+
+    ctl LOSS_SUM, TARGETS and CORRECT are of all of them; the last microbatch is filled up with
+    sample 0, which does not count. Where PREDICTIONS is not 0 the outputs go there, float32
+    [EVAL_SAMPLES, OUTPUT_SIZE]. STATUS: DONE, or as in `drive_train`.
+    """
+    from ..jit import inline
+
+    ld_f32, st_f32, ld_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].ld
+
+    @inline
+    def keep_outputs(plan, first, valid):
+        out, size = ld_i64(plan, PREDICTIONS), ld_i64(plan, OUTPUT_SIZE)
+        value, half = ld_i64(plan, OUTPUT), ld_i64(plan, OUTPUT_TYPE) == F16
+        if out != 0:
+            for e in range(valid * size):
+                found = ld_f16(value, e) if half else ld_f32(value, e)
+                st_f32(out, first * size + e, found)
+
+    @inline
+    def fill(plan, first, valid, count):
+        if ld_i64(plan, SOURCE) == FROM_MICROBATCHES:
+            for row in range(count):
+                st_i64(ld_i64(plan, INDICES), row, first + row if row < valid else 0)
+            return fill_microbatch(plan, EVAL_SPLIT, count)
+        for row in range(count):
+            sample = first + row if row < valid else 0
+            status = fill_row(plan, ld_i64(plan, EVAL_FIELDS), EVAL_SPLIT, sample, row)
+            if status != 0:
+                return status
+        return 0
+
+    def run(thread, nthreads, plan):
+        if thread != 0:
+            return
+        ctl, n, count = ld_i64(plan, CTL), ld_i64(plan, EVAL_SAMPLES), ld_i64(plan, MICROBATCH)
+        reset_counts(ctl, 0)
+        first, status = 0, DONE
+        while first < n and status == DONE:
+            valid = min(count, n - first)
+            status = fill(plan, first, valid, count)
+            if status == DONE:
+                st_i64(ctl, COUNT, valid)
+                run_whole(plan, EVAL)
+                keep_outputs(plan, first, valid)
+                first += count
+        st_i64(plan, STATUS, status)
+
+    return run

@@ -1,0 +1,117 @@
+"""Raw samples into the arena: u8, i32, i64, f16 or f32 to what the model takes, scaled and checked.
+
+Scaling is value * factor + shift in float32, each rounded by itself, as data/source.py does it.
+Conversion to fp16 rounds to nearest. A value out of its limits, or not finite, is found before the
+model sees it.
+"""
+
+import numpy as np
+
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import FP32, STORAGES, div, ld_i32, ld_i64, ld_u8, mod, st_i32, to_float
+from . import layout
+
+F32, F16, I32, I64, U8 = range(len(layout.TYPES))
+_ld_f16, _st_f16 = STORAGES["f16"].ld, STORAGES["f16"].st
+_ld_f32, _st_f32 = FP32.ld, FP32.st
+ZERO, ONE = np.float32(0), np.float32(1)
+STAGED, STAGED_TYPE, SIZE = layout.STAGED, layout.STAGED_TYPE, layout.SIZE
+RAW_TYPE, FACTOR, SHIFT = layout.RAW_TYPE, layout.FACTOR, layout.SHIFT
+CHANNELS, INNER, LIMIT = layout.CHANNELS, layout.INNER, layout.LIMIT
+IGNORED, CHECK_IGNORED = layout.IGNORED, layout.CHECK_IGNORED
+
+
+@inline
+def nbytes_of(storage):
+    """Bytes of an element of a storage's number."""
+    if storage == I64:
+        return 8
+    if storage == U8:
+        return 1
+    return 2 if storage == F16 else 4
+
+
+@inline
+def _integer(raw, storage, e):
+    if storage == U8:
+        return ld_u8(raw, e)
+    return ld_i64(raw, e) if storage == I64 else ld_i32(raw, e)
+
+
+@inline
+def _float(raw, storage, e):
+    if storage == F32:
+        return _ld_f32(raw, e)
+    if storage == F16:
+        return _ld_f16(raw, e)
+    return to_float(_integer(raw, storage, e))
+
+
+@inline
+def _stage_integers(field, to, raw, storage, size):
+    limit, ignored = ld_i64(field, LIMIT), ld_i64(field, IGNORED)
+    let_through = ld_i64(field, CHECK_IGNORED) != 0
+    good = 1
+    for e in range(size):
+        value = _integer(raw, storage, e)
+        inside = limit == 0 or (value >= 0 and value < limit)
+        if not inside and not (let_through and value == ignored):
+            good = 0
+        st_i32(to, e, value)
+    return good
+
+
+@inline
+def _stage_floats(field, to, raw, storage, size, half):
+    factors, shifts = ld_i64(field, FACTOR), ld_i64(field, SHIFT)
+    channels, inner = ld_i64(field, CHANNELS), ld_i64(field, INNER)
+    good = 1
+    for e in range(size):
+        value = _float(raw, storage, e)
+        if factors != 0:
+            channel = mod(div(e, inner), channels)
+            value = value * _ld_f32(factors, channel)
+            value = value + _ld_f32(shifts, channel)
+        if value - value != ZERO:
+            good = 0
+        if half:
+            _st_f16(to, e, value)
+            if _ld_f16(to, e) - _ld_f16(to, e) != ZERO:
+                good = 0
+        else:
+            _st_f32(to, e, value)
+    return good
+
+
+@inline
+def stage(field, row, raw):
+    """One raw sample to row `row` of a field's staged values; 0 where a value was refused.
+
+    `raw` may be the end of the row itself where its elements are not wider than the staged ones.
+    """
+    staged, storage = ld_i64(field, STAGED_TYPE), ld_i64(field, RAW_TYPE)
+    size = ld_i64(field, SIZE)
+    to = ld_i64(field, STAGED) + row * size * nbytes_of(staged)
+    if staged == I32:
+        return _stage_integers(field, to, raw, storage, size)
+    return _stage_floats(field, to, raw, storage, size, staged == F16)
+
+
+@kernel("drive_stage", "field raw stride first count bad:w:i64[1]", check="count >= 0")
+def drive_stage():
+    """Stage `count` raw samples at `raw`, `stride` bytes apart, as rows first, first + 1, ...
+
+    field: address of a field's description (layout.py). bad: the first refused row, or -1.
+    """
+    from ..words.prim import st_i64
+
+    def run(thread, nthreads, field, raw, stride, first, count, bad):
+        if thread == 0:
+            found = -1
+            for k in range(count):
+                if stage(field, first + k, raw + k * stride) == 0 and found < 0:
+                    found = first + k
+            st_i64(bad, 0, found)
+
+    return run

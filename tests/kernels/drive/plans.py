@@ -1,0 +1,140 @@
+"""A plan block over a Session, for tests of the drive: what a caller of the kernels prepares."""
+
+import ctypes
+
+import numpy as np
+
+from edgetrain.compiler.program import Program
+from edgetrain.kernels import control, registry
+from edgetrain.kernels.drive import layout
+from edgetrain.runtime.session import TARGET, Session
+from tests.kernels.harness import DTYPES, entry
+
+FILL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+def kernel_entry(name: str):
+    """A kernel without storages as a C function."""
+    return entry(registry.variants(name)[0], ())
+
+
+def address(function) -> int:
+    """Of a ctypes function."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def number(dtype) -> int:
+    """Of a storage in a field."""
+    return next(k for k, name in enumerate(layout.TYPES) if DTYPES[name] == np.dtype(dtype))
+
+
+class Plan:
+    """Everything the drive is given; keeps what it points to alive."""
+
+    def __init__(self, session: Session, n: int, parts: int = 1) -> None:
+        program = session.program
+        self.session, self.keep = session, []
+        words = self.words = np.zeros(layout.WORDS, np.int64)
+        executor = session.executor
+        words[layout.CTL] = session.values["ctl"].ctypes.data
+        words[layout.RUN_TAPE] = address(executor._run)
+        for word, tape in (("MICRO", "micro"), ("UPDATE", "update"), ("REWIRE", "rewire"),
+                           ("EVAL", "eval")):  # fmt: skip
+            if len(program.tapes[tape]):
+                words[getattr(layout, word)] = executor._addresses[tape]
+        self.strides = self._held(np.array(strides_of(program), np.int64))
+        words[layout.STRIDES] = self.strides.ctypes.data
+        words[layout.MINIBATCH], words[layout.MICROBATCH] = program.minibatch, program.microbatch
+        words[layout.TARGETS_PER_SAMPLE] = program.target_count
+        words[layout.SAMPLES], words[layout.EVAL_SAMPLES] = n, n
+        words[layout.PARTS] = parts
+        indices = self._held(np.zeros(program.microbatch, np.int64))
+        words[layout.INDICES] = indices.ctypes.data
+        self.indices = indices
+        zeroed = [s for s in program.persistent if s.role == "accumulator"]
+        pairs = self._held(np.array(
+            [[session.values[s.name].ctypes.data, session.values[s.name].nbytes] for s in zeroed],
+            np.int64,
+        ))  # fmt: skip
+        words[layout.ZERO], words[layout.ZEROS] = pairs.ctypes.data, len(pairs)
+
+    def _held(self, array: np.ndarray) -> np.ndarray:
+        self.keep.append(array)
+        return array
+
+    def read_from(self, x: np.ndarray, y: np.ndarray, *, limit: int = 0) -> None:
+        """Samples lie in memory."""
+        self.words[layout.SOURCE] = layout.FROM_MEMORY
+        self._fields(x, y, limit)
+
+    def ask(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Samples come one by one through a callback."""
+        self._fields(x, y, 0)
+
+        def fill(user, split, sample, to_x, to_y) -> int:
+            ctypes.memmove(to_x, x[sample].ctypes.data, x[sample].nbytes)
+            ctypes.memmove(to_y, y[sample : sample + 1].ctypes.data, y.itemsize)
+            return 0
+
+        self.callback(layout.FROM_SAMPLES, fill)
+
+    def callback(self, source: int, fill) -> None:
+        """`fill(user, split, sample, x, y) -> status`."""
+        made = FILL(fill)
+        self.keep.append(made)
+        self.words[layout.SOURCE], self.words[layout.FILL] = source, address(made)
+
+    def _fields(self, x: np.ndarray, y: np.ndarray, limit: int) -> None:
+        self.words[layout.FIELDS] = 2
+        for tape, word in (("micro", layout.TRAIN_FIELDS), ("eval", layout.EVAL_FIELDS)):
+            fields = self._held(np.zeros((2, layout.FIELD_WORDS), np.int64))
+            staging = self.session._staging[tape]
+            name = next(n for n in staging if n != TARGET)
+            for field, staged, raw in zip(fields, (staging[name], staging[TARGET]), (x, y),
+                                          strict=True):  # fmt: skip
+                field[layout.STAGED] = staged.ctypes.data
+                field[layout.STAGED_TYPE] = number(staged.dtype)
+                field[layout.SIZE] = staged[0].size
+                field[layout.RAW], field[layout.RAW_STRIDE] = raw.ctypes.data, raw.strides[0]
+                field[layout.RAW_TYPE] = number(raw.dtype)
+            fields[1][layout.LIMIT] = limit
+            self.words[word] = fields.ctypes.data
+
+    def train(self, whole: int = 1) -> int:
+        """Call `drive_train`; its status."""
+        arguments = np.array([self.words.ctypes.data, whole], np.int64)
+        kernel_entry("drive_train")(0, arguments.ctypes.data, 0, 1)
+        return int(self.words[layout.STATUS])
+
+    def evaluate(self) -> int:
+        """Call `drive_evaluate`; its status."""
+        arguments = np.array([self.words.ctypes.data], np.int64)
+        kernel_entry("drive_evaluate")(0, arguments.ctypes.data, 0, 1)
+        return int(self.words[layout.STATUS])
+
+    def set(self, **words: float) -> None:
+        """Words of the control block by name."""
+        for name, value in words.items():
+            index = getattr(control, name)
+            where = self.session.ints if index < control.LR else self.session.reals
+            where[index] = value
+
+
+def strides_of(program: Program) -> list[int]:
+    """The table of STRIDES: where a kernel's operands have the stride of its workspace."""
+    out = []
+    for name, variant, _ in program.kernels:
+        kernel = next(k for k in registry.variants(name) if k.variant == variant)
+        at, found = 0, layout.STRIDE_NONE
+        scratches = [o for o in kernel.spec.operands if o.mode == "t"]
+        for operand in kernel.spec.operands:
+            if operand.mode == "t":
+                found = at + 1
+            at += 2 if operand.mode == "t" else 1
+        named = {n for o in kernel.spec.operands if o.extent for n in o.extent.co_names}
+        if len(scratches) > 1 or "nthreads" in named:
+            found = layout.SPLIT_NONE
+        out.append(found)
+    return out
