@@ -53,7 +53,8 @@ def test_damaged_files_are_refused(forked_program: Program, tmp_path: Path) -> N
 
 def test_another_kernel_or_thread_count_is_refused(forked_program: Program) -> None:
     name, variant, storages = forked_program.kernels[0]
-    for other in ((name, "none", storages), ("none", variant, storages), ("run_tape", "plain", ())):
+    for other in ((name, "none", storages), ("none", variant, storages), ("run_tape", "plain", ()),
+                  ("drive_train", "plain", ()), ("drive_stage", "plain", ())):  # fmt: skip
         kernels = (other, *forked_program.kernels[1:])
         with pytest.raises(ProgramError):
             Session(dataclasses.replace(forked_program, kernels=kernels))

@@ -1,8 +1,8 @@
-"""The plan block: int64 words outside the arena by which the drive finds tapes, data and its caller.
+"""The plan block: int64 words outside the arena by which the drive finds tapes, data, its caller.
 
-Whoever runs a Program makes one (runtime/plan_block.py in Python, constants in a C library): addresses,
-sizes and callbacks. It holds no state of the training but the place where `poll` goes on; that state
-is the control block's (control.py), in the arena.
+Whoever runs a Program makes one: addresses, sizes and callbacks. It holds no state of the training
+but the place where a minibatch goes on piece by piece; that state is the control block's
+(control.py), in the arena.
 """
 
 # Addresses; 0 where there is none.

@@ -1,8 +1,8 @@
 """One minibatch: fill and run every microbatch, update once, rewire when due; or a piece of it.
 
-All of a step's control is here and in the instructions of its tapes. A callback that does not return
-0 discards the minibatch: gradients are zeroed and nothing else has moved, for weights, statistics
-and counters are written by the update alone.
+All of a step's control is here and in the instructions of its tapes. A callback that does not
+return 0 discards the minibatch: gradients are zeroed and nothing else has moved, for weights,
+statistics and counters are written by the update alone.
 """
 
 from .. import control
@@ -25,7 +25,12 @@ STATUS, PHASE, ROW, CODE, PART = layout.STATUS, layout.PHASE, layout.ROW, layout
 PARTS, ARGUMENTS, DONE, MORE = layout.PARTS, layout.ARGUMENTS, layout.DONE, layout.MORE
 STRIDE_NONE, SPLIT_NONE = layout.STRIDE_NONE, layout.SPLIT_NONE
 # Words of the control block.
-COUNT, TARGETS, CORRECT, LOSS_SUM = control.COUNT, control.TARGETS, control.CORRECT, control.LOSS_SUM
+COUNT, TARGETS, CORRECT, LOSS_SUM = (
+    control.COUNT,
+    control.TARGETS,
+    control.CORRECT,
+    control.LOSS_SUM,
+)
 NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEED, control.STEP
 NUMBER, REWIRE_DUE = control.MICROBATCH, control.REWIRE_DUE
 # Phases of a minibatch; those of tapes are the tapes' words.
@@ -196,7 +201,7 @@ def drive_train():
     """A minibatch (whole 1), or its next piece (whole 0); plan: address of a plan block.
 
     STATUS is DONE after the last piece, MORE before it, else what the callback returned (or
-    BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was discarded, the next one begins anew.
+    BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was discarded, the next begins anew.
     Called on one thread; tapes reach the others through RUN.
     """
 

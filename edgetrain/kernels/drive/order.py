@@ -4,8 +4,8 @@ A Feistel network permutes the numbers below rows * columns, the smallest such r
 sqrt(n) wide that holds n; what falls outside range(n) goes through it again (cycle walking). The
 same numbers as data/permute.py, without a 64-bit division.
 
-Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4; Steele, Lea,
-Flood 2014 (the mixer).
+Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4; Steele,
+Lea, Flood 2014 (the mixer).
 """
 
 import numpy as np
@@ -85,7 +85,7 @@ def sample_at(seed, epoch, position, n, columns):
 
 @kernel("drive_order", "out:w:i64[count] seed epoch start count n", check="min(count, n) >= 1")
 def drive_order():
-    """out [count]: the samples at positions start, start + 1, ... of an epoch's order of range(n)."""
+    """out [count]: the samples at positions start, start + 1, ... of an epoch's order."""
 
     def run(thread, nthreads, out, seed, epoch, start, count, n):
         columns = columns_of(n)

@@ -81,7 +81,7 @@ def rate_step():
 
 @kernel("rate_cosine", "ctl:m:i64[64]")
 def rate_cosine():
-    """From 1 after warm-up to 0 at TOTAL_STEPS along half a cosine. Source: Loshchilov, Hutter 2017."""
+    """From 1 after warm-up to 0 at TOTAL_STEPS. Source: Loshchilov and Hutter 2017."""
 
     def run(thread, nthreads, ctl):
         if thread == 0:

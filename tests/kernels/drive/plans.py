@@ -133,8 +133,7 @@ def strides_of(program: Program) -> list[int]:
             if operand.mode == "t":
                 found = at + 1
             at += 2 if operand.mode == "t" else 1
-        named = {n for o in kernel.spec.operands if o.extent for n in o.extent.co_names}
-        if len(scratches) > 1 or "nthreads" in named:
+        if len(scratches) > 1 or "nthreads" in registry.declaration(kernel)["operands"]:
             found = layout.SPLIT_NONE
         out.append(found)
     return out

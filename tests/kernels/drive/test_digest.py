@@ -11,9 +11,7 @@ from tests.kernels.harness import call
 
 def digest(parts: list[np.ndarray], before: int = 0) -> int:
     table = np.array([[p.ctypes.data, p.nbytes] for p in parts] or [[0, 0]], np.int64)
-    found = call(
-        "drive_digest", out=(1,), parts=table.ctypes.data, count=len(parts), before=before
-    )
+    found = call("drive_digest", out=(1,), parts=table.ctypes.data, count=len(parts), before=before)
     return int(found["out"][0])
 
 

@@ -1,4 +1,4 @@
-"""The drive beside the Session's own loop: same bits, whole, in pieces, from memory and callbacks."""
+"""The drive beside the Session's own loop: same bits, whole, in pieces, by callbacks."""
 
 import numpy as np
 import pytest

@@ -22,5 +22,7 @@ def test_drive_order_equals_its_twin(n, seed, epoch):
 
 
 def test_drive_order_is_a_permutation():
-    found = same_for_threads("drive_order", out=(1437,), seed=1, epoch=2, start=0, count=1437, n=1437)
+    found = same_for_threads(
+        "drive_order", out=(1437,), seed=1, epoch=2, start=0, count=1437, n=1437
+    )
     assert sorted(found["out"]) == list(range(1437))

@@ -1,4 +1,4 @@
-"""Raw samples in the arena against numpy: every type, scales, limits, rows that are their own raw."""
+"""Raw samples in the arena against numpy: types, scales, limits, rows that hold their own raw."""
 
 import numpy as np
 import pytest
@@ -89,8 +89,11 @@ def test_what_is_not_finite_as_staged_is_refused(value):
     assert wide == (-1 if np.isfinite(value) else 1)
 
 
-@pytest.mark.parametrize("raw, staged", [(np.uint8, np.float32), (np.uint8, np.float16),
-                                         (np.float16, np.float32), (np.float32, np.float32)])  # fmt: skip
+OWN = [(np.uint8, np.float32), (np.uint8, np.float16), (np.float16, np.float32),
+       (np.float32, np.float32)]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw, staged", OWN)
 def test_a_row_may_hold_its_own_raw_sample_at_its_end(raw, staged):
     sample, out = raw_samples(raw, 1), np.zeros((1, *SHAPE), staged)
     tail = out.reshape(-1).view(np.uint8)[out.nbytes - sample.nbytes :]
