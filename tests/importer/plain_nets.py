@@ -59,7 +59,8 @@ class Decoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.norm1(self.embedding(ids) + self.places)
-        q, k, v = self.qkv(x).chunk(3, -1)
+        joint = self.qkv(x)  # a split would be a sequence, which has no op here
+        q, k, v = (joint[..., at : at + WIDTH] for at in range(0, 3 * WIDTH, WIDTH))
         q, k = (t * self.cos + t.flip(-1) * self.sin for t in (q, k))
         mixed = (q @ k.transpose(1, 2) + self.mask).softmax(-1) @ v
         return self.head(self.norm2(x + mixed))
