@@ -13,7 +13,7 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ..errors import ModelError, UnsupportedOpError
-from .bind import bound_context
+from .context import bound_context
 from .model import Model
 from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial, baked_batch
 from .registry import OnnxNode

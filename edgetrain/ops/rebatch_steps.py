@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import ModelError
-from .bind import Context, bound_context
+from .context import Context, bound_context
 from .model import Model
 from .rebatch_layout import VIEWS, Factor, factor_of, mixes, places
 from .registry import OnnxNode

@@ -1,0 +1,359 @@
+"""Shapes inferred and shape arithmetic folded away, node by node.
+
+Every dimension is an int here, so shape inference is the ops' own rules on ints, and whatever an
+ONNX file computes about shapes is folded by numpy. Limits keep a malformed file cheap.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from ..errors import ModelError, UnsupportedOpError, UsageError
+from ..ir import Builder, Graph, Value
+from . import registry
+from .fold import FOLDS, fold
+from .model import InputSpec, Model, check_dims
+from .registry import OnnxNode, Subgraph
+
+MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
+MAX_VALUE_NBYTES = 2**40
+MAX_RANK = 8
+MAX_FOLDED_NBYTES = 2**28
+
+# What autodiff and the update tape add to every graph.
+RESERVED = {"ctl", "loss.target", "loss.partials", "update.partials"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A forward graph and the arrays of its persistent values.
+
+    Attributes:
+      graph: outputs are the model's outputs.
+      arrays: float32 or int32 arrays of parameters, buffers and constants by value name.
+      outputs: ONNX output name -> value name.
+    """
+
+    graph: Graph
+    arrays: Mapping[str, np.ndarray]
+    outputs: Mapping[str, str]
+
+
+_Kind = TypeVar("_Kind", bound="Context")
+
+
+def bound_context(
+    model: Model, batch: int, dims: Mapping[str, int], kind: type[_Kind]
+) -> tuple[_Kind, list[OnnxNode]]:
+    """Run the nodes that the outputs need; returns what they left behind, and them.
+
+    Raises: see `bind`.
+    """
+    nodes = _needed(model.nodes, model.outputs)
+    check_dims(model, dims)
+    if len(nodes) > MAX_NODES:
+        raise ModelError(
+            f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
+            "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
+        )
+    context = kind(model, batch, dims)
+    try:
+        context.expect(nodes, model.outputs)
+        for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
+            context.run(node)
+    except ModelError:
+        known = {*registry.onnx_names(), *FOLDS, "Shape"}
+        rest = nodes[at:]
+        context.unsupported += [n for n in rest if n.op_type not in known]
+        if not context.unsupported:
+            raise
+    if context.unsupported:
+        listed = sorted({node.op_type for node in context.unsupported})
+        raise UnsupportedOpError(_unsupported(context.unsupported, model.opset), tuple(listed))
+    return context, nodes
+
+
+def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]:
+    """Nodes that an output depends on."""
+    wanted, out = set(outputs), []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            out.append(node)
+            wanted.update(node.inputs)
+    return out[::-1]
+
+
+def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
+    listed = "; ".join(f"node {n.name!r}: ONNX {n.op_type} (opset {opset})" for n in nodes[:20])
+    more = f"; and {len(nodes) - 20} more" if len(nodes) > 20 else ""
+    return f"{listed}{more}: no edgetrain op. See 'edgetrain ops'."
+
+
+_MALFORMED = (
+    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, OverflowError,
+)  # fmt: skip
+
+
+# Numpy kind of a constant -> how it is kept: truth values take a byte.
+_KINDS = {"f": np.float32, "b": np.uint8}
+
+
+def _dtype(array: np.ndarray) -> str:
+    return {"f": "f32", "b": "u8", "u": "u8"}.get(array.dtype.kind, "i32")
+
+
+class Context:
+    """The ImportContext of registry.py."""
+
+    def __init__(self, model: Model, batch: int, dims: Mapping[str, int]) -> None:
+        self.opset, self.batch = model.opset, batch
+        self._model, self._dims = model, dict(dims)
+        self._builder = Builder()
+        self._names: dict[str, str] = {}
+        self._consts: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self.unsupported: list[OnnxNode] = []
+        self._lost: set[str] = set()  # what unsupported nodes would have made
+        self._temporaries: set[str] = set()
+        self._read: set[str] = set()  # names that some node or the caller reads
+        self._folded_nbytes = 0
+        self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
+        self._taken.update(name for node in model.nodes for name in node.outputs)
+        for name in RESERVED.intersection([*model.initializers, *(s.name for s in model.inputs)]):
+            raise ModelError(f"{name!r}: a name that edgetrain keeps for itself. Rename it.")
+        trainable = {*model.parameters, *model.buffers}
+        for name, array in model.initializers.items():
+            if name not in trainable:
+                self._consts[name] = array
+        self._inputs = [self._add_input(spec) for spec in model.inputs]
+
+    def _add_input(self, spec: InputSpec) -> str:
+        if not spec.dims:
+            raise ModelError(
+                f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
+            )
+        if isinstance(spec.dims[0], str):
+            self._dims.setdefault(spec.dims[0], self.batch)
+        shape = [self.batch]
+        for axis, dim in enumerate(spec.dims[1:], 1):
+            if isinstance(dim, int):
+                shape.append(dim)
+            elif dim in self._dims:
+                shape.append(self._dims[dim])
+            else:
+                label = dim or f"{spec.name}.{axis}"
+                if label not in self._dims:
+                    raise UsageError(
+                        f"input {spec.name!r}: dimension {axis} ({label!r}) is not bound; give its "
+                        f"size with --dim {label}=SIZE."
+                    )
+                shape.append(self._dims[label])
+        dtype = "f32" if spec.dtype == "float" else "i32"
+        self._names[spec.name] = self._builder.value(spec.name, shape, dtype, "input")
+        return self._names[spec.name]
+
+    def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
+        """Note what these nodes read, before they run."""
+        self._read.update(outputs, *(node.inputs for node in nodes))
+
+    # What rules ask for.
+
+    def reads(self, node: OnnxNode, index: int) -> bool:
+        """Whether anything reads the output."""
+        name = node.outputs[index] if index < len(node.outputs) else ""
+        return bool(name) and name in self._read
+
+    def has(self, node: OnnxNode, index: int) -> bool:
+        """Whether the optional input is there."""
+        return index < len(node.inputs) and bool(node.inputs[index])
+
+    def const(self, node: OnnxNode, index: int) -> np.ndarray | None:
+        """The input as an array where it is known now, else None."""
+        return self._consts.get(node.inputs[index]) if self.has(node, index) else None
+
+    def ints(self, node: OnnxNode, index: int, attr: str = "") -> list[int] | None:
+        """A list of ints that newer opsets give as an input and older ones as an attribute."""
+        if attr and attr in node.attrs:
+            value = node.attrs[attr]
+            return [int(v) for v in (value if isinstance(value, list | tuple) else [value])]
+        if not self.has(node, index):
+            return None
+        array = self.const(node, index)
+        if array is None:
+            raise node.fail(f"input {index} depends on values", "a constant (bind it with --dim)")
+        return [int(v) for v in array.ravel()]
+
+    def value(self, node: OnnxNode, index: int) -> Value:
+        """The input as an ir value; a constant is given a place in the arena."""
+        if not self.has(node, index):
+            raise node.fail(f"input {index} is missing", "an input")
+        name = node.inputs[index]
+        if name not in self._names:
+            self._names[name] = self._materialise(node, name)
+        return self._builder.values[self._names[name]]
+
+    def _materialise(self, node: OnnxNode, name: str) -> str:
+        model = self._model
+        if name in model.initializers and name not in self._consts:
+            role = "parameter" if name in model.parameters else "buffer"
+            array, label = model.initializers[name].astype(np.float32), name
+        elif name in self._consts:
+            array, role = self._consts[name], "constant"
+            label = name or f"{node.name}.constant"
+            array = array.astype(_KINDS.get(array.dtype.kind, np.int32))
+        else:
+            raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
+        self._check(node, array.shape)
+        value = self._builder.value(label, array.shape, _dtype(array), role)
+        self._arrays[value] = array
+        return value
+
+    # What rules do.
+
+    def constant(self, node: OnnxNode, tag: str, array: np.ndarray) -> str:
+        """A new constant in the arena."""
+        name = self._own(node, tag, array.shape, _dtype(array), "constant")
+        self._arrays[name] = array
+        return name
+
+    def named(self, name: str) -> Value:
+        """The ir value of this name."""
+        return self._builder.values[name]
+
+    def temporary(self, node, tag, shape, dtype="f32", role="activation") -> str:
+        """A value without an ONNX name, such as batch statistics."""
+        return self._own(node, tag, shape, dtype, role)
+
+    def _own(
+        self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation", view_of=""
+    ) -> str:
+        """A value whose name no name of the file is taken for."""
+        self._check(node, shape)
+        name = f"{node.outputs[0]}.{tag}"
+        while name in self._taken:
+            name += "'"
+        name = self._builder.value(name, shape, dtype, role, view_of)
+        self._temporaries.add(name)
+        return name
+
+    def _named(self, name: str, shape, dtype: str, role: str, view_of: str = "") -> str:
+        """The value of an ONNX name; one that edgetrain needs itself is changed."""
+        label = f"{name}'" if name in RESERVED else name
+        self._names[name] = self._builder.value(label, shape, dtype, role, view_of)
+        return self._names[name]
+
+    def emit(self, node, op, inputs, shapes, attrs=None, *, outputs=None, dtype="f32", role=None):
+        """Append an ir node; `shapes` one per output.
+
+        Args:
+          outputs: ONNX names that the outputs stand for; default the node's. An existing ir value
+            (from `temporary`) may be given instead.
+        """
+        outputs = list(node.outputs[: len(shapes)] if outputs is None else outputs)
+        names = []
+        for name, shape in zip(outputs, shapes, strict=True):
+            if name in self._temporaries:
+                names.append(name)
+                continue
+            self._check(node, shape)
+            names.append(self._named(name, shape, dtype, role or "activation"))
+        inputs = [v.name if isinstance(v, Value) else v for v in inputs]
+        self._builder.node(op, inputs, names, attrs, name=node.name, origin=node.name)
+        return names
+
+    def bind(self, node: OnnxNode, index: int, name: str) -> None:
+        """Let output `index` be an existing ir value."""
+        self._names[node.outputs[index]] = name
+
+    def view(self, node: OnnxNode, name: str, shape: Sequence[int]) -> str:
+        """Output 0 is `name` in another shape, the same bytes."""
+        source = self._builder.values[name]
+        if int(np.prod(shape, dtype=object)) != source.size:
+            raise node.fail(
+                f"input of shape {list(source.shape)} and new shape {list(shape)}",
+                f"{source.size} elements",
+            )
+        self._check(node, shape)
+        out = self._named(node.outputs[0], shape, source.dtype, source.role, name)
+        self._builder.node("view", [name], [out], name=node.name, origin=node.name)
+        return out
+
+    def reshaped(self, node: OnnxNode, source: Value, shape: Sequence[int]) -> str:
+        """A view without an ONNX name."""
+        out = self._own(node, "view", shape, source.dtype, source.role, source.name)
+        self._builder.node("view", [source.name], [out], origin=node.name)
+        return out
+
+    def inline(self, part: Subgraph) -> None:
+        """Run the nodes of a branch as if they stood in the graph around it."""
+        self._consts.update(part.arrays)
+        nodes = _needed(part.nodes, part.outputs)
+        self.expect(nodes, part.outputs)
+        for node in nodes:
+            self.run(node)
+
+    def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None:
+        """Output `index` is a known constant."""
+        self._consts[node.outputs[index]] = np.asarray(array)
+
+    def _check(self, node: OnnxNode, shape: Sequence[int]) -> None:
+        size = 4
+        for dim in shape:
+            size *= int(dim)
+        if any(d < 1 for d in shape) or size > MAX_VALUE_NBYTES or len(shape) > MAX_RANK:
+            raise node.fail(
+                f"an output of shape {list(map(int, shape))}",
+                f"positive dimensions, at most {MAX_RANK} of them and {MAX_VALUE_NBYTES} bytes",
+            )
+
+    def run(self, node: OnnxNode) -> None:
+        """Fold the node or apply its rule; one that has none is noted, and what depends on it."""
+        if self._lost.intersection(node.inputs):
+            self._lost.update(node.outputs)
+            return
+        try:
+            if self._folded(node):
+                return
+            rule = registry.rule(node.op_type)
+            if rule is not None:
+                rule(self, node)
+                return
+        except _MALFORMED as error:
+            raise node.fail(
+                f"attributes or shapes that do not fit ({error!r})", "a valid node"
+            ) from error
+        self.unsupported.append(node)
+        self._lost.update(node.outputs)
+
+    def _folded(self, node: OnnxNode) -> bool:
+        """Whether all outputs are constants by now."""
+        if node.op_type == "Shape":
+            value = self._consts.get(node.inputs[0])
+            shape = self.value(node, 0).shape if value is None else value.shape
+            part = shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
+            self.fold(node, 0, np.array(part, np.int64))
+            return True
+        known = [self._consts.get(name) if name else None for name in node.inputs]
+        complete = all(c is not None or not n for c, n in zip(known, node.inputs, strict=True))
+        if not complete or node.op_type not in FOLDS:
+            return False
+        for k, array in enumerate(fold(node, known)):
+            self._folded_nbytes += array.nbytes if array.base is None else 0
+            self.fold(node, k, array)
+        if self._folded_nbytes > MAX_FOLDED_NBYTES:
+            raise node.fail(
+                f"constants of {self._folded_nbytes} bytes so far", f"at most {MAX_FOLDED_NBYTES}"
+            )
+        return True
+
+    def finish(self) -> Bound:
+        """The graph; outputs that turned out constant are an error."""
+        outputs = {}
+        for name in self._model.outputs:
+            if name not in self._names:
+                raise ModelError(f"output {name!r} does not depend on any input.")
+            outputs[name] = self._names[name]
+        graph = self._builder.graph(self._inputs, outputs.values())
+        return Bound(graph, self._arrays, outputs)
