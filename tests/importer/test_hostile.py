@@ -188,7 +188,7 @@ def test_functions_that_cannot_be_expanded_are_refused(name, tmp_path):
     made = _proto(nodes, opsets=(("", 17), ("local", 1)), functions=functions)
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     ended = run(lambda: et.load_onnx(tmp_path / "m.onnx"))
-    assert ended.how == "refused" and ended.cpu_seconds < 5
+    assert ended.how == "refused" and ended.cpu_seconds < 10
     assert re.search(rf"m\.onnx: .*{said}", ended.detail), ended.detail
 
 
@@ -226,7 +226,7 @@ def test_graphs_are_built_in_linear_time(kind, tmp_path):
 
     ended = run(build)
     assert ended.how == "returned", ended
-    assert ended.cpu_seconds < 8
+    assert ended.cpu_seconds < 12
 
 
 @pytest.mark.parametrize("kind", ["same name", "one reader"])
@@ -241,7 +241,7 @@ def test_hundred_thousand_nodes_are_loaded_or_refused_soon(kind, tmp_path):
 
     ended = run(load)
     assert ended.value == 100_001, ended
-    assert ended.cpu_seconds < 5
+    assert ended.cpu_seconds < 10
 
 
 def test_message_of_a_node_is_short_however_much_it_names(tmp_path):
