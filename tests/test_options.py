@@ -18,9 +18,9 @@ from edgetrain.cli.choices import compile_arguments
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
-from edgetrain.needs import NEEDS, flag
 from edgetrain.optim import OPTIMIZERS
 from edgetrain.runtime.checkpoint import latest
+from edgetrain.units.options import NEEDS, flag
 from tests.digits_runs import MODEL
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import docs
 from edgetrain.cli.arguments import PLAN_OPTIONS
-from edgetrain.cli.tables import KINDS
+from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = "plan compile train eval export parity inspect ops doctor"
@@ -43,7 +43,7 @@ def test_readme_python_runs(folder: Path) -> None:
 def test_readme_names_every_command_kind_and_target() -> None:
     for command in COMMANDS.split():
         assert f"edgetrain {command}" in TEXT
-    for kind in KINDS:
+    for kind in MEANINGS:
         assert f"| {kind} |" in TEXT
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"[ `]make ([a-z-]+)(?:`| +#)", TEXT):

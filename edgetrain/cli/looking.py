@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputFileError, ParityError, UnsupportedOpError, UsageError
+from ..formats.csr import POOL, layers_of
 from ..ops.registry import onnx_names
-from ..storage.csr import POOL, layers_of
 from ..units import format_bytes
 from .choices import OPTIMIZER_OPTIONS, compile_arguments
 from .tables import account_lines, table, to_json
@@ -110,7 +110,7 @@ def _dim(dim: int | str | None) -> str:
 
 
 def _program(path: Path) -> Found:
-    from ..compiler.program import load_program
+    from ..runtime.loading import load_program
 
     program = load_program(path)
     words = {name: len(tape) for name, tape in program.tapes.items()}

@@ -11,12 +11,12 @@ from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
 from ..compiler.explain import explain, frontier_rows
 from ..compiler.frontier import microbatches
-from ..compiler.program import Program
 from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..ops.model import Model
-from ..storage.atomic import check_target
+from ..program import Program
+from ..program.atomic import check_target
 from .choices import compile_arguments
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json

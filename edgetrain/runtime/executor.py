@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import ProgramError, RunError, UsageError
 from ..kernels import jit, registry
 from ..kernels.nearby import nearby
 from ..kernels.tape import BARRIER_WORDS
-from ..needs import typed
+from ..program import Program
+from ..units.options import typed
 from .arena import Arena
 from .tapes import check_program
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..data.source import Source
 from ..errors import DataError, ProgramError
+from ..formats.csr import POOL, PRUNED, TABLE, THRESHOLD
 from ..kernels import control
-from ..storage.csr import POOL, PRUNED, TABLE, THRESHOLD
+from ..program import Program
 from .arena import Arena, views
 from .executor import Executor
 from .patterns import check_instructions, check_pattern, sparse_layers

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..compiler.program import Program
 from ..data.batches import Batches
 from ..data.registry import open_evaluation
 from ..data.source import Source
@@ -16,6 +15,7 @@ from ..errors import CheckpointError, Interrupted, UsageError
 from ..kernels import control
 from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
+from ..program import Program
 from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source

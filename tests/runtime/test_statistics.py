@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
 from edgetrain.kernels import control
 from edgetrain.ops.model import Model
+from edgetrain.program import Program
 from edgetrain.runtime.session import TARGET, Session, StepResult
 from exporters import export_torch
 from tests.planner import hurried

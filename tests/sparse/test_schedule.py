@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import ProgramError, UsageError
+from edgetrain.formats.csr import Layer
 from edgetrain.sparse import DSR, SET, make_rewiring, rewiring_of
 from edgetrain.sparse.dsr import FRACTION
-from edgetrain.storage.csr import Layer
 
 DENSITIES = (0.3, 0.2, 0.1, 0.07, 0.9)
 

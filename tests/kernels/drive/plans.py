@@ -4,9 +4,9 @@ import ctypes
 
 import numpy as np
 
-from edgetrain.compiler.program import Program
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.drive import layout
+from edgetrain.program import Program
 from edgetrain.runtime.session import TARGET, Session
 from tests.kernels.harness import DTYPES, entry
 
