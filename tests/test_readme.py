@@ -50,8 +50,8 @@ def test_readme_names_every_command_kind_and_target() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
     for option in re.findall(r"--([a-z][a-z-]+)", TEXT):
         name = option.replace("-", "_")
-        known = {"json", "picture", "explain", "pareto", "out", "resume", "data", "epochs", "lr",
-                 "lr_schedule", "lr_gamma", "validation"}  # fmt: skip
+        known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
+                 "lr", "lr_schedule", "lr_gamma", "validation"}  # fmt: skip
         assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
 
 
