@@ -25,9 +25,9 @@ import edgetrain as et
 from edgetrain.data.batches import Batches, evaluation_batches
 from edgetrain.data.registry import open_data
 from edgetrain.data.source import Source
+from edgetrain.exporters import export_torch
 from edgetrain.optim import SGD, Schedule
 from examples.zoo import ZOO
-from exporters import export_torch
 
 
 def mnist_net() -> nn.Module:

@@ -20,11 +20,11 @@ from edgetrain.compiler.bind import bind
 from edgetrain.compiler.choice import Choice
 from edgetrain.compiler.pipeline import only_output
 from edgetrain.errors import UnsupportedOpError, UsageError
+from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
+from edgetrain.exporters.reference_masks import MOVES, RULES
 from edgetrain.ir import Node, Value
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
-from exporters import reference_recurrent  # noqa: F401 - fills RULES
-from exporters.reference_masks import MOVES, RULES
 
 # A trailing activation that the loss contains already.
 _PEELED = {"cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": ()}

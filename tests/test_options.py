@@ -264,7 +264,7 @@ def test_label_chooses_a_column(tmp_path: Path) -> None:
 
 
 def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import exporters.parity
+    from edgetrain.exporters import parity
 
     asked: list[dict[str, Any]] = []
 
@@ -274,9 +274,7 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
         def print(self) -> None:
             pass
 
-    monkeypatch.setattr(
-        exporters.parity, "parity", lambda model, **given: asked.append(given) or Report()
-    )
+    monkeypatch.setattr(parity, "parity", lambda model, **given: asked.append(given) or Report())
     taken = {a.dest for c, a in options() if c == "parity"} - COMMON - {"json"}
     own = {
         "device": (["cuda"], []),

@@ -21,7 +21,7 @@ def parity(arguments: Namespace) -> int:
     """Compare with torch; raises where anything departs, so that the status is 1."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError("parity compares with torch, which is not here: pip install torch.")
-    from exporters.parity import parity as compare
+    from edgetrain.exporters.parity import parity as compare
 
     options = compile_arguments(arguments)
     if not {"optimizer", *OPTIMIZER_OPTIONS} & set(vars(arguments)):

@@ -187,7 +187,7 @@ def _opened(path: Path) -> tuple[Program, Any]:
 
 def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
-    from exporters.trained import export_trained
+    from edgetrain.exporters.trained import export_trained
 
     check_target(arguments.out, "-o")
     directory = Path(arguments.run)

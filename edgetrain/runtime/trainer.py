@@ -252,7 +252,7 @@ class Trainer:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
-        from exporters.trained import export_trained
+        from edgetrain.exporters.trained import export_trained
 
         return export_trained(self.program, self.session.state(), path)
 
