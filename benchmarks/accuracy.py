@@ -24,9 +24,9 @@ from torch import nn
 import edgetrain as et
 from edgetrain.data.registry import open_data
 from edgetrain.data.source import Source
+from edgetrain.exporters import export_torch
 from edgetrain.optim import SGD, Schedule
 from examples.zoo import ZOO
-from exporters import export_torch
 from tests.twins import Batches, evaluation_batches, factor
 
 

@@ -23,6 +23,7 @@ from edgetrain.kernels import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 
+from . import yardsticks
 from .nets import residual_model
 
 DEPTHS = (50, 100, 200, 500, 1000, 2000)
@@ -36,7 +37,7 @@ HEAD = (
 def plan_with(candidate: Candidate, solver: str) -> Plan:
     """The smallest plan of one solver."""
     problem = candidate.train.problem
-    measured = [(s, remat.simulate(problem, s)) for s in remat.SOLVERS[solver](problem, 1)]
+    measured = [(s, remat.simulate(problem, s)) for s in yardsticks.SOLVERS[solver](problem, 1)]
     schedule, simulation = min(measured, key=lambda item: item[1].peak_nbytes)
     cost = sum(step.cost for step in problem.steps) + simulation.extra_cost
     return Draft(candidate, schedule, simulation, cost).placed()

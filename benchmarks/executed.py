@@ -16,13 +16,14 @@ from functools import partial
 import numpy as np
 
 from edgetrain.api import make_options
-from edgetrain.compiler import Options, Program
+from edgetrain.compiler import Options
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.drafts import Plan
 from edgetrain.compiler.frontier import find_frontier
 from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Schedule
+from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
 from .nets import exported, wrn28_2

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from edgetrain.api import compile as compile_program
-from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import BudgetError
 from edgetrain.importer import load_onnx
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
+from edgetrain.program import Program
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
 
 from .nets import wrn28_2

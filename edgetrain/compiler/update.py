@@ -7,12 +7,12 @@ Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..formats.csr import POOL, Layer
 from ..ir import Call, Graph, Value
 from ..ir.keys import key_of
 from ..kernels import jit
 from ..optim.loss_scale import loss_scale_of
 from ..sparse import Rewiring
-from ..storage.csr import POOL, Layer
 from .arena.problem import aligned
 from .autodiff import accumulator_name
 from .batch_norm import staged_name

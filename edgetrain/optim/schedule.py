@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..ir import Call
-from ..needs import check_departures, check_types
 from ..units import LARGEST, finite_number, whole_number
+from ..units.options import check_departures, check_types
 
 KINDS = ("constant", "step", "cosine")
 _OPTIONS = {"kind": "lr_schedule", "step_size": "lr_step_size", "gamma": "lr_gamma"}

@@ -7,19 +7,18 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import ProgramError, RunError, UsageError
-from ..ir import Call
 from ..kernels import jit, registry
 from ..kernels.nearby import nearby
 from ..kernels.tape import BARRIER_WORDS
-from ..needs import typed
+from ..program import Program
+from ..units.options import typed
 from .arena import Arena
 from .tapes import check_program
 
@@ -83,22 +82,16 @@ class Executor:
         found = self._tapes[tape]
         return found.operands.ctypes.data if len(found.words) else 0
 
-    def add(self, tape: str, calls: Sequence[Call], control: int) -> int:
-        """Another tape, of calls whose only reference is the control block.
+    def add(self, tape: str, name: str, operands: Mapping[str, int]) -> int:
+        """Another tape, of one kernel without storages, by its operands' words.
 
-        Args:
-          control: its offset in the arena.
         Returns:
           As `operands`.
         """
-        found = [registry.variants(call.kernel)[-1] for call in calls]
-        words: list[int] = []
-        for index, (kernel, call) in enumerate(zip(found, calls, strict=True)):
-            names = [operand.name for operand in kernel.spec.operands]
-            given = {**call.args, "ctl": control}
-            words += [index, len(names), *(int(given[name]) for name in names)]
-        table, _ = _load([(kernel, {}) for kernel in found])
-        self._keep(tape, np.array(words, np.int64), table)
+        kernel = registry.variants(name)[-1]
+        words = [operands[operand.name] for operand in kernel.spec.operands]
+        table, _ = _load([(kernel, {})])
+        self._keep(tape, np.array([0, len(words), *words], np.int64), table)
         return self.operands(tape)
 
     def check_process(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RunError
 from ..kernels import control
-from ..storage.finite import finite_part, nonfinite
+from ..program.finite import finite_part, nonfinite
 from .folder import RunFolder
 from .session import Session, StepResult
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..kernels import registry
 from ..kernels.drive import layout
+from ..program import Program
 
 DISCARD = 1  # what the callback returns to have a minibatch discarded
 _FAILED = 2

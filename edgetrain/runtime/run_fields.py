@@ -3,7 +3,7 @@
 from ..errors import CheckpointError, UsageError
 from ..optim.loss_scale import MAX_SCALE
 from ..optim.schedule import KINDS, Schedule
-from ..storage.schema import integer, number, one_of, record, text, verify
+from ..program.schema import integer, number, one_of, record, text, verify
 from .checkpoint import Loaded
 
 _COUNT = integer(0, 2**62)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..data.source import Source
 from ..errors import DataError, ProgramError
+from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
 from ..optim import Schedule, loss_scale_of
-from ..storage.csr import PRUNED, TABLE, THRESHOLD
+from ..program import Program
 from .arena import Arena, views
 from .executor import Executor, load_entries
 from .patterns import check_instructions, check_pattern, sparse_layers
@@ -185,8 +185,9 @@ class Session:
         self.reals[control.BASE_LR] = lr
         numbers = schedule.numbers()
         self.reals[control.RATE : control.RATE + len(numbers)] = numbers
-        where = self.program.slot("ctl").offset
-        self._plan[layout.RATE] = self.executor.add("rate", [schedule.call()], where)
+        call = schedule.call()
+        operands = {**call.args, "ctl": self.program.slot("ctl").offset}
+        self._plan[layout.RATE] = self.executor.add("rate", call.kernel, operands)
 
     def minibatch(self, samples: int, filler: Filler) -> StepResult | None:
         """The next minibatch of the run: every microbatch accumulated, one update, rewired if due.

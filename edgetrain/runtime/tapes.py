@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import ProgramError
 from ..kernels import jit, registry
 from ..kernels.decode import Bound, Decoded, bound, decode
 from ..kernels.spec import ALIGN, NBYTES
+from ..program import Program
 from .roles import Slots, may_write
 
 SLACK = 4

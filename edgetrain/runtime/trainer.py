@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..data.batches import steps_per_epoch
 from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim.schedule import Schedule
+from ..program import Program
 from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
@@ -251,7 +251,7 @@ class Trainer:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
-        from exporters.trained import export_trained
+        from edgetrain.exporters.trained import export_trained
 
         return export_trained(self.program, self.session.state(), path)
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..errors import UsageError
+from ..formats import csr
+from ..formats.csr import COLUMNS, POOL, TABLE, Layer
 from ..ir import Call, Value
 from ..ir.keys import key_of
-from ..storage import csr
-from ..storage.csr import COLUMNS, POOL, TABLE, Layer
 
 # (end as a fraction of the run's steps, updates between rewirings). The report's Table 5 for both
 # of its models: 12,500, 40,000, 70,000 and 95,000 of 100,000 updates, and half of each of 50,000.

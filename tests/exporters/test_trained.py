@@ -9,9 +9,9 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.errors import ProgramError
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.trained import export_trained
 from examples.zoo import ZOO
-from exporters import export_torch
-from exporters.trained import export_trained
 from tests.exporters.exported import attribute, initializers, nodes
 from tests.twins import train_step
 

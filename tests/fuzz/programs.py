@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from edgetrain.compiler.program import KIND, TAPES, VERSION, load_program
 from edgetrain.errors import ProgramError
+from edgetrain.program import KIND, TAPES, VERSION
+from edgetrain.program.container import read_container, write_container
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
-from edgetrain.storage.container import read_container, write_container
 from tests.twins import train_step
 
 from . import children

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
 from edgetrain.data.source import Source
 from edgetrain.errors import Interrupted, RunError, UsageError
+from edgetrain.program import Program
 from edgetrain.runtime.checkpoint import latest, save_step, step_files
 from edgetrain.runtime.folder import RunFolder
 from edgetrain.runtime.lock import LOCK_FILE, RunLock, this_process

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
+from edgetrain.exporters import export_torch
 from edgetrain.kernels import control
 from edgetrain.ops.model import Model
+from edgetrain.program import Program
 from edgetrain.runtime.session import TARGET, Session, StepResult
-from exporters import export_torch
 from tests.planner import hurried
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.twins import train_step

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
 from edgetrain.data.source import Source
 from edgetrain.errors import CheckpointError, Interrupted, RunError
+from edgetrain.program import Program
 from edgetrain.runtime.checkpoint import step_files
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 

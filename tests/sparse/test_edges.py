@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import UsageError
+from edgetrain.formats.csr import Layer
 from edgetrain.sparse import DSR, SET
 from edgetrain.sparse.density import cap, shares
 from edgetrain.sparse.rewiring import PERIODS
-from edgetrain.storage.csr import Layer
 from tests.twins import due
 
 

@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto
 
 import edgetrain as et
+from edgetrain.formats import csr
 from edgetrain.runtime.session import Session
 from edgetrain.sparse import DSR, SET
-from edgetrain.storage import csr
 from tests.twins import train_step
 
 from ..compiler.nets import Net

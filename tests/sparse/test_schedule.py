@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import ProgramError, UsageError
+from edgetrain.formats.csr import POOL, Layer
 from edgetrain.ir import Value
 from edgetrain.sparse import DSR, SET, make_rewiring, rewiring_of
 from edgetrain.sparse.dsr import FRACTION
-from edgetrain.storage.csr import POOL, Layer
 from tests.twins import due
 
 DENSITIES = (0.3, 0.2, 0.1, 0.07, 0.9)

@@ -12,16 +12,17 @@ from onnx import numpy_helper
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import CheckpointError, ProgramError
+from edgetrain.formats import csr
+from edgetrain.formats.csr import COLUMNS, POOL
 from edgetrain.kernels import control
 from edgetrain.kernels.decode import bound
+from edgetrain.program import Program
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.patterns import REWIRING
 from edgetrain.runtime.session import Session
 from edgetrain.runtime.state import load_state
 from edgetrain.sparse import DSR, SET
-from edgetrain.storage import csr
-from edgetrain.storage.csr import COLUMNS, POOL
 
 from ..runtime.conftest import assert_same_bits, trained_state
 from ..runtime.models import write_forked, write_mlp
