@@ -16,6 +16,7 @@ from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim.schedule import Schedule
 from ..program import Program
+from ..program.trained import export_trained
 from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
@@ -251,8 +252,6 @@ class Trainer:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
-        from edgetrain.exporters.trained import export_trained
-
         return export_trained(self.program, self.session.state(), path)
 
     # State on disk.
