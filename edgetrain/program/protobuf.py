@@ -8,13 +8,14 @@ Source: https://protobuf.dev/programming-guides/encoding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
 MAX_DEPTH = 100  # messages inside messages, as protobuf's own readers have it
 _WIDTH = {EIGHT: 8, FOUR: 4}
 _MASK = 2**64 - 1
 
-Payload = "int | bytes | memoryview | Message"
+Payload: TypeAlias = "int | bytes | memoryview | Message"
 
 
 class Message:

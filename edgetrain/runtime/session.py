@@ -55,6 +55,9 @@ class StepResult:
 class Session:
     """Arena, executor and control block of one Program."""
 
+    def __repr__(self) -> str:
+        return f"Session({self.program!r})"
+
     def __init__(self, program: Program, threads: int | None = None) -> None:
         # What makes and loads machine code is not imported before something is to run.
         from .executor import Executor, load_entries

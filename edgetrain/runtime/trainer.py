@@ -92,6 +92,11 @@ class Trainer:
             with self.folder.held():  # whether it can be is found out before anything is trained
                 pass
 
+    def __repr__(self) -> str:
+        where = f", out {str(self.out)!r}" if self.out else ""
+        steps = f" of {self.total_steps}" if self.total_steps else ""
+        return f"Trainer({self.program!r}, {self.source!r}, step {self.step}{steps}{where})"
+
     @property
     def step(self) -> int:
         """Minibatches done, skipped ones included."""
