@@ -210,7 +210,7 @@ def test_update_tape_is_norm_decision_statistics_and_one_update_for_each_paramet
     finish = tape.instructions[count + staged].args
     assert (finish["max_norm"], finish["c1"]) == (2.0, 0.5)
     assert finish["c2"] == pytest.approx(0.001)
-    keys = [i.args["key"] for i in tape.instructions[-count:]]
+    keys = [i.args["key"] for i in tape.instructions[-count - 1 : -1]]
     assert len(set(keys)) == count
     states = [v for v in tape.persistent if v.role == "state"]
     assert len(states) == 2 * count
