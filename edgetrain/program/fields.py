@@ -68,8 +68,10 @@ RECIPE = record({
     "allow_constants": boolean,
     "max_grad_norm": number(0),
     "output": optional(text()),
+    "target": one_of(*targets.names()),
+    "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
-}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
+})  # fmt: skip
 
 ACCOUNT = record(
     {
