@@ -1,0 +1,222 @@
+"""A Program's kernels as one object for one processor: nothing to link, no state, no other symbol.
+
+Every instruction of a tape is a function with its integers as constants (emit_tape.py); the drive,
+what the caller brings, and all of these become one LLVM module, in which everything but the
+caller's exports is internal, so that what nobody calls goes and two Programs can be linked into one
+firmware.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from ..errors import UnsupportedOpError
+from . import registry
+from .decode import Bound
+from .elf import sections, undefined
+from .emit_builtins import builtins_text, needed
+from .emit_narrow import SYMBOL, narrowed
+from .emit_tape import (
+    Table,
+    Tapes,
+    declaration,
+    entry_text,
+    table_of,
+    text_of_table,
+    worth_own_code,
+)
+from .emit_text import direct, kernel_text, run_passes
+from .targets import Target
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was emitted.
+
+    Attributes:
+      code: a relocatable object (ELF) whose global symbols are the exports.
+      lengths: bytes of each tape.
+      entries: functions in `@table`, words in `@strides`.
+      sizes: bytes of each section that is loaded.
+    """
+
+    target: Target
+    code: bytes
+    lengths: Mapping[str, int]
+    entries: int
+    sizes: Mapping[str, int]
+
+
+def tape_lengths(program: Tapes) -> dict[str, int]:
+    """Bytes of the tapes that `library` makes, by name."""
+    return table_of(program).lengths()
+
+
+def entries(program: Tapes) -> int:
+    """Functions in the table that `library` makes."""
+    return len(table_of(program).instructions)
+
+
+def library(
+    program: Tapes,
+    target: Target,
+    *,
+    drive: Sequence[str],
+    text: str,
+    exports: Sequence[str],
+    size: bool = False,
+) -> Library:
+    """Emit one object that holds a Program's code.
+
+    `text` may refer to `@tape.micro`, `@tape.update`, ... (words [number, 0]), `@table` (a function
+    per number, 8 bytes each), `@strides`, and `@et_NAME__plain(i64 base, i64 args, i64 thread,
+    i64 nthreads)` for each kernel that `drive` names; it declares what it uses.
+
+    Args:
+      drive: names of kernels of integers alone (`drive_train`, `run_tape`, ...).
+      text: LLVM text of a module of the caller's, without triple and data layout.
+      exports: symbols of `text` that stay visible.
+      size: few bytes rather than few cycles.
+    """
+    table = table_of(program)
+    machine = _machine(target)
+    module = _linked(table, program.threads, target, machine, drive, text, size)
+    _internalise(module, exports)
+    module = _parsed(_marked(module, table, drive, target, size), target, machine)
+    _optimise(module, machine, size)
+    code = _closed(module, target, machine, size)
+    return Library(target, code, table.lengths(), len(table.instructions), sections(code))
+
+
+def _machine(target: Target):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc=target.relocation, codemodel="small"
+    )
+
+
+def _linked(
+    table: Table,
+    threads: int,
+    target: Target,
+    machine,
+    drive: Sequence[str],
+    text: str,
+    size: bool,
+) -> llvm.ModuleRef:
+    """One module of the Program's kernels, its instructions, the drive and the caller's text."""
+    bits = target.pointer_bits
+    named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
+    glue = text_of_table(table, threads, bits, () if size else worth_own_code(table))
+    for kernel, storages in named:
+        symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
+        glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
+    texts = [glue, *(kernel_text(k, s, bits) for k, s in (*table.kernels, *named)), text]
+    module = _parsed(texts[0], target, machine)
+    for other in texts[1:]:
+        module.link_in(_parsed(other, target, machine))
+    return module
+
+
+def _parsed(text: str, target: Target, machine) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = target.triple, str(machine.target_data)
+    return module
+
+
+def _internalise(module: llvm.ModuleRef, exports: Sequence[str]) -> None:
+    for item in (*module.functions, *module.global_variables):
+        kept = item.name in exports or item.name.startswith("llvm.")
+        if not item.is_declaration and not kept:
+            item.linkage = "internal"
+
+
+def _marked(
+    module: llvm.ModuleRef, table: Table, drive: Sequence[str], target: Target, size: bool
+) -> str:
+    """The module's text: loops stay loops (no memset or memcpy to link against), what is small
+    stays small, and counts and positions are no wider than addresses."""
+    text = str(module)
+    if target.pointer_bits == 32:
+        text = narrowed(text, _fitting(table, drive))
+    hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
+    hot |= {f"i{number}" for number in range(len(table.instructions))}
+    return _with_marks(text, set() if size else hot)
+
+
+def _with_marks(text: str, hot: Collection[str]) -> str:
+    """What is not hot takes little time: it is to be small."""
+    # LLVM 22 moves common code out of functions of RISC-V wrongly; elsewhere it saves 1 %.
+    smallest = ' minsize optsize "nooutline"'
+
+    def marked(match: re.Match) -> str:
+        small = "" if match[2].strip('"') in hot else smallest
+        return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins"{small} {{'
+
+    return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)
+
+
+def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
+    """Which parameters of functions are counts and addresses of 32 bits."""
+    entry: list[str | None] = ["address", "address", "count", "count"]
+    found = {f"i{number}": entry for number in range(len(table.instructions))}
+    for name in drive:
+        kernel = registry.variants(name)[0]
+        found[kernel.symbol({})] = entry
+        kinds: list[str | None] = ["address"] * len(kernel.spec.kinds)
+        found[direct(kernel.symbol({}))] = ["count", "count", *kinds]
+    for index, (kernel, storages) in enumerate(table.kernels):
+        rows = [one.words for one in table.instructions if one.kernel == index]
+        parameters: list[str | None] = ["count", "count"]
+        at = 0
+        for kind in kernel.spec.kinds:
+            fits = all(-(2**31) <= row[at] < 2**31 for row in rows)
+            count = "count" if fits else None
+            parameters.append({"r": "address", "t": "address", "f": None}.get(kind, count))
+            at += 2 if kind == "t" else 1
+        found[direct(kernel.symbol(storages))] = parameters
+    return found
+
+
+def _closed(module: llvm.ModuleRef, target: Target, machine, size: bool) -> bytes:
+    """The object, in which what LLVM calls on this processor is there too.
+
+    Raises:
+      UnsupportedOpError: it would call what we have not got.
+    """
+    have: set[str] = set()
+    while True:
+        code = machine.emit_object(module)
+        missing = undefined(code)
+        more = needed(missing) - have
+        if not missing <= more:
+            raise UnsupportedOpError(
+                f"target {target.name}: the code would call {', '.join(sorted(missing - more))}, "
+                "which this build of edgetrain has not got. Choose another target."
+            )
+        if not more:
+            return code
+        have |= more
+        module.link_in(_builtins(more, target, machine, size))
+
+
+def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.ModuleRef:
+    first, *texts = builtins_text(symbols, target.pointer_bits)
+    module = _parsed(first, target, machine)
+    for text in texts:
+        module.link_in(_parsed(text, target, machine))
+    _internalise(module, ())
+    hot = set() if size else {function.name for function in module.functions}
+    module = _parsed(_with_marks(str(module), hot), target, machine)
+    _optimise(module, machine, size)
+    return module
+
+
+def _optimise(module: llvm.ModuleRef, machine, size: bool) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2 if size else 3)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    run_passes(module, machine, ("global_dead_code_eliminate",))
