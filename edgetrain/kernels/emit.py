@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from . import registry
+from .decode import Bound
 from .emit_tape import Table, Tapes, declaration, entry_text, table_of, text_of_table
 from .emit_text import kernel_text, run_passes
 from .targets import Target
@@ -37,14 +38,14 @@ class Library:
     sizes: Mapping[str, int]
 
 
-def tape_lengths(program: Tapes, lanes: int = 1) -> dict[str, int]:
+def tape_lengths(program: Tapes) -> dict[str, int]:
     """Bytes of the tapes that `library` makes, by name."""
-    return table_of(program, lanes).lengths()
+    return table_of(program).lengths()
 
 
-def entries(program: Tapes, lanes: int = 1) -> int:
+def entries(program: Tapes) -> int:
     """Functions in the table that `library` makes."""
-    return len(table_of(program, lanes).instructions)
+    return len(table_of(program).instructions)
 
 
 def library(
@@ -68,7 +69,7 @@ def library(
       exports: symbols of `text` that stay visible.
       size: few bytes rather than few cycles.
     """
-    table = table_of(program, _lanes(program, target))
+    table = table_of(program)
     machine = _machine(target)
     module = _linked(table, program.threads, target, machine, drive, text)
     _internalise(module, exports)
@@ -76,11 +77,6 @@ def library(
     _optimise(module, machine, size)
     code = machine.emit_object(module)
     return Library(target, code, table.lengths(), len(table.instructions), sections(code))
-
-
-def _lanes(program: Tapes, target: Target) -> int:
-    recipe = getattr(program, "recipe", {})
-    return recipe.get("lanes") or target.lanes
 
 
 def _machine(target: Target):
@@ -96,7 +92,7 @@ def _linked(
 ) -> llvm.ModuleRef:
     """One module of the Program's kernels, its instructions, the drive and the caller's text."""
     bits = target.pointer_bits
-    named = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
+    named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
     glue = text_of_table(table, threads, bits)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
@@ -141,7 +137,8 @@ def sections(code: bytes) -> dict[str, int]:
     size, count, names = struct.unpack_from("<HHH", code, 58 if wide else 46)
     layout = "<IIQQQQ" if wide else "<IIIIII"
     rows = [struct.unpack_from(layout, code, table + k * size) for k in range(count)]
-    first, out = rows[names][4], {}
+    first = rows[names][4]
+    out: dict[str, int] = {}
     for name, _, flags, _, _, nbytes in rows:
         start = first + name
         text = code[start : code.index(b"\0", start)].decode()

@@ -7,7 +7,7 @@ Instructions that are the same in every word are one function.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from . import registry
 from .decode import Bound, bound, decode
 from .drive.layout import SPLIT_NONE, STRIDE_NONE
 from .emit_text import direct, operand_types, parameter
+from .targets import lanes_of
 
 
 class Tapes(Protocol):
     """What is taken of a Program."""
 
     @property
-    def arena_nbytes(self) -> int: ...
+    def recipe(self) -> Mapping[str, Any]: ...
     @property
     def threads(self) -> int: ...
     @property
@@ -64,13 +65,9 @@ class Table:
         return {tape: 16 * len(found) for tape, found in self.numbers.items()}
 
 
-def table_of(program: Tapes, lanes: int) -> Table:
-    """The distinct instructions of a Program, and its tapes as their numbers.
-
-    Args:
-      lanes: that the Program was planned for.
-    """
-    kernels = bound(program.kernels)
+def table_of(program: Tapes) -> Table:
+    """The distinct instructions of a Program, and its tapes as their numbers."""
+    kernels, lanes = bound(program.kernels), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
     found: list[Instruction] = []
     numbers: dict[str, list[int]] = {}
@@ -135,10 +132,10 @@ def function_text(name: str, kernel: registry.Kernel, symbol: str, words, thread
 
 def entry_text(symbol: str, kinds: str) -> str:
     """`symbol` as the C function that takes its operands from words in memory (args)."""
-    lines, given, at = [], ["i64 %thread", "i64 %nthreads"], 0
+    lines, given = [], ["i64 %thread", "i64 %nthreads"]
     for k, kind in enumerate(kinds):
-        lines += [f"  %p{k} = getelementptr i64, ptr %p, i32 {at}", f"  %w{k} = load i64, ptr %p{k}"]
-        at += 1
+        lines.append(f"  %p{k} = getelementptr i64, ptr %p, i32 {k}")
+        lines.append(f"  %w{k} = load i64, ptr %p{k}")
         if kind == "r":
             lines.append(f"  %s{k} = add i64 %base, %w{k}\n  %n{k} = icmp slt i64 %w{k}, 0")
             lines.append(f"  %v{k} = select i1 %n{k}, i64 0, i64 %s{k}")
