@@ -12,6 +12,7 @@ from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .errors import UsageError
+from .kernels import targets
 from .needs import check_needs
 from .ops.loss import Loss
 from .ops.model import Model
@@ -42,6 +43,9 @@ def make_options(
             raise UsageError(
                 f"{name} {repr(patterns)[:80]}: expected a list of patterns, such as ['head.*']."
             )
+    target = others.get("target", targets.HOST)
+    if isinstance(target, str) and not targets.get(target).hosted:
+        others = {"threads": 1, **others}
     try:
         options = Options(
             loss=Loss(loss) if isinstance(loss, str) else loss,
@@ -67,7 +71,7 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      density, density_overrides, distribution, rewiring: see `compiler.options.Options`.
+      density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

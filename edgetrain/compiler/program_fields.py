@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..ir.graph import NBYTES, PERSISTENT
+from ..kernels import targets
 from ..optim import OPTIMIZERS
 from ..sparse import REWIRINGS
 from ..sparse.density import DISTRIBUTIONS
@@ -106,7 +107,7 @@ RECIPE = record({
     "max_grad_norm": number(0),
     "output": optional(text()),
     "sparse_layers": several(_LAYER, most=2**16),
-})  # fmt: skip
+}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
 
 ACCOUNT = record(
     {

@@ -1,0 +1,126 @@
+"""The processors that kernels are emitted for, by name, and what differs between them.
+
+A Program is planned for the lanes of a target: they choose among a kernel's variants and size its
+scratch, so they fix its bits. Everything else here is about machine code: any Program's kernels can
+be emitted for any target, with the bits that its own kernels have.
+
+Triples have four parts: of three, LLVM would take the last (`eabihf`) for the operating system,
+and pass floats as if there were no unit for them.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from . import jit
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A processor, and the conventions of the code for it.
+
+    Attributes:
+      name: as in `--target`.
+      triple, cpu, features: as LLVM knows them.
+      lanes: 32-bit lanes of a vector register; 1 takes the plain kernels.
+      pointer_bits: 32 or 64.
+      fp64: whether the unit computes in float64; where not, that is done in integers.
+      abi: how floats are passed to functions, in words for a manifest.
+      relocation: `pic`, or `static` where code runs in place.
+      compiler: what calls its C compiler on Debian, "" where that is the machine's own.
+      options: what that compiler is given.
+      hosted: whether there is an operating system, with threads and files.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    lanes: int
+    pointer_bits: int = 64
+    name: str = ""
+    fp64: bool = True
+    abi: str = "hard"
+    relocation: str = "pic"
+    compiler: str = ""
+    options: tuple[str, ...] = ()
+    hosted: bool = True
+
+    @property
+    def processor(self) -> "jit.Target":
+        """What the planner and the registry choose kernels by; the host's is `jit.host()`."""
+        from . import jit
+
+        if self.name == HOST:
+            return jit.host()
+        return jit.Target(self.triple, self.cpu, self.features, self.lanes, self.pointer_bits)
+
+
+def _cortex(name: str, triple: str, options: str, fp64: bool) -> Target:
+    return Target(
+        f"{triple}-unknown-none-eabihf", name, "", 1, 32, name, fp64, relocation="static",
+        compiler="arm-none-eabi-gcc", options=(f"-mcpu={name}", "-mthumb", *options.split()),
+        hosted=False,
+    )  # fmt: skip
+
+
+_X86, _HARD = "x86_64-unknown-linux-gnu", "-mfloat-abi=hard"
+_ARMV7 = "-mfpu=vfpv4 " + _HARD
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(_X86, "x86-64-v3", "", 8, 64, "x86-64-v3", compiler="x86_64-linux-gnu-gcc"),
+        Target(_X86, "x86-64-v4", "", 16, 64, "x86-64-v4", compiler="x86_64-linux-gnu-gcc"),
+        Target("aarch64-unknown-linux-gnu", "cortex-a53", "", 4, 64, "aarch64",
+               compiler="aarch64-linux-gnu-gcc"),
+        # Its vectors (NEON) flush subnormals to zero, which is other bits: VFP, one at a time.
+        Target("armv7-unknown-linux-gnueabihf", "cortex-a7", "-neon", 1, 32, "armv7",
+               compiler="arm-linux-gnueabihf-gcc", options=tuple(_ARMV7.split())),
+        # Vectors (RVV) are not assumed.
+        Target("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 1, 64, "riscv64",
+               abi="lp64d", compiler="riscv64-linux-gnu-gcc"),
+        _cortex("cortex-m7", "thumbv7em", "-mfpu=fpv5-d16 " + _HARD, True),
+        _cortex("cortex-m4", "thumbv7em", "-mfpu=fpv4-sp-d16 " + _HARD, False),
+        _cortex("cortex-m33", "thumbv8m.main", "-mfpu=fpv5-sp-d16 " + _HARD, False),
+    )
+}  # fmt: skip
+HOST = "host"
+LANES = (1, 4, 8, 16)
+
+
+@functools.cache
+def host() -> Target:
+    """The processor this process runs on, as `jit.host`."""
+    from . import jit
+
+    found = jit.host()
+    return Target(
+        found.triple, found.cpu, found.features, found.lanes, found.pointer_bits, HOST,
+        compiler="gcc",
+    )  # fmt: skip
+
+
+def names() -> list[str]:
+    """What `get` knows."""
+    return [HOST, *TARGETS]
+
+
+def lanes_of(recipe: Mapping[str, Any]) -> int:
+    """The lanes that a Program was planned for; those of this processor where it does not say."""
+    return recipe.get("lanes") or host().lanes
+
+
+def get(name: str) -> Target:
+    """The target of a name.
+
+    Raises:
+      UsageError: no target has it; lists those there are.
+    """
+    if name == HOST:
+        return host()
+    if name not in TARGETS:
+        raise UsageError(f"target {str(name)[:80]!r}: expected one of {', '.join(names())}.")
+    return TARGETS[name]
