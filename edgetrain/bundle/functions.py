@@ -170,10 +170,10 @@ def _wrapper(prefix: str, function: Function) -> str:
     given = {"memory": "ptr"} | {n: _TYPES.get(c, "ptr") for c, n in function.parameters}
     kind = _TYPES.get(function.returns, "void")
     head = ", ".join(f"{llvm} %{name}" for name, llvm in given.items())
-    words = [*function.words, *(["out"] if kind != "void" else [])]
+    words = [*function.words, *([".out"] if kind != "void" else [])]
     lines = [
         f"define {kind} @{prefix}_{function.name}({head}) {{",
-        "  %out = alloca i64, align 8",
+        "  %.out = alloca i64, align 8",
         f"  %args = alloca [{len(words)} x i64], align 8",
     ]
     for k, word in enumerate(words):
@@ -187,15 +187,15 @@ def _wrapper(prefix: str, function: Function) -> str:
     if kind == "void":
         return "\n".join([*lines, "  ret void\n}"])
     return "\n".join([
-        *lines, "  %found = load i64, ptr %out", f"  %short = trunc i64 %found to {kind}",
+        *lines, "  %found = load i64, ptr %.out", f"  %short = trunc i64 %found to {kind}",
         f"  ret {kind} %short\n}}",
     ])  # fmt: skip
 
 
 def _word(k: int, word: str, kind: str) -> str:
     """Text that makes one operand a word of 64 bits."""
-    if word in ("rom", "out"):
-        name = "@rom" if word == "rom" else "%out"
+    if word in ("rom", ".out"):
+        name = "@rom" if word == "rom" else "%.out"
         return f"  %w{k} = ptrtoint ptr {name} to i64"
     if kind == "ptr":
         return f"  %w{k} = ptrtoint ptr %{word} to i64"
