@@ -1,4 +1,4 @@
-"""What a bundle will compute, found out here: the same plan, kernels and samples in this process."""
+"""What a bundle will compute, found out here: its plan, kernels and samples in this process."""
 
 import ctypes
 import zlib
@@ -136,4 +136,3 @@ def _entries(*names: str) -> dict[str, int]:
     kernels = {name: registry.variants(name)[0] for name in names}
     found = jit.load({k.symbol({}): partial(k.object, {}, target) for k in kernels.values()})
     return {name: found[kernel.symbol({})] for name, kernel in kernels.items()}
-

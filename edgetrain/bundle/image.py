@@ -4,22 +4,18 @@ Offsets are in bytes from the first byte of the memory: words of the device (ker
 the plan block, what its words point to, then the arena.
 """
 
-import hashlib
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..compiler.program import Program, Slot
-from ..errors import ProgramError
 from ..kernels import control
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.spec import NBYTES
 from ..kernels.tape import BARRIER_WORDS
-from ..runtime.session import SAVED_ROLES
-from ..runtime.state import recipe_digest
+from ..runtime.stored import blocks, stored_places
 from ..storage.csr import POOL
 
 TARGET = "loss.target"
@@ -58,62 +54,11 @@ class Image:
     def stored_nbytes(self) -> int:
         """Of a stored state behind its header."""
         _, _, nbytes, at = self.state[-1]
-        return at + _blocks(nbytes) - device.BLOCK
+        return at + blocks(nbytes) - device.BLOCK
 
     def place(self, slot: Slot) -> int:
         """Offset of a slot of the arena."""
         return self.control_nbytes + slot.offset
-
-
-def name_hash(name: str) -> int:
-    """32 bits that stand for a name in a stored state: FNV-1a."""
-    value = 0x811C9DC5
-    for byte in name.encode():
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return value
-
-
-def state_digest(program: Program) -> bytes:
-    """16 bytes, equal for Programs that continue each other bit by bit."""
-    return hashlib.sha256(recipe_digest(program).encode()).digest()[:16]
-
-
-def saved(program: Program) -> list[Slot]:
-    """What a stored state holds, in order: a checkpoint's tensors, then the control block.
-
-    Raises:
-      ProgramError: two names have one hash.
-    """
-    slots = [s for s in program.persistent if s.role in SAVED_ROLES] + [program.slot("ctl")]
-    found: dict[int, str] = {}
-    for slot in slots:
-        other = found.setdefault(name_hash(slot.name), slot.name)
-        if other != slot.name:
-            raise ProgramError(
-                f"{program.model_name}: parameters {other!r} and {slot.name!r} have one hash. "
-                "Rename one of them."
-            )
-    return slots
-
-
-def stored_places(program: Program) -> list[tuple[Slot, int]]:
-    """(slot, offset in a stored state) of what is saved."""
-    slots = saved(program)
-    at = device.BLOCK + _blocks(device.STORED_ROW_NBYTES * len(slots))
-    out = []
-    for slot in slots:
-        out.append((slot, at))
-        at += _blocks(slot.nbytes)
-    return out
-
-
-def names_table(program: Program) -> bytes:
-    """The table of names of a stored state, a multiple of BLOCK bytes."""
-    rows = [
-        struct.pack("<4I", name_hash(slot.name), at, slot.nbytes, 0)
-        for slot, at in stored_places(program)
-    ]
-    return b"".join(rows).ljust(_blocks(device.STORED_ROW_NBYTES * len(rows)), b"\0")
 
 
 def image_of(program: Program, lengths: dict[str, int], argument_words: int, align: int) -> Image:
@@ -174,10 +119,6 @@ class _Writer:
         at = self.end
         self.end += -(-nbytes // 8) * 8
         return at
-
-
-def _blocks(nbytes: int) -> int:
-    return -(-nbytes // device.BLOCK) * device.BLOCK
 
 
 def _word(word: int) -> int:

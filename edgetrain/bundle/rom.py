@@ -3,11 +3,11 @@
 import struct
 from collections.abc import Iterable, Sequence
 
-
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
+from ..runtime.stored import names_table, state_digest
 from .functions import RATES
-from .image import Image, initial_values, names_table, state_digest
+from .image import Image, initial_values
 
 Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
 

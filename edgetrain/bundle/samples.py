@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..compiler.program import Program, Slot
 from ..data.source import Source
 from ..errors import DataError
-from ..compiler.program import Program, Slot
 from ..storage.atomic import write_atomically
 
 MAGIC = 0x4D534445  # "EDSM"

@@ -111,9 +111,7 @@ def _wrapped(comment: str) -> str:
 
 
 def _thread_types(name: str) -> str:
-    return (
-        f"\ntypedef void {name}_run(void *user, void *tape);\ntypedef void {name}_yield(void);\n"
-    )
+    return f"\ntypedef void {name}_run(void *user, void *tape);\ntypedef void {name}_yield(void);\n"
 
 
 def value_names(name: str, image: Image) -> list[str]:

@@ -38,4 +38,6 @@ REFUSED = -5  # an argument
 # Header of a stored state: words of BLOCK bytes. Sums are over what stands before, then the rest.
 MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1
 SEQUENCE, STORED_DIGEST, LENGTH, ROWS, CRC = 1, 2, 4, 5, 7
-STORED_ROW_NBYTES = 16  # of the table of names: u32 hash of the name, offset, bytes, 0
+# A row of the table of names is u32 hash of the name, offset, bytes, number of its storage.
+
+SAVED_RATE = 5  # words of the control block from RATE + SAVED_RATE: schedule's number, step_size

@@ -32,6 +32,14 @@ REPORTED = (control.LR, control.GRAD_NORM, control.LOSS_SCALE)
 LR_WORD, NORM_WORD, SCALE_WORD = REPORTED
 SKIP = control.SKIP
 SCHEDULES = 3
+KIND, STEP_SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
+
+
+@inline
+def restore_rate(memory, ctl):
+    """The instruction that sets the learning rate, from what the control block says."""
+    st_i64(memory, RATE_CODE, ld_i64(ctl, KIND))
+    st_i64(memory, RATE_CODE + 3, ld_i64(ctl, STEP_SIZE))
 
 
 @kernel("drive_data", "memory fill user train held out:w:i64[1]")
@@ -105,8 +113,9 @@ def drive_settings():
         st_i64(ctl, TOTAL_STEPS, total)
         st_i64(ctl, WARMUP, warmup)
         st_i64(ctl, RATE, gamma)
-        st_i64(memory, RATE_CODE, kind)
-        st_i64(memory, RATE_CODE + 3, size)
+        st_i64(ctl, KIND, kind)
+        st_i64(ctl, STEP_SIZE, size)
+        restore_rate(memory, ctl)
         st_i64(out, 0, 0)
 
     return run

@@ -14,6 +14,7 @@ from ..jit import inline
 from ..registry import kernel
 from ..words.prim import ld_i64, st_i64
 from . import layout
+from .running import restore_rate
 from .words import call_erase, call_move, load_pointer
 
 PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK
@@ -23,7 +24,7 @@ STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
 STORED_NBYTES, MAGIC, SEQUENCE = layout.STORED_NBYTES, layout.MAGIC, layout.SEQUENCE
 STORED_DIGEST, LENGTH = layout.STORED_DIGEST, layout.LENGTH
 ROWS, CRC = layout.ROWS, layout.CRC
-PHASE, ZERO, ZEROS = plans.PHASE, plans.ZERO, plans.ZEROS
+CTL, PHASE, ZERO, ZEROS = plans.CTL, plans.PHASE, plans.ZERO, plans.ZEROS
 USER, ERASE, WRITE, READ = 0, 1, 2, 3  # pointers of a store
 SUMMED = 8 * CRC  # bytes of the header that its sum is of
 
@@ -181,6 +182,7 @@ def drive_load():
         status = copy(store, buffer, memory, rom, 1 if second > first else 0)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
+        restore_rate(memory, ld_i64(plan, CTL))
         st_i64(out, 0, status)
 
     return run
