@@ -148,7 +148,7 @@ class Case:
             command(target, binary), capture_output=True, text=True, timeout=600, cwd=folder
         )
         numbers: dict[str, list[int]] = {}
-        for line in done.stdout.splitlines():
+        for line in (done.stdout + done.stderr).splitlines():
             name, value = line.split()
             numbers.setdefault(name, []).append(int(value, 16))
         assert "state" in numbers, (done.returncode, done.stdout[-500:], done.stderr[-500:])
