@@ -103,7 +103,7 @@ def made_up(program: Program, slot: Slot, number: int, sample: int, limit: int) 
 
     Floats of inputs lie in [-1, 1), those of targets (limit -1) in [0, 1), integers in [0, limit).
     """
-    key = _mixed(np.uint32(sample * 0x9E3779B9 + number & 0xFFFFFFFF))
+    key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))
     bits = _mixed(np.arange(elements(program, slot), dtype=np.uint32) + key)
     if raw_type(slot) == "i32":
         return (bits % np.uint32(limit)).astype(np.int32)

@@ -49,11 +49,13 @@ def header(name: str, image: Image) -> str:
 
 def main(name: str, program: Program, target: Target) -> str:
     """main.c: of files where there is an operating system, else of flash."""
-    parts = {"sample_part": "\n".join(
-        _filled(part, name, copies=_copies(program, target.hosted), made_up=_made_up(program),
-                record_most=record_nbytes(program))
-        for part in ("samples_file.c" if target.hosted else "samples_flash.c", "made_up.c")
-    )}  # fmt: skip
+    files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
+    files |= {"made_up_part": "made_up.c"}
+    fields = {
+        "copies": _copies(program, target.hosted), "made_up": _made_up(program),
+        "record_most": record_nbytes(program),
+    }  # fmt: skip
+    parts = {part: _filled(file, name, **fields) for part, file in files.items()}
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1

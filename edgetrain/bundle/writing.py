@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..compiler.program import Program
 from ..errors import UsageError
@@ -76,7 +76,7 @@ def bundle(
     except (OSError, ValueError) as error:
         raise unwritable(where, "-o", error) from error
     for file, content in files.items():
-        write_atomically(where / file, lambda out, content=content: out.write(content))
+        _write(where / file, content)
     if data is not None:
         from .samples import write_samples
 
@@ -84,6 +84,13 @@ def bundle(
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def _write(path: Path, content: bytes) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    write_atomically(path, write)
 
 
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:

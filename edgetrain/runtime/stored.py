@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -134,7 +135,11 @@ def write_stored(
     ]
     crc = zlib.crc32(whole[_BLOCK : _BLOCK + length], zlib.crc32(head))
     whole[:_BLOCK] = head + struct.pack("<q", crc)
-    write_atomically(path, lambda file: file.write(whole))
+
+    def write(file: BinaryIO) -> None:
+        file.write(whole)
+
+    write_atomically(path, write)
 
 
 def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 ${thread_part}
 ${sample_part}
+${made_up_part}
 /* Two slots one behind the other in a file; the header is written when the rest is on the disk. */
 static int erase(void *user, int slot) {
   static const unsigned char gone[64];
