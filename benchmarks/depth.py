@@ -23,6 +23,7 @@ from edgetrain.kernels import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 
+from . import yardsticks
 from .nets import residual_model
 
 DEPTHS = (50, 100, 200, 500, 1000, 2000)
@@ -36,7 +37,7 @@ HEAD = (
 def plan_with(candidate: Candidate, solver: str) -> Plan:
     """The smallest plan of one solver."""
     problem = candidate.train.problem
-    measured = [(s, remat.simulate(problem, s)) for s in remat.SOLVERS[solver](problem, 1)]
+    measured = [(s, remat.simulate(problem, s)) for s in yardsticks.SOLVERS[solver](problem, 1)]
     schedule, simulation = min(measured, key=lambda item: item[1].peak_nbytes)
     cost = sum(step.cost for step in problem.steps) + simulation.extra_cost
     return Draft(candidate, schedule, simulation, cost).placed()
@@ -48,14 +49,13 @@ def step(model, options: Options, plan: Plan) -> tuple[float, float]:
     session = Session(program)
     random = np.random.default_rng(0)
 
-    def fills():
+    def fill(indices: np.ndarray) -> None:
         for slot in program.inputs["micro"]:
             session.arena.view(slot)[...] = random.standard_normal(slot.shape)
         session.arena.view(program.targets["micro"])[...] = 1
-        yield True
 
     start = time.perf_counter()
-    result = session.train_step(0, 0.01, 1.0, fills())
+    result = session.minibatch(program.minibatch, fill)
     seconds = time.perf_counter() - start
     session.close()
     assert result is not None and np.isfinite(result.loss)

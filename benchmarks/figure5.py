@@ -20,6 +20,7 @@ from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 
+from . import yardsticks
 from .nets import wrn28_2
 
 STRATEGIES = (
@@ -47,10 +48,10 @@ def ratio(problem: remat.Problem, found: remat.Simulation) -> float:
 
 def rows(problem: remat.Problem, effort: int = remat.DEFAULT_EFFORT) -> list[str]:
     """A line for each strategy, with our plan of fewest FLOPs in at most its bytes."""
-    ours = [found for _, found in remat.frontier(problem, effort, points=None)]
+    ours = [found for _, found in yardsticks.frontier(problem, effort, points=None)]
     lines = []
     for name, solver, index in STRATEGIES:
-        schedules = remat.SOLVERS[solver](problem, 1)
+        schedules = yardsticks.SOLVERS[solver](problem, 1)
         if index >= len(schedules):
             continue
         theirs = remat.simulate(problem, schedules[index])

@@ -13,7 +13,7 @@ from edgetrain.ops.model import Model
 
 def exported(module, example) -> Model:
     """A torch module through the exporter."""
-    from exporters import export_torch
+    from edgetrain.exporters import export_torch
 
     with tempfile.TemporaryDirectory() as folder:
         return load_onnx(export_torch(module, example, Path(folder, "model.onnx")))

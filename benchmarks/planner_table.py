@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.yardsticks import frontier, solve
 from edgetrain.compiler.arena import peak_live, place, validate
-from edgetrain.compiler.remat import frontier, simulate, solve
+from edgetrain.compiler.remat import simulate
 
 from . import place as placing
 from . import schedule as scheduling

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgetrain.compiler.remat import Problem, Schedule, Step, solve
-from edgetrain.compiler.remat.fast import peak_nbytes
+from benchmarks.yardsticks import solve
+from benchmarks.yardsticks.peak import peak_nbytes
+from edgetrain.compiler.remat import Problem, Schedule, Step
 from edgetrain.compiler.remat.packed import pack
 from edgetrain.errors import EdgetrainError
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 import edgetrain as et
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import REFERENCES, parity
 from edgetrain.ops.loss import Loss
 from examples.zoo import ZOO
-from exporters import export_torch
-from exporters.parity import REFERENCES, parity
 
 STEPS = 2
 BATCH = 8

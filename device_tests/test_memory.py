@@ -8,7 +8,7 @@ import pytest
 
 import edgetrain as et
 from device_tests.limits import address_space, command, run, succeeded
-from edgetrain.compiler.program import Program
+from edgetrain.program import Program
 from tests.runtime.models import write_forked
 
 _GROWTH = """

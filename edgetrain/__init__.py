@@ -21,8 +21,8 @@ _PUBLIC = {
     "forward": "api",
     "loss_and_gradients": "api",
     "plan": "api",
-    "Program": "compiler.program",
-    "load_program": "compiler.program",
+    "Program": "program",
+    "load_program": "runtime.loading",
     "Trainer": "runtime.trainer",
     "Session": "runtime.session",
     "open_data": "data.registry",
@@ -47,7 +47,6 @@ __all__ = sorted(_PUBLIC)
 
 if TYPE_CHECKING:
     from .api import compile, forward, loss_and_gradients, plan
-    from .compiler.program import Program, load_program
     from .data.registry import open_data
     from .errors import (
         BudgetError,
@@ -64,6 +63,8 @@ if TYPE_CHECKING:
     from .importer import load_onnx
     from .ops.loss import Loss
     from .optim import SGD, Adam, AdamW, Schedule
+    from .program import Program
+    from .runtime.loading import load_program
     from .runtime.session import Session
     from .runtime.trainer import Trainer
 

@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from .compiler import Options, Program, compile_model, plan_model
+from .compiler import Options, compile_model, plan_model
 from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .errors import UsageError
+from .formats.csr import POOL, dense
 from .kernels import targets
-from .needs import check_needs
 from .ops.loss import Loss
 from .ops.model import Model
 from .optim import Optimizer, make_optimizer
-from .storage.csr import POOL, dense
+from .program import Program
+from .units.options import check_needs
 
 
 def make_options(

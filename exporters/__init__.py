@@ -2,15 +2,16 @@
 
     export_torch    a torch module -> an ONNX file that can be trained
 
-Nothing is imported before it is asked for, so `import exporters` costs neither torch nor onnx.
+Nothing is imported before it is asked for, so importing this package costs neither torch nor onnx.
+The folder lies at the top of the tree; edgetrain/exporters is a link to it.
 """
 
 from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "ExportWarning": "exporters.torch_export",
-    "export_torch": "exporters.torch_export",
+    "ExportWarning": "edgetrain.exporters.torch_export",
+    "export_torch": "edgetrain.exporters.torch_export",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - names resolve lazily, through __getattr__

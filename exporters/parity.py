@@ -19,14 +19,14 @@ import torch
 from edgetrain.api import gradient_program, make_options
 from edgetrain.compiler.weights import chosen_weights
 from edgetrain.errors import UsageError
+from edgetrain.exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, Row
+from edgetrain.exporters.reference import Reference
+from edgetrain.exporters.sample import sample_batch
 from edgetrain.importer import load_onnx
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Optimizer, make_optimizer
 from edgetrain.runtime.session import Session
-from exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, Row
-from exporters.reference import Reference
-from exporters.sample import sample_batch
 
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
@@ -81,7 +81,7 @@ class ParityReport:
 
     def print(self, console: Any = None, *, limit: int = 8) -> None:
         """The table: the worst of each kind and every departure, at most `limit` a kind."""
-        from exporters.parity_table import print_report
+        from edgetrain.exporters.parity_table import print_report
 
         print_report(self, console, limit)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session
-from edgetrain.storage.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 
 
 class Slots:

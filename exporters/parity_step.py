@@ -11,14 +11,14 @@ from edgetrain.api import gradients, run_microbatch
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.errors import UsageError
+from edgetrain.exporters.parity_slots import Slots
+from edgetrain.exporters.reference import Reference, StepResult, with_state
 from edgetrain.ir import Graph
 from edgetrain.kernels import control
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
 from edgetrain.runtime.session import Session
-from exporters.parity_slots import Slots
-from exporters.reference import Reference, StepResult, with_state
 
 LOSS_TOLERANCE = {"fp32": 1e-5, "fp16": 1e-2}
 GRADIENT_TOLERANCE = {"fp32": 5e-3, "fp16": 2e-2}

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from exporters.parity_step import Row
+    from edgetrain.exporters.parity_step import Row
 
 _NUMBERS = [Column(name, no_wrap=True) for name in ("error", "torch fp32", "tolerance")]
 

@@ -16,15 +16,15 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.compiler.autodiff import check_output
 from edgetrain.compiler.batch_norm import hold_statistics
+from edgetrain.compiler.bind import bind
 from edgetrain.compiler.choice import Choice
 from edgetrain.compiler.pipeline import only_output
 from edgetrain.errors import UnsupportedOpError, UsageError
+from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
+from edgetrain.exporters.reference_masks import MOVES, RULES
 from edgetrain.ir import Node, Value
-from edgetrain.ops.bind import bind
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
-from exporters import reference_recurrent  # noqa: F401 - fills RULES
-from exporters.reference_masks import MOVES, RULES
 
 # A trailing activation that the loss contains already.
 _PEELED = {"cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": ()}

@@ -2,7 +2,7 @@
 
 import torch
 
-from exporters.reference_ops import MOVES, RULES, rule
+from edgetrain.exporters.reference_ops import MOVES, RULES, rule
 
 __all__ = ["MOVES", "RULES"]
 

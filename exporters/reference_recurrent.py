@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from exporters.reference_ops import rule
+from edgetrain.exporters.reference_ops import rule
 
 # Group and RMS normalisation; their statistics, which only backward kernels read, stay zero.
 

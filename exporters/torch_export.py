@@ -29,11 +29,11 @@ import torch
 from torch import nn
 
 from edgetrain.errors import ModelError, UsageError
-from exporters.onnx_save import save_atomically
-from exporters.torch_graph import make_trainable
-from exporters.torch_names import Inventory, take_inventory
-from exporters.torch_ops import TRANSLATIONS, dropout_of_ones
-from exporters.torch_trace import read_trace
+from edgetrain.exporters.onnx_save import save_atomically
+from edgetrain.exporters.torch_graph import make_trainable
+from edgetrain.exporters.torch_names import Inventory, take_inventory
+from edgetrain.exporters.torch_ops import TRANSLATIONS, dropout_of_ones
+from edgetrain.exporters.torch_trace import read_trace
 
 DEFAULT_OPSET = 20
 OPSETS = range(18, 24)

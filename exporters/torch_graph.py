@@ -16,9 +16,9 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from edgetrain.errors import ModelError
-from exporters.torch_lrn import fuse_local_response_norm
-from exporters.torch_names import Inventory
-from exporters.torch_shapes import fold_shapes
+from edgetrain.exporters.torch_lrn import fuse_local_response_norm
+from edgetrain.exporters.torch_names import Inventory
+from edgetrain.exporters.torch_shapes import fold_shapes
 
 _RANDOM_OPS = {
     "Bernoulli",

@@ -62,7 +62,7 @@ class Inventory:
         ]
 
     def metadata(self) -> dict[str, Any]:
-        """Return what `exporters.torch_export` documents, key without prefix -> JSON value."""
+        """Return what `torch_export` documents, key without prefix -> JSON value."""
         survive = self.must_survive()
         found: dict[str, Any] = {
             "parameters": [name for name in survive if name in self.parameters],

@@ -44,7 +44,7 @@ def _rnn(activation: str) -> Callable[..., tuple[Any, Any]]:
     ) -> tuple[Any, Any]:
         """Return (output, last states) of the layers, one ONNX RNN each.
 
-        `dropout` between layers has no ONNX form; exporters.torch_names refuses it.
+        `dropout` between layers has no ONNX form; torch_names.py refuses it.
         """
         directions = 2 if bidirectional else 1
         x = op.Transpose(input, perm=[1, 0, 2]) if batch_first else input

@@ -7,7 +7,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from edgetrain.errors import ModelError
-from exporters.torch_names import Inventory
+from edgetrain.exporters.torch_names import Inventory
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # (number of layers, dropout, train) in the arguments of aten's recurrent ops

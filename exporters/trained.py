@@ -13,11 +13,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from edgetrain.compiler.program import Program
 from edgetrain.errors import ProgramError, RunError
-from edgetrain.storage.atomic import write_atomically
-from edgetrain.storage.csr import dense_state, layers_of
-from edgetrain.storage.finite import finite_part, nonfinite
+from edgetrain.formats.csr import dense_state, layers_of
+from edgetrain.program import Program
+from edgetrain.program.atomic import write_atomically
+from edgetrain.program.finite import finite_part, nonfinite
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from exporters.reference_ops import RULES
-from exporters.reference_recurrent import _GATES as GATES
+from edgetrain.exporters.reference_ops import RULES
+from edgetrain.exporters.reference_recurrent import _GATES as GATES
 
 from .op_case import BATCH, A, C, Case, P, X, floats
 

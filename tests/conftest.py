@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.compiler.program import Program
+from edgetrain.program import Program
 from tests.digits_runs import digits_program
 
 

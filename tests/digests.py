@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 import edgetrain as et
+from edgetrain.exporters import export_torch
 from edgetrain.ops.loss import Loss
 from examples.zoo import ZOO
-from exporters import export_torch
 
 GOLDEN = Path(__file__).parent / "golden" / "digests.json"
 STEPS, SAMPLES, MINIBATCH, MICROBATCH = 20, 64, 16, 8

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
+from edgetrain.program import Program
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "examples" / "digits" / "model.onnx"

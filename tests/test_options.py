@@ -18,9 +18,9 @@ from edgetrain.cli.choices import compile_arguments
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
-from edgetrain.needs import NEEDS, flag
 from edgetrain.optim import OPTIMIZERS
 from edgetrain.runtime.checkpoint import latest
+from edgetrain.units.options import NEEDS, flag
 from tests.digits_runs import MODEL
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that
@@ -264,7 +264,7 @@ def test_label_chooses_a_column(tmp_path: Path) -> None:
 
 
 def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import exporters.parity
+    from edgetrain.exporters import parity
 
     asked: list[dict[str, Any]] = []
 
@@ -274,9 +274,7 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
         def print(self) -> None:
             pass
 
-    monkeypatch.setattr(
-        exporters.parity, "parity", lambda model, **given: asked.append(given) or Report()
-    )
+    monkeypatch.setattr(parity, "parity", lambda model, **given: asked.append(given) or Report())
     taken = {a.dest for c, a in options() if c == "parity"} - COMMON - {"json"}
     own = {
         "device": (["cuda"], []),

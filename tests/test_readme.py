@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import docs
 from edgetrain.cli.arguments import PLAN_OPTIONS
-from edgetrain.cli.tables import KINDS
+from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = "plan compile train eval export parity inspect ops doctor"
@@ -43,15 +43,15 @@ def test_readme_python_runs(folder: Path) -> None:
 def test_readme_names_every_command_kind_and_target() -> None:
     for command in COMMANDS.split():
         assert f"edgetrain {command}" in TEXT
-    for kind in KINDS:
+    for kind in MEANINGS:
         assert f"| {kind} |" in TEXT
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"[ `]make ([a-z-]+)(?:`| +#)", TEXT):
         assert re.search(rf"^{target}:", makefile, re.M), target
     for option in re.findall(r"--([a-z][a-z-]+)", TEXT):
         name = option.replace("-", "_")
-        known = {"json", "picture", "explain", "pareto", "out", "resume", "data", "epochs", "lr",
-                 "lr_schedule", "lr_gamma", "validation"}  # fmt: skip
+        known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
+                 "lr", "lr_schedule", "lr_gamma", "validation"}  # fmt: skip
         assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
 
 

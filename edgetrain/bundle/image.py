@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
 from ..kernels import control
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.spec import NBYTES
 from ..kernels.tape import BARRIER_WORDS
+from ..optim import loss_scale_of
+from ..program import Program, Slot
+from ..runtime.plan_block import sizes
+from ..runtime.session import TARGET
 from ..runtime.stored import blocks, stored_places
-from ..storage.csr import POOL
 
-TARGET = "loss.target"
 TAPES = ("rate", "micro", "update", "rewire", "eval")
 _RUN_WORDS = 5  # operands of `run_tape`
-_F16_START = 2.0**12  # loss scale that fp16 begins with
 
 
 @dataclass
@@ -79,11 +79,8 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
               if s.dtype == "f16"}  # fmt: skip
     pointers = out.take(8 * (len(program.inputs["micro"])))
     zero = [s for s in program.persistent if s.role == "accumulator"]
-    reset = [s for s in program.persistent if s.role == "state" and s.name.startswith(POOL)]
-    if (program.recipe.get("rewiring") or {}).get("keep_state"):
-        reset = []
-    ranges = [_ranges(zero), _ranges(reset)]
-    places = [out.take(16 * len(pairs)) for pairs in ranges]
+    ranges = _ranges(zero)
+    zeroed = out.take(16 * len(ranges))
     image.control_nbytes = -(-out.end // align) * align
     _plan_words(image, runs, fields, pointers, lengths)
     for tape, at in runs.items():
@@ -94,13 +91,11 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
             name = TARGET if last else slot.name
             aside = asides.get(_staged(program, "micro")[k].name)
             _field(image, slot, at + 8 * plans.FIELD_WORDS * k, aside, name)
-    for word, pairs, at in zip((plans.ZERO, plans.RESET), ranges, places, strict=True):
-        _plan(image, word + 1, len(pairs))
-        if pairs:
-            image.relatives[_word(word)] = at
-        for k, (start, nbytes) in enumerate(pairs):
-            image.relatives[at + 16 * k] = image.control_nbytes + start
-            image.literals[at + 16 * k + 8] = nbytes
+    _plan(image, plans.ZEROS, len(ranges))
+    image.relatives[_word(plans.ZERO)] = zeroed
+    for k, (start, nbytes) in enumerate(ranges):
+        image.relatives[zeroed + 16 * k] = image.control_nbytes + start
+        image.literals[zeroed + 16 * k + 8] = nbytes
     _control_words(image)
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
     image.values = [
@@ -157,11 +152,9 @@ def _plan_words(image: Image, runs, fields, pointers: int, lengths) -> None:
     image.addresses[_word(plans.STRIDES)] = "strides", 0
     for tape, at in runs.items():
         image.relatives[_word(getattr(plans, tape.upper()))] = at
-    _plan(image, plans.MINIBATCH, program.minibatch)
-    _plan(image, plans.MICROBATCH, program.microbatch)
-    _plan(image, plans.TARGETS_PER_SAMPLE, program.target_count)
+    for word, value in sizes(program).items():
+        _plan(image, word, value)
     _plan(image, plans.FIELDS, len(_staged(program, "micro")))
-    _plan(image, plans.PARTS, 1)
     for word, at in zip((plans.TRAIN_FIELDS, plans.EVAL_FIELDS), fields, strict=True):
         image.relatives[_word(word)] = at
     image.relatives[_word(plans.POINTERS)] = pointers
@@ -208,9 +201,8 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
 
 def _control_words(image: Image) -> None:
     program, at = image.program, image.place(image.program.slot("ctl"))
-    half = program.recipe["precision"] == "fp16"
     reals = {
-        control.LOSS_SCALE: _F16_START if half else 1.0,
+        control.LOSS_SCALE: loss_scale_of(program.recipe["precision"]).start,
         control.BASE_LR: program.recipe["optimizer"]["lr"],
     }
     image.literals[at + 8 * control.SEED] = int(program.recipe["seed"])

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
 from ..data.source import Source
 from ..errors import DataError
-from ..storage.atomic import write_atomically
+from ..program import Program, Slot
+from ..program.atomic import write_atomically
+from ..runtime.session import TARGET
 
 MAGIC = 0x4D534445  # "EDSM"
 HEAD_NBYTES = 32
@@ -26,10 +27,21 @@ def raw_type(slot: Slot) -> str:
     return "i32" if slot.dtype == "i32" else "f32"
 
 
+def fields(program: Program) -> list[tuple[Slot, str]]:
+    """(staged microbatch, its name in the limits) of every input, then of the target."""
+    inputs = [(slot, slot.name) for slot in program.inputs["micro"]]
+    return [*inputs, (program.targets["micro"], TARGET)]
+
+
+def limit_of(program: Program, name: str) -> int:
+    """Below what made-up integers lie; -1 for the numbers of a target."""
+    limit = int(program.limits.get(name, 0))
+    return limit or (-1 if name == TARGET else 2)
+
+
 def record_nbytes(program: Program) -> int:
     """The most that a sample takes in a file."""
-    slots = (*program.inputs["micro"], program.targets["micro"])
-    return sum(4 * elements(program, slot) for slot in slots)
+    return sum(4 * elements(program, slot) for slot, _ in fields(program))
 
 
 def write_samples(program: Program, source: Source, path: str | Path) -> int:
@@ -98,15 +110,16 @@ def _records(program: Program, source: Source, pairs, rows: np.ndarray, small: b
     return np.concatenate(fields, 1).tobytes()
 
 
-def made_up(program: Program, slot: Slot, number: int, sample: int, limit: int) -> np.ndarray:
+def made_up(program: Program, slot: Slot, number: int, sample: int, name: str) -> np.ndarray:
     """Raw values of field `number` of a sample, as `made_up` of a bundle's main gives them.
 
-    Floats of inputs lie in [-1, 1), those of targets (limit -1) in [0, 1), integers in [0, limit).
+    Floats of inputs lie in [-1, 1), those of targets in [0, 1), integers below their limit.
     """
+    limit = limit_of(program, name)
     key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))
     bits = _mixed(np.arange(elements(program, slot), dtype=np.uint32) + key)
     if raw_type(slot) == "i32":
-        return (bits % np.uint32(limit)).astype(np.int32)
+        return (bits % np.uint32(max(limit, 2))).astype(np.int32)
     values = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
     return values if limit == -1 else values * np.float32(2) - np.float32(1)
 

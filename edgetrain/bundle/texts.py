@@ -5,11 +5,11 @@ from pathlib import Path
 from string import Template
 
 from .. import __version__
-from ..compiler.program import Program, Slot
 from ..kernels.targets import Target
+from ..program import Program, Slot
 from .functions import Function, functions
-from .image import TARGET, Image
-from .samples import elements, raw_type, record_nbytes
+from .image import Image
+from .samples import elements, fields, limit_of, raw_type, record_nbytes
 
 _FOLDER = Path(__file__).with_name("templates")
 _WIDTH = 100
@@ -39,7 +39,8 @@ def header(name: str, image: Image) -> str:
         version=__version__,
         memory=memory_nbytes(image), arena=program.arena_nbytes,
         stored=image.stored_nbytes + 64, minibatch=program.minibatch,
-        threads=program.threads, inputs=len(inputs), input_sizes=sizes,
+        threads=program.threads, lr=float(program.recipe["optimizer"]["lr"]),
+        inputs=len(inputs), input_sizes=sizes,
         output=elements(program, program.outputs["eval"][0]),
         target=elements(program, target), target_type=_C_TYPES[raw_type(target)],
         thread_types=_thread_types(name) if program.threads > 1 else "",
@@ -51,11 +52,11 @@ def main(name: str, program: Program, target: Target) -> str:
     """main.c: of files where there is an operating system, else of flash."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
-    fields = {
+    lines = {
         "copies": _copies(program, target.hosted), "made_up": _made_up(program),
         "record_most": record_nbytes(program),
     }  # fmt: skip
-    parts = {part: _filled(file, name, **fields) for part, file in files.items()}
+    parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1
@@ -142,34 +143,26 @@ def _shape(slot: Slot) -> str:
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
     """(C expression of where the raw values go, slot, its name in the limits)."""
-    inputs = program.inputs["micro"]
-    out = [
-        ("x" if len(inputs) == 1 else f"((void **)x)[{k}]", slot, slot.name)
-        for k, slot in enumerate(inputs)
-    ]
-    return [*out, ("y", program.targets["micro"], TARGET)]
+    found = fields(program)
+    last = len(found) - 1
+    places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]
+    return [(w, slot, name) for w, (slot, name) in zip([*places, "y"], found, strict=True)]
 
 
 def _copies(program: Program, hosted: bool) -> str:
     """Lines that take a record apart."""
-    fields, copy = _fields(program), "memcpy" if hosted else "copy"
-    sizes = [4 * elements(program, slot) for _, slot, _ in fields]
-    if len(fields) == 2:
+    found, copy = _fields(program), "memcpy" if hosted else "copy"
+    sizes = [4 * elements(program, slot) for _, slot, _ in found]
+    if len(found) == 2:
         return (
             f"  {copy}(x, record, samples.bytes - {sizes[1]});\n"
             f"  {copy}(y, record + samples.bytes - {sizes[1]}, {sizes[1]});\n"
         )
     lines, at = [], 0
-    for (where, _, _), nbytes in zip(fields, sizes, strict=True):
+    for (where, _, _), nbytes in zip(found, sizes, strict=True):
         lines.append(f"  {copy}({where}, record + {at}, {nbytes});\n")
         at += nbytes
     return "".join(lines)
-
-
-def limit_of(program: Program, name: str) -> int:
-    """What `made_up` is given: below what integers lie; -1 for the numbers of a target."""
-    limit = int(program.limits.get(name, 0))
-    return limit or (-1 if name == TARGET else 2)
 
 
 def _made_up(program: Program) -> str:

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..compiler.program import Program
 from ..errors import UsageError
 from ..kernels import emit, targets
 from ..kernels.decode import bound, decode
 from ..kernels.targets import Target
-from ..storage.atomic import unwritable, write_atomically
+from ..program import Program
+from ..program.atomic import unwritable, write_atomically
 from . import functions, rom, texts
 from .archive import archive
 from .check import state_digest

@@ -210,13 +210,17 @@ def _planning(command) -> None:
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
+        "--prove", action="store_true",
+        help="prove how near the plans are to the best there could be; small models, needs scipy",
+    )  # fmt: skip
+    plan.add_argument(
         "--pareto", metavar="FILE", nargs="?", const="",
         help="bytes against time of every plan, as a table and, with FILE (.svg, .png), a picture",
     )  # fmt: skip
     plan.add_argument(
         "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
     )
-    plan.set_defaults(picture=None, explain=False, pareto=None, calibrate=False)
+    plan.set_defaults(picture=None, explain=False, prove=False, pareto=None, calibrate=False)
     _plan_options(plan)
     _learning_rate(plan)
     compile_ = command("compile", "planning", "Write the Program that trains a model.")

@@ -5,8 +5,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..bundle.writing import bundle as write_bundle
-from ..compiler.program import load_program
 from ..data.registry import open_data
+from ..runtime.loading import load_program
 from .tables import to_json
 
 

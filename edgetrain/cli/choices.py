@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import UsageError
-from ..needs import check_needs, flag
 from ..ops.loss import Loss
 from ..optim import OPTIMIZERS, Schedule
+from ..units.options import check_needs, flag
 from .arguments import plan_options
 
 _LOSS = {f.name for f in fields(Loss)} - {"kind"}

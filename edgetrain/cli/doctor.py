@@ -76,7 +76,7 @@ def _cuda() -> str | None:
     """Name of the first device that torch sees."""
     if importlib.util.find_spec("torch") is None:
         return None
-    from exporters.devices import first_cuda_name
+    from edgetrain.exporters.devices import first_cuda_name
 
     return first_cuda_name()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputFileError, ParityError, UnsupportedOpError, UsageError
+from ..formats.csr import POOL, layers_of
 from ..ops.registry import onnx_names
-from ..storage.csr import POOL, layers_of
 from ..units import format_bytes
 from .choices import OPTIMIZER_OPTIONS, compile_arguments
 from .tables import account_lines, table, to_json
@@ -21,7 +21,7 @@ def parity(arguments: Namespace) -> int:
     """Compare with torch; raises where anything departs, so that the status is 1."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError("parity compares with torch, which is not here: pip install torch.")
-    from exporters.parity import parity as compare
+    from edgetrain.exporters.parity import parity as compare
 
     options = compile_arguments(arguments)
     if not {"optimizer", *OPTIMIZER_OPTIONS} & set(vars(arguments)):
@@ -110,7 +110,7 @@ def _dim(dim: int | str | None) -> str:
 
 
 def _program(path: Path) -> Found:
-    from ..compiler.program import load_program
+    from ..runtime.loading import load_program
 
     program = load_program(path)
     words = {name: len(tape) for name, tape in program.tapes.items()}

@@ -9,7 +9,7 @@ from ..compiler.arena.problem import Buffer, aligned
 from ..compiler.assemble import kind_of, read_by_backward
 from ..compiler.steps import ALIGN
 from ..errors import UsageError
-from ..storage.atomic import write_atomically
+from ..program.atomic import write_atomically
 
 
 def draw_plan(plan: Plan, path: str | Path, budget: int | None) -> None:

@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ..api import make_options
@@ -11,12 +12,13 @@ from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
 from ..compiler.explain import explain, frontier_rows
 from ..compiler.frontier import microbatches
-from ..compiler.program import Program
+from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..ops.model import Model
-from ..storage.atomic import check_target
+from ..program import Program
+from ..program.atomic import check_target
 from .choices import compile_arguments
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
@@ -46,7 +48,13 @@ def plan(arguments: Namespace) -> int:
         draw_plan(chosen, arguments.picture, account.get("budget_nbytes"))
     if arguments.pareto:
         draw_frontier(front, chosen, arguments.pareto, account.get("budget_nbytes"))
+    proof = None
+    if arguments.prove:
+        proof = prove(front, chosen, account.get("budget_nbytes"))
     if arguments.json:
+        if proof is not None:
+            gaps = {"gap_nbytes": proof.gap_nbytes, "gap_time": proof.gap_time}
+            account["proof"] = asdict(proof) | gaps
         if arguments.pareto is not None:
             account["frontier"] = frontier_rows(front)
         if arguments.explain:
@@ -58,6 +66,8 @@ def plan(arguments: Namespace) -> int:
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
         print(explain(front, chosen, tried))
+    if proof is not None:
+        print("\n".join(proof.lines()))
     return 0
 
 

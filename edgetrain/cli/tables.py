@@ -5,19 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..program.account import MEANINGS
 from ..units import format_bytes
-
-KINDS = {
-    "params": "weights, running statistics, constants",
-    "indices": "positions of nonzero weights",
-    "grads": "accumulated gradients",
-    "optimizer": "momentum, moments",
-    "saved": "what forward keeps for backward",
-    "transient": "everything else that is live then",
-    "workspace": "scratch of kernels, all threads",
-    "io": "inputs, targets, control block",
-    "padding": "alignment, and gaps between lifetimes",
-}
 
 _TRAINING = {
     "trained": "parameters", "frozen": "parameters", "moves": "running statistics",
@@ -33,7 +22,7 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
     head = f"arena  {total:,} bytes ({format_bytes(total)})"
     lines = [head + (f" of a budget of {budget:,}" if budget else "")]
     rows = [
-        (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", KINDS.get(kind, ""))
+        (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", MEANINGS.get(kind, ""))
         for kind, nbytes in account["by_kind"].items()
         if nbytes
     ]

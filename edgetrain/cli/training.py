@@ -6,19 +6,20 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ..compiler.program import Program, load_program
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
+from ..program import Program
+from ..program.atomic import check_target
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
+from ..runtime.loading import load_program
 from ..runtime.session import Session
 from ..runtime.settings import check_length, check_settings
 from ..runtime.signals import raising
 from ..runtime.state import load_state, open_run
 from ..runtime.trainer import Trainer
-from ..storage.atomic import check_target
 from .arguments import plan_options, resume_line
 from .choices import schedule
 from .process import resident_nbytes
@@ -186,7 +187,7 @@ def _opened(path: Path) -> tuple[Program, Any]:
 
 def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
-    from exporters.trained import export_trained
+    from edgetrain.exporters.trained import export_trained
 
     check_target(arguments.out, "-o")
     directory = Path(arguments.run)

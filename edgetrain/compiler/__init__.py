@@ -1,6 +1,6 @@
 """Model + options + bytes -> Program. pipeline.py lists the passes, frontier.py finds the plans.
 
-Names load on first use: a device that only runs Programs imports program.py and no pass.
+Names load on first use: a device that only runs Programs imports program/ and no pass.
 """
 
 import importlib
@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "Options": "options",
     "Plan": "frontier",
-    "Program": "program",
     "compile_model": "driver",
-    "load_program": "program",
     "plan_model": "driver",
 }
 
-__all__ = ["Options", "Plan", "Program", "compile_model", "load_program", "plan_model"]
+__all__ = ["Options", "Plan", "compile_model", "plan_model"]
 
 if TYPE_CHECKING:
     from .drafts import Plan
     from .driver import compile_model, plan_model
     from .options import Options
-    from .program import Program, load_program
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from ..ir import Graph, Value
 from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
+from ..program import Account, Program, Slot
+from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
 from .drafts import Plan
 from .frontier import peak_of
@@ -15,17 +18,8 @@ from .listing import training_facts
 from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
-from .program import Program, Slot
 from .steps import ALIGN, Placed, TapeProblem
 from .update import PARTIALS
-
-_KINDS = {
-    "parameter": "params", "buffer": "params", "staged": "params", "constant": "params",
-    "index": "indices", "accumulator": "grads", "state": "optimizer", "control": "io",
-}  # fmt: skip
-KINDS = (
-    "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",
-)  # fmt: skip
 
 _NUMPY = {
     "f16": np.float16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
@@ -76,7 +70,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
-    by_kind = account(plan)
+    by_kind = asdict(account(plan))
     graph = candidate.train.graph
     output = graph.values[candidate.graphs.output]
     program_facts = {
@@ -218,11 +212,11 @@ def _rewire(plan: Plan, persistent, kernels: KernelTable) -> np.ndarray:
     return np.array(words, np.int64)
 
 
-def account(plan: Plan) -> dict[str, int]:
+def account(plan: Plan) -> Account:
     """Bytes by kind at the step where most are live; they add up to the arena."""
-    by_kind = dict.fromkeys(KINDS, 0)
+    by_kind = asdict(Account())
     for value in plan.candidate.update.persistent:
-        by_kind[_KINDS[value.role]] += aligned(value.nbytes, ALIGN)
+        by_kind[KIND_OF_ROLE[value.role]] += aligned(value.nbytes, ALIGN)
     train = plan.candidate.train
     (position, _), _ = peak_of(plan)
     step = train.problem.steps[plan.schedule[position]]
@@ -236,15 +230,13 @@ def account(plan: Plan) -> dict[str, int]:
             value = train.graph.values[train.roots[instance.value]]
             by_kind[kind_of(value, backward)] += train.problem.nbytes[instance.value]
     by_kind["padding"] = plan.arena_nbytes - sum(by_kind.values())
-    return by_kind
+    return Account(**by_kind)
 
 
 def kind_of(value: Value, backward: set[str]) -> str:
     """The kind of a value in the account; `backward`: names that the backward pass reads."""
-    if value.role in _KINDS:
-        return _KINDS[value.role]
-    if value.role in ("input", "target"):
-        return "io"
+    if value.role in KIND_OF_ROLE:
+        return KIND_OF_ROLE[value.role]
     return "saved" if value.role != "gradient" and value.name in backward else "transient"
 
 

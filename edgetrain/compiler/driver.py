@@ -4,12 +4,12 @@ import time
 
 from ..kernels import targets
 from ..ops.model import Model
+from ..program import Program
 from ..units import parse_bytes
 from .assemble import assemble
 from .drafts import Plan
 from .frontier import check_not_empty, choose_plan, find_frontier
 from .options import Options
-from .program import Program
 
 
 def plan_model(

@@ -7,13 +7,13 @@ import numpy as np
 
 from ..ir import Graph, Value
 from ..kernels import targets
-from ..ops.bind import bind
 from ..ops.model import Model
+from ..program import Program, Slot
 from . import arena, fusion, remat
 from .arena.problem import aligned
 from .assemble import KernelTable, TapeCode, stored
+from .bind import bind
 from .precision import assign_storage
-from .program import Program, Slot
 from .steps import ALIGN, buffers_of, tape_problem
 from .verify import verify
 

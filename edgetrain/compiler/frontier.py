@@ -11,9 +11,9 @@ from typing import TypeVar
 from ..errors import BudgetError, EdgetrainError, UsageError
 from ..kernels import jit, targets
 from ..ops.model import Model
-from ..ops.rebatch import fixed_batch, rebatched
 from ..units import format_bytes
 from . import remat
+from .bind.rebatch import fixed_batch, rebatched
 from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 from .options import Options
 from .pipeline import mixes_samples

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from ..formats.csr import POOL
 from ..ir import Value
-from ..storage.csr import POOL
 from .autodiff import accumulator_name
 from .batch_norm import staged_name
 from .pipeline import Graphs

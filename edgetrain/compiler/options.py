@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import UsageError
 from ..kernels import targets
-from ..needs import check_departures, check_types, typed
 from ..ops.loss import Loss
 from ..optim import SGD, Optimizer
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
+from ..units.options import check_departures, check_types, typed
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import ModelError
+from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
-from ..ops.bind import Bound, bind
 from ..ops.model import Model
 from ..sparse import Rewiring
-from ..storage.csr import POOL, Layer
 from . import fusion, slicing
 from .autodiff import add_loss, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
+from .bind import Bound, bind
 from .choice import Choice
 from .options import Options
 from .precision import assign_storage, mark_derived

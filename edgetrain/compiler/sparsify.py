@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from ..errors import UsageError
+from ..formats import csr
+from ..formats.csr import COLUMNS, LINE, POOL, TABLE, Layer, pointers_name
 from ..ir import Graph, Node, Value
 from ..sparse import Rewiring, density
-from ..storage import csr
-from ..storage.csr import COLUMNS, LINE, POOL, TABLE, Layer, pointers_name
 from .options import Options
 
 _WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is

@@ -40,7 +40,7 @@ def chosen_weights(model: Model, options: Options) -> Model:
             f"{lost:,} of {total:,} numbers of the weights are constants in this file and would "
             f"not be trained; largest {_largest(model, options)}. Train them with "
             "--train-constants PATTERN, leave them with --allow-constants, or export the model by "
-            "exporters.export_torch, which keeps every parameter."
+            "edgetrain.exporters.export_torch, which keeps every parameter."
         )
     return model
 

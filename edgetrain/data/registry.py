@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from edgetrain.errors import UsageError
-from edgetrain.needs import check_needs
+from edgetrain.units.options import check_needs
 
 from .arrays import SPLITS, Splits, array_splits
 from .cifar10 import open_cifar10

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..ir import Graph, Node, Value
-from ..needs import check_departures, check_types
 from ..units import finite_number
+from ..units.options import check_departures, check_types
 from .registry import Call, Op, register
 from .softmax import split_at
 

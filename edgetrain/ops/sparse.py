@@ -1,6 +1,6 @@
 """Convolution, linear layer, embedding by a sparse weight of the pool, from compiler/sparsify.py.
 
-Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see storage/csr.py); the
+Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
 maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
 it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its

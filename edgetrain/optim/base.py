@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..ir import Call, Value
-from ..needs import check_options
 from ..units import finite_number
+from ..units.options import check_options
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
 from ..errors import ProgramError, RunError
+from ..program import Program, Slot
 
 DTYPES = {
     "f64": np.float64, "i64": np.int64, "f32": np.float32, "i32": np.int32, "f16": np.float16,

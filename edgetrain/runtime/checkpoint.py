@@ -1,6 +1,6 @@
 """Training state on disk: whole or not there, and the last good one never given up.
 
-A checkpoint is a container (storage/container.py) of kind "checkpoint": tensors, and one JSON
+A checkpoint is a container (program/container.py) of kind "checkpoint": tensors, and one JSON
 object with counters, data cursor, loss scale and the like.
 """
 
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgetrain.errors import CheckpointError, RunError
-from edgetrain.storage import schema
-from edgetrain.storage.atomic import clean_temporaries, previous_of
-from edgetrain.storage.container import is_good_container, read_container, write_container
-from edgetrain.storage.finite import finite_part, nonfinite
+from edgetrain.program import schema
+from edgetrain.program.atomic import clean_temporaries, previous_of
+from edgetrain.program.container import is_good_container, read_container, write_container
+from edgetrain.program.finite import finite_part, nonfinite
 
 KIND = "checkpoint"
-VERSION = 1
-VERSIONS = range(1, VERSION + 1)
+VERSION = 2
+VERSIONS = range(VERSION, VERSION + 1)
 _TEXT = schema.record({"state": schema.text(2**23)})
 _STATE = schema.record({}, others=lambda *_: None)
 _STEP_FILE = re.compile(r"step-([0-9]{8,})\.ckpt")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import UsageError
-from ..storage.atomic import clean_temporaries, unwritable
+from ..program import Program
+from ..program.atomic import clean_temporaries, unwritable
 from .checkpoint import save_step, step_files, step_of
 from .lock import RunLock
 

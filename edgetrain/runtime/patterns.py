@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import InputFileError, ProgramError
+from ..formats import csr
+from ..formats.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
 from ..kernels.decode import bound, decode
-from ..storage import csr
-from ..storage.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
+from ..program import Program
 
 # What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
 REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")

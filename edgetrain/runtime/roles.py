@@ -8,11 +8,11 @@ with the operands of optimizers.
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from ..compiler.program import Program, Slot
 from ..errors import ProgramError
+from ..formats.csr import COLUMNS, TABLE, pointers_name
 from ..kernels.decode import Decoded
 from ..kernels.spec import ALIGN
-from ..storage.csr import COLUMNS, TABLE, pointers_name
+from ..program import Program, Slot
 from .patterns import REWIRING, sparse_layers
 
 GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter

@@ -5,9 +5,9 @@ from types import NoneType
 from typing import Any
 
 from ..errors import UsageError
-from ..needs import check_needs, typed
 from ..optim.schedule import Schedule
 from ..units import finite_number
+from ..units.options import check_needs, typed
 from .folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
 from ..data.check import check_integers
 from ..data.layout import check_layout
 from ..errors import DataError
+from ..program import Program, Slot
 from .arena import Arena
 
 TARGET = "loss.target"  # what a Program's limits call the targets

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..compiler.program import Program, load_program
 from ..errors import CheckpointError
+from ..program import Program
 from .arena import DTYPES
 from .checkpoint import latest
 from .folder import PROGRAM_FILE
+from .loading import load_program
 from .patterns import check_pattern, sparse_layers
 from .run_fields import check_run
 from .session import SAVED_ROLES, Session

@@ -16,11 +16,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..compiler.program import Program, Slot
 from ..errors import CheckpointError, ProgramError
 from ..kernels import control
 from ..kernels.device import layout as device
-from ..storage.atomic import write_atomically
+from ..program import Program, Slot
+from ..program.atomic import write_atomically
 from .arena import DTYPES
 from .session import SAVED_ROLES
 from .state import recipe_digest

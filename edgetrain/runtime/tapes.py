@@ -18,18 +18,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiler.program import Program
 from ..errors import ProgramError
 from ..kernels import registry
 from ..kernels.decode import Bound, Decoded, bound, decode
 from ..kernels.spec import ALIGN, NBYTES
 from ..kernels.targets import LANES, host, lanes_of
+from ..program import Program
 from .roles import Slots, may_write
 
 SLACK = 4
 _TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits.
 _NOT_COUNTS = ("key", "ignore", "padding")
+_OF_STEPS = ("loss_scale", "rewire_due")  # kernels whose integers count steps, not elements
 
 
 class _Region(NamedTuple):
@@ -142,7 +143,8 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
     most = 8 * arena_nbytes
     for operand in found.kernel.spec.operands:
         word = found.values.get(operand.name, 0)
-        if operand.mode == "i" and operand.name not in _NOT_COUNTS and abs(word) > most:
+        free = operand.name in _NOT_COUNTS or found.kernel.name in _OF_STEPS
+        if operand.mode == "i" and not free and abs(word) > most:
             raise ProgramError(
                 f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}; an arena "
                 f"of {arena_nbytes} bytes has nothing to count so far. Compile the model again."

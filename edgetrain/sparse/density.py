@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from ..storage.csr import Layer
+from ..formats.csr import Layer
 
 GROWTH = 1.5  # a layer may grow to this multiple of its first share
 DISTRIBUTIONS = ("uniform", "erk")

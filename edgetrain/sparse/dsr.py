@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ..errors import UsageError
-from ..storage.csr import Layer
+from ..formats.csr import Layer
 from .rewiring import PERIODS, Rewiring
 
 # Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 8.

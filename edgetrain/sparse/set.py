@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UsageError
-from ..storage.csr import Layer
+from ..formats.csr import Layer
 from .rewiring import Rewiring
 
 

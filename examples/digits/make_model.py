@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from exporters import export_torch
+from edgetrain.exporters import export_torch
 
 SEED = 0
 FILE = Path(__file__).with_name("model.onnx")

@@ -9,8 +9,8 @@ from edgetrain.bundle import functions
 from edgetrain.bundle.check import made_up_fill
 from edgetrain.bundle.image import Image, image_of
 from edgetrain.bundle.writing import library
-from edgetrain.compiler.program import Program
 from edgetrain.kernels import emit, jit, targets
+from edgetrain.program import Program
 
 FILL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p

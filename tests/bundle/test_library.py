@@ -148,8 +148,10 @@ def test_eval_and_predict_are_the_sessions(library):
     net = library.net().made_up(held=11).steps(3)
     loss, accuracy = np.zeros(1), np.zeros(1)
     assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0
-    x = np.stack([made_up(program, program.inputs["micro"][0], 0, k, 2) for k in range(11)])
-    y = np.array([made_up(program, program.targets["micro"], 1, k, 3)[0] for k in range(11)])
+    x = np.stack([made_up(program, program.inputs["micro"][0], 0, k, "x") for k in range(11)])
+    y = np.array(
+        [made_up(program, program.targets["micro"], 1, k, "loss.target")[0] for k in range(11)]
+    )
     out = np.zeros((11, 3), np.float32)
     before = net.digest()
     assert net.predict(x.ctypes.data, 11, out.ctypes.data) == 0

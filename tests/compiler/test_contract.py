@@ -8,9 +8,9 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler.frontier import find_frontier
 from edgetrain.errors import BudgetError
+from edgetrain.exporters import export_torch
 from edgetrain.kernels import jit
 from examples.zoo import ZOO
-from exporters import export_torch
 
 pytestmark = pytest.mark.slow
 

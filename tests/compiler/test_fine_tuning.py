@@ -8,9 +8,9 @@ from edgetrain.api import make_options
 from edgetrain.compiler import remat
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.drafts import make_candidate
+from edgetrain.exporters import export_torch
 from edgetrain.kernels import jit
 from examples.zoo import ZOO
-from exporters import export_torch
 
 LAST = {"small": ("features.6.*", "head.*"), "full": ("features.17.*", "features.18.*", "head.*")}
 MINIBATCH = 32

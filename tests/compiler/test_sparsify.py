@@ -10,11 +10,11 @@ from onnx import TensorProto
 import edgetrain as et
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import UsageError
+from edgetrain.exporters.reference import reference
+from edgetrain.formats import csr
+from edgetrain.formats.csr import POOL
 from edgetrain.ops.model import Model
 from edgetrain.sparse import DSR
-from edgetrain.storage import csr
-from edgetrain.storage.csr import POOL
-from exporters.reference import reference
 
 from .nets import Net
 

@@ -10,7 +10,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from exporters import export_torch
+from edgetrain.exporters import export_torch
 
 
 def export(module: nn.Module, inputs, folder: Path, **options) -> onnx.ModelProto:

@@ -10,11 +10,11 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.errors import UsageError
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import ParityReport, parity
+from edgetrain.exporters.parity_step import Row, gradient_order
+from edgetrain.exporters.sample import sample_batch
 from edgetrain.ir import Builder
-from exporters import export_torch
-from exporters.parity import ParityReport, parity
-from exporters.parity_step import Row, gradient_order
-from exporters.sample import sample_batch
 
 
 class _Net(nn.Module):
@@ -73,7 +73,7 @@ def test_parity_holds_for_sparse_weights(path, optimizer):
 
 
 def test_parity_of_sparse_weights_judges_every_nonzero(path, monkeypatch):
-    from exporters import parity_slots
+    from edgetrain.exporters import parity_slots
 
     right = parity_slots.positions_of
     monkeypatch.setattr(parity_slots, "positions_of", lambda *args: right(*args)[::-1])
@@ -105,7 +105,7 @@ def test_parity_of_a_held_batch_norm_judges_it_on_its_running_statistics(path, o
 
 
 def test_parity_departs_where_the_engine_moves_what_torch_holds(path, monkeypatch):
-    monkeypatch.setattr("exporters.reference.hold_statistics", lambda graph, *_: graph)
+    monkeypatch.setattr("edgetrain.exporters.reference.hold_statistics", lambda graph, *_: graph)
     report = parity(path, steps=2, freeze=("norm.*",))
     assert not report.ok and report.first.kind == "loss"
 
@@ -137,7 +137,7 @@ def test_parity_of_fp16_storage_judges_loss_and_gradients(path):
 
 
 def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):
-    from exporters import reference_ops
+    from edgetrain.exporters import reference_ops
 
     right = reference_ops.RULES["bn_apply"]
 

@@ -7,12 +7,12 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.reference import Reference, reference
+from edgetrain.exporters.reference_ops import RULES
 from edgetrain.ir import Node, Value
 from edgetrain.ops import registry
 from edgetrain.ops.registry import Op
-from exporters import export_torch
-from exporters.reference import Reference, reference
-from exporters.reference_ops import RULES
 
 # Made by passes of the compiler, never by the importer.
 _LOWERED = {"conv_csr", "gather_csr", "linear_csr"}

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from edgetrain.errors import ModelError, UsageError
-from exporters import ExportWarning, export_torch
+from edgetrain.exporters import ExportWarning, export_torch
 from tests.exporters.exported import attribute, export, initializers, metadata, nodes, run
 
 
@@ -354,13 +354,13 @@ def test_export_puts_weights_beside_the_file_when_asked(tmp_path):
 
 
 def test_export_goes_external_above_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("exporters.onnx_save.INLINE_LIMIT_NBYTES", 1000)
+    monkeypatch.setattr("edgetrain.exporters.onnx_save.INLINE_LIMIT_NBYTES", 1000)
     export(nn.Linear(300, 20), torch.zeros(2, 300), tmp_path)
     assert (tmp_path / "model.onnx.data").stat().st_size >= 300 * 20 * 4
 
 
 def test_export_refuses_inline_weights_above_the_protobuf_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("exporters.onnx_save.PROTOBUF_LIMIT_NBYTES", 1000)
+    monkeypatch.setattr("edgetrain.exporters.onnx_save.PROTOBUF_LIMIT_NBYTES", 1000)
     with pytest.raises(UsageError, match="24080 bytes of weights in one file"):
         export(nn.Linear(300, 20), torch.zeros(2, 300), tmp_path, external_data=False)
 

@@ -7,7 +7,7 @@ import torch
 from onnx import parser
 from torch import nn
 
-from exporters.torch_shapes import fold_shapes
+from edgetrain.exporters.torch_shapes import fold_shapes
 from tests.exporters.exported import export, initializers, nodes, run
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgetrain.storage.container import read_container, write_container
+from edgetrain.program.container import read_container, write_container
 
 _RAW = "@raw@"  # starts a text that is written as it is, without quotes
 STRANGE: list[Any] = [

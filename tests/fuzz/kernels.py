@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgetrain.compiler.program import Program
 from edgetrain.errors import ProgramError
+from edgetrain.formats import csr
 from edgetrain.kernels import control, jit, registry
 from edgetrain.kernels.decode import bound, decode
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import NBYTES
+from edgetrain.program import Program
 from edgetrain.runtime.patterns import REWIRING
-from edgetrain.storage import csr
 
 from . import children
 

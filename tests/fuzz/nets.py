@@ -6,8 +6,8 @@ import numpy as np
 from onnx import TensorProto
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
 from edgetrain.ops.model import Model
+from edgetrain.program import Program
 
 from ..compiler.nets import Net, residual
 from ..planner import hurried

@@ -11,7 +11,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.compiler import program as programs
+from edgetrain.program import program as programs
 from edgetrain.runtime import checkpoint
 from edgetrain.runtime.checkpoint import step_path
 from edgetrain.sparse import DSR

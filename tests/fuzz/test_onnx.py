@@ -9,8 +9,8 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.errors import EdgetrainError
-from edgetrain.ops.bind import bind
 from edgetrain.ops.model import Model
 
 from .children import Ended, fault, run

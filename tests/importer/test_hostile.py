@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgetrain as et
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.errors import ModelError
-from edgetrain.ops.bind import bind
 
 from ..fuzz.children import run
 from .models import info, linear, model, node, tensor

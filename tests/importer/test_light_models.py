@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import edgetrain as et
+from edgetrain.exporters.reference import StepResult, reference, with_state
 from edgetrain.ops.model import Model
-from exporters.reference import StepResult, reference, with_state
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 # Side of the image: the files' 224, smaller where the head takes any size.

@@ -12,8 +12,8 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.errors import ModelError
-from edgetrain.ops.bind import bind
 
 from .models import info, model, node, tensor
 

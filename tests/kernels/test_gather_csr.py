@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.storage import csr
+from edgetrain.formats import csr
 
 from . import naive_gather as naive
 from .harness import DTYPES, control, same_for_threads

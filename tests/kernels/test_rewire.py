@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.storage import csr
-from edgetrain.storage.csr import CAP, COLUMNS, GROWN, HEADER, KEPT, LAYER_WORDS, POOL, TABLE
+from edgetrain.formats import csr
+from edgetrain.formats.csr import CAP, COLUMNS, GROWN, HEADER, KEPT, LAYER_WORDS, POOL, TABLE
 
 from .harness import DTYPES, call, control
 

@@ -15,10 +15,10 @@ import onnx
 from onnx import numpy_helper
 
 import edgetrain as et
+from edgetrain.compiler.bind.fold import FOLDS, fold
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
-from edgetrain.ops.fold import FOLDS, fold
 from edgetrain.ops.registry import OnnxNode
 
 # Where the test data depart from the standard's text.

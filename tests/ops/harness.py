@@ -12,10 +12,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edgetrain.api import gradient_program, gradients, run_microbatch
-from edgetrain.compiler.program import Program
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.ops.model import Model
+from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
 from ..op_case import BATCH, A, C, Case, Ids, P, X

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import edgetrain as et
 from edgetrain.api import gradient_program, gradients, run_microbatch
+from edgetrain.exporters import export_torch
 from edgetrain.ops.loss import Loss
 from edgetrain.ops.model import Model
 from edgetrain.runtime.session import Session
 from examples.zoo import ZOO, ZooModel
 from examples.zoo.spec import Scale
-from exporters import export_torch
 from tests.exporters.exported import without_dropout
 
 LOSS_TOLERANCE = 1e-5

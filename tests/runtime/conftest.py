@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
+from edgetrain.program import Program
 from tests.runtime.models import write_forked
 
 Compile = Callable[..., Program]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program
 from edgetrain.errors import BudgetError, ProgramError
+from edgetrain.program import Program
 from edgetrain.runtime.arena import Arena
 from tests.runtime.conftest import Compile
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgetrain.compiler.program import Program
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import jit
 from edgetrain.kernels.decode import bound
 from edgetrain.kernels.spec import NBYTES
+from edgetrain.program import Program
 from edgetrain.runtime.tapes import check_program
 
 TAPE = "micro"

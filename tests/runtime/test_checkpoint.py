@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import CheckpointError, RunError
+from edgetrain.program.atomic import previous_of
+from edgetrain.program.container import write_container
 from edgetrain.runtime import checkpoint as ck
-from edgetrain.storage.atomic import previous_of
-from edgetrain.storage.container import write_container
 
 META = {"step": 3, "scale": 65536.0, "lr": 0.1, "cursor": [1, 200], "hash": "ab", "none": None}
 

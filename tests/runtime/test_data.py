@@ -7,9 +7,9 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.compiler.program import Program
 from edgetrain.errors import CheckpointError, DataError, UsageError
 from edgetrain.ops.model import Model
+from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
 from .models import write_rows

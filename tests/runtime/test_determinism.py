@@ -7,7 +7,7 @@ import pytest
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.program import Program
+from edgetrain.program import Program
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
 STEPS = 20

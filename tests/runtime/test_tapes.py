@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import jit
 from edgetrain.kernels.decode import bound, decode, work_of
+from edgetrain.program import Program
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.roles import Slots
 from edgetrain.runtime.tapes import SLACK, check_program
 

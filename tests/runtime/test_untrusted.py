@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import control
+from edgetrain.program import Program
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
 
 from .conftest import Compile

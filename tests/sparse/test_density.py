@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from edgetrain.formats.csr import Layer
 from edgetrain.sparse import density
-from edgetrain.storage.csr import Layer
 
 SHAPES = {"a": (16, 16, 3, 3), "b": (32, 16, 1, 1), "c": (64, 64, 3, 3)}
 

@@ -12,16 +12,17 @@ from onnx import numpy_helper
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.program import Program, load_program
 from edgetrain.errors import CheckpointError, ProgramError
+from edgetrain.formats import csr
+from edgetrain.formats.csr import COLUMNS, POOL
 from edgetrain.kernels import control
 from edgetrain.kernels.decode import bound
+from edgetrain.program import Program
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.patterns import REWIRING
 from edgetrain.runtime.session import Session
 from edgetrain.runtime.state import load_state
 from edgetrain.sparse import DSR, SET
-from edgetrain.storage import csr
-from edgetrain.storage.csr import COLUMNS, POOL
 
 from ..runtime.conftest import assert_same_bits, trained_state
 from ..runtime.models import write_forked, write_mlp
@@ -107,6 +108,7 @@ def test_a_rewired_run_cannot_be_resumed_for_another_length(
 def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
     model, method, precision: str, optimizer: str
 ) -> None:
+    method = dataclasses.replace(method, keep_state=False)
     options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
     program = _compiled(model, **options)
     trainer = et.Trainer(program, "digits")
@@ -133,14 +135,15 @@ def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
 def test_survivors_keep_their_optimizer_state_where_asked(
     model, precision: str, optimizer: str
 ) -> None:
-    options = {"precision": precision, "optimizer": OPTIMIZERS[optimizer]}
+    method = dataclasses.replace(OFTEN, keep_state=True)
+    options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
     program = _compiled(model, **options)
     trainer = et.Trainer(program, "digits")
     trainer.fit(steps=2)
     session = trainer.session
     states = [s.name for s in program.persistent if s.role == "state" and s.name.startswith(POOL)]
     before = {name: array.copy() for name, array in session.values.items()}
-    assert session.rewire(keep_state=True)["dropped"] > 0 and states
+    assert session.rewire()["dropped"] > 0 and states
     for layer in session.layers:
         stayed = csr.dense(layer, session.values) != 0
         for name in states:

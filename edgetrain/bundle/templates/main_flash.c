@@ -31,6 +31,7 @@ int main(void) {
 #else
   if (net == NULL || open_samples(net)) return 1;
 #endif
+  ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, STEPS, 0, 0, 0);
   if (board_store != NULL && ${net}_load(net, board_store) == ${NET}_FAILED) return 1;
   ${net}_progress(net, &report);
   while (report.step < STEPS) {

@@ -34,6 +34,7 @@ static int fail(const char *what) {
 }
 
 static int check(${net} *net, long steps) {
+  ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, steps, 0, 0, 0);
   ${net}_data(net, made_up, NULL, 4 * ${NET}_MINIBATCH, 0);
   while (steps-- > 0)
     if (${net}_step(net) != ${NET}_DONE) return fail("a step was refused");
@@ -53,6 +54,7 @@ ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ?
   if (fd >= 0 && ${net}_load(net, &store) == ${NET}_FAILED) return fail("the state cannot be read");
   ${net}_progress(net, &report);
   long steps = atol(argv[2]), each = steps / 10 + 1;
+  if (report.step == 0) ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, steps, 0, 0, 0);
   while (report.step < steps) {
     if (${net}_step(net) != ${NET}_DONE) return fail("a minibatch was discarded");
     ${net}_progress(net, &report);

@@ -14,6 +14,7 @@ extern "C" {
 #define ${NET}_STORED ${stored} /* bytes of a saved state: each of the two slots of a store */
 #define ${NET}_MINIBATCH ${minibatch} /* samples of one update */
 #define ${NET}_THREADS ${threads}
+#define ${NET}_LR ${lr} /* learning rate that the net was compiled with */
 #define ${NET}_INPUTS ${inputs}
 #define ${NET}_OUTPUT ${output} /* values that the model gives for a sample */
 #define ${NET}_TARGET ${target} /* ${target_type} values of a sample's target */

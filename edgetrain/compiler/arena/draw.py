@@ -7,16 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.errors import UsageError
-from edgetrain.storage.atomic import write_atomically
+from edgetrain.program.account import COLOURS
+from edgetrain.program.atomic import write_atomically
 from edgetrain.units import format_bytes
 
 from .problem import Buffer
 
-COLOURS = {
-    "params": "#4269d0", "indices": "#97bbf5", "grads": "#efb118", "optimizer": "#a463f2",
-    "saved": "#3ca951", "transient": "#ff725c", "workspace": "#9c6b4e", "io": "#9498a0",
-    "padding": "#d5d5d5",
-}  # fmt: skip
 _OTHERS = ("#6cc5b0", "#ff8ab7", "#c0a16b", "#7a8f3c")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 1000, 560, 84, 64
 

@@ -5,17 +5,15 @@ Every solver proposes schedules; what they need and cost is measured by the refe
 
 from collections.abc import Callable, Sequence
 
-from edgetrain.errors import BudgetError, UsageError
+from edgetrain.errors import UsageError
 
 from .chain import Ladder, chain
 from .general import general
-from .milp import milp
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
 from .relax import relax
 from .stages import Chain, chain_of
 from .store_all import store_all
-from .strategies import log, no_bn, residual_1, residual_2, sqrt
 
 Solver = Callable[[Problem, int], list[Schedule]]
 
@@ -28,7 +26,7 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     stages = chain_of(problem)
     if stages is None:
         return general(problem, effort)
-    if _long(stages):
+    if is_long(stages):
         return chain(problem)
     return general(problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24))
 
@@ -38,101 +36,29 @@ def _plain(stages: Chain) -> bool:
     return all(len(row) <= 1 for row in (*stages.forward, *stages.backward))
 
 
-def _long(stages: Chain) -> bool:
+def is_long(stages: Chain) -> bool:
+    """Whether the dynamic program alone is searched."""
     return _plain(stages) and len(stages) > _LONG_CHAIN
 
 
 SOLVERS: dict[str, Solver] = {
     "store_all": store_all,
-    "sqrt": sqrt,
-    "log": log,
-    "no_bn": no_bn,
-    "residual_1": residual_1,
-    "residual_2": residual_2,
     "chain": chain,
     "general": general,
-    "milp": milp,
     "auto": auto,
 }
-
-
-def solve(
-    problem: Problem,
-    *,
-    budget: int | None = None,
-    max_extra: float | None = None,
-    min_peak: bool = False,
-    solver: str = "auto",
-    effort: int = DEFAULT_EFFORT,
-) -> Schedule:
-    """The best schedule that a solver finds for one demand.
-
-    Args:
-      problem: steps and sizes.
-      budget: the cheapest schedule whose peak is at most this many bytes.
-      max_extra: the lowest peak with at most this fraction of a forward's FLOPs done again.
-      min_peak: the lowest peak. Without any of the three: the cheapest schedule.
-      solver: a name of `SOLVERS`.
-      effort: millions of simulated steps.
-    Raises:
-      BudgetError: every schedule found needs more than `budget` bytes.
-      UsageError: no such solver, or no schedule within `max_extra`.
-    """
-    whole = store_all(problem)[0]
-    if budget is not None and solver != "store_all":
-        if simulate(problem, whole).peak_nbytes <= budget:
-            return whole
-        stages = chain_of(problem) if solver in ("auto", "chain") else None
-        if stages is not None and (solver == "chain" or _long(stages)):
-            found = Ladder(problem, stages, budget).within(budget)
-            if found is not None:
-                return found
-    points = frontier(problem, effort, solver=solver, points=None)
-    if min_peak:
-        return points[0][0]
-    if max_extra is not None:
-        limit = max_extra * problem.forward_flops()
-        for schedule, simulation in points:
-            if simulation.extra_flops <= limit:
-                return schedule
-        raise UsageError(f"solver {solver!r}: no schedule recomputes at most {max_extra} forward.")
-    fitting = [p for p in points if budget is None or p[1].peak_nbytes <= budget]
-    if not fitting:
-        least = points[0][1].peak_nbytes
-        raise BudgetError(
-            f"solver {solver!r}: the smallest schedule needs {least} bytes, budget {budget}. "
-            "Allow more bytes, or more effort.",
-            least,
-        )
-    return fitting[-1][0]
-
-
-def frontier(
-    problem: Problem,
-    effort: int = DEFAULT_EFFORT,
-    *,
-    solver: str = "auto",
-    points: int | None = 28,
-) -> list[tuple[Schedule, Simulation]]:
-    """Schedules that no other one found beats in both peak and extra cost.
-
-    Deterministic: depends on the problem, the solver and the effort alone.
-
-    Args:
-      problem: steps and sizes.
-      effort: millions of simulated steps.
-      solver: a name of `SOLVERS`.
-      points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
-    Returns:
-      (schedule, what it needs), by increasing peak; the last one recomputes nothing.
-    """
-    return measured(problem, schedules(problem, effort, solver), points)
 
 
 def schedules(
     problem: Problem, effort: int = DEFAULT_EFFORT, solver: str = "auto"
 ) -> list[Schedule]:
-    """All that a solver finds, by increasing peak; arguments as for `frontier`."""
+    """All that a solver finds, by increasing peak.
+
+    Args:
+      problem: steps and sizes.
+      effort: millions of simulated steps.
+      solver: a name of `SOLVERS`.
+    """
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
     found = SOLVERS[solver](problem, effort)
@@ -144,7 +70,13 @@ def schedules(
 def measured(
     problem: Problem, found: Sequence[Schedule], points: int | None
 ) -> list[tuple[Schedule, Simulation]]:
-    """About `points` of the schedules found, as `frontier` returns them."""
+    """Those of the schedules found that no other one beats in both peak and extra cost.
+
+    Args:
+      points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
+    Returns:
+      (schedule, what it needs), by increasing peak; the last one recomputes nothing.
+    """
     if points is not None:
         found = _thinned(found, 3 * points // 2)
     costed = [(s, simulate(problem, s)) for s in found]
@@ -191,11 +123,9 @@ __all__ = [
     "Solver",
     "Step",
     "auto",
-    "frontier",
     "measured",
     "relax",
     "schedules",
     "simulate",
-    "solve",
     "store_all",
 ]

@@ -11,15 +11,10 @@ only places where longer segments may begin. Known limit: sizes are rounded to s
 schedule really needs is measured afterwards.
 """
 
-from collections.abc import Iterator
-from itertools import chain as chain_iterables
-
 import numpy as np
 
 from edgetrain.kernels.jit import hot
 
-from .fast import peak_nbytes
-from .packed import pack
 from .problem import Problem, Schedule
 from .stages import Chain, chain_of
 from .store_all import store_all
@@ -195,12 +190,11 @@ def chain(problem: Problem, effort: int = 0) -> list[Schedule]:
 class Ladder:
     """Tables for halving numbers of bytes: finer slots where there are fewer bytes.
 
-    `most_nbytes` leaves out what `within` would not try for that many bytes; the rest is the same.
+    Points above `limit` bytes, by a table's count, are left out; the rest is the same.
     """
 
-    def __init__(self, problem: Problem, stages: Chain, most_nbytes: float = np.inf) -> None:
-        self.problem, self.stages = problem, stages
-        self.limit = self._limit(most_nbytes)
+    def __init__(self, problem: Problem, stages: Chain, limit: float = np.inf) -> None:
+        self.problem, self.stages, self.limit = problem, stages, limit
         n = len(stages)
         needs = stages.back + stages.grad + stages.run
         most = float((stages.out + stages.saved)[1:].sum() + 2 * needs.max())
@@ -217,7 +211,7 @@ class Ladder:
             plans += fine
         for nbytes, slots, groups in plans:
             # Four times the bytes of a finer table leave nothing for it to win.
-            if most_nbytes < np.inf and 4 * nbytes < self.limit:
+            if limit < np.inf and 4 * nbytes < limit:
                 continue
             unit = nbytes / slots
             self._read(unit, int(min(slots, self.limit // unit + 1)), -(-n // groups))
@@ -251,39 +245,6 @@ class Ladder:
         count = len(self.points)
         chosen = sorted({round(k) for k in np.linspace(0, count - 1, min(most, count))})
         return [self.emit(k) for k in chosen]
-
-    def within(self, nbytes: int) -> Schedule | None:
-        """The first schedule, from the cheapest down, whose real peak is at most `nbytes`.
-
-        Points that need more than a twentieth above it by the table's count are not tried; more
-        bytes only put more points in front, so they never cost more.
-        """
-        limit = self._limit(nbytes)
-        candidates = (self.emit(k) for k, p in enumerate(self.points) if p[0] <= limit)
-        packed = pack(self.problem)
-        for schedule in chain_iterables(candidates, self._tightest()):
-            if peak_nbytes(self.problem, packed, schedule) <= nbytes:
-                return schedule
-        return None
-
-    def _limit(self, nbytes: float) -> float:
-        """Bytes by a table's count up to which a point may need `nbytes` in truth."""
-        always = sum(self.problem.nbytes[v] for v in self.problem.always_live)
-        return 1.05 * max(0, nbytes - always) + 1
-
-    def _tightest(self) -> Iterator[Schedule]:
-        """Nothing kept: every backward runs the forward from the input again, n^2 / 2 in all.
-
-        First with each stage's output left over from the backward above it, where that is enough.
-        """
-        stages = range(len(self.stages), 0, -1)
-        for reuse in (True, False):
-            runs: list[tuple[str, int]] = []
-            for j in stages:
-                left = reuse and j < len(stages) and not self.stages.saved[j]
-                runs += [("F", k) for k in range(1, j + (not left))]
-                runs.append(("B", j))
-            yield expand(self.problem, self.stages, runs)
 
 
 def _bounds(stages: Chain, parts: int) -> list[int]:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.schedule import to_problem
-from edgetrain.compiler.remat import Problem, frontier, simulate, solve
+from benchmarks.yardsticks import frontier, solve
+from edgetrain.compiler.remat import Problem, simulate
 
 from .problems import chain, random_problem
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.schedule import load_graph, to_problem
-from edgetrain.compiler.remat import frontier, simulate, solve
+from benchmarks.yardsticks import frontier, solve
+from edgetrain.compiler.remat import simulate
 from edgetrain.errors import BudgetError
 
 from .problems import chain

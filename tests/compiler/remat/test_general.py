@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from edgetrain.compiler.remat import Problem, Step, frontier, simulate, solve
+from benchmarks.yardsticks import frontier, solve
+from edgetrain.compiler.remat import Problem, Step, simulate
 from edgetrain.compiler.remat.engine import INFEASIBLE, evaluate, new_trace
 from edgetrain.compiler.remat.general import decisions
 from edgetrain.compiler.remat.packed import pack

@@ -2,8 +2,9 @@
 
 import pytest
 
-from edgetrain.compiler.remat import SOLVERS, Problem, ScheduleError, Step, simulate
-from edgetrain.compiler.remat.fast import peak_nbytes
+from benchmarks.yardsticks import SOLVERS
+from benchmarks.yardsticks.peak import peak_nbytes
+from edgetrain.compiler.remat import Problem, ScheduleError, Step, simulate
 from edgetrain.compiler.remat.packed import pack
 
 from .problems import chain, random_problem

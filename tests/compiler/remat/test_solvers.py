@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgetrain.compiler.remat import SOLVERS, Problem, Step, frontier, simulate
+from benchmarks.yardsticks import SOLVERS, frontier
+from edgetrain.compiler.remat import Problem, Step, simulate
 
 from .problems import chain
 

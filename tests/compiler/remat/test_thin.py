@@ -5,7 +5,8 @@ import importlib
 import numpy as np
 import pytest
 
-from edgetrain.compiler.remat import relax, simulate, solve
+from benchmarks.yardsticks import solve
+from edgetrain.compiler.remat import relax, simulate
 from edgetrain.compiler.remat.general import Search
 from edgetrain.compiler.remat.thin import fill, thin
 

@@ -1,21 +1,14 @@
 """What a Program's file may say: every field's type, range and presence, in one place.
 
+Of loss, optimizer and rewiring the file says a name and plain numbers; whether this build has them
+is asked when the Program is loaded to run.
 Fields of the recipe and of slots that are not listed are refused: they belong to another version.
 The account may hold further figures, which are only shown.
 """
 
-import dataclasses
-from typing import Any
-
-from ..errors import UsageError
 from ..ir.graph import NBYTES, PERSISTENT
 from ..kernels import targets
-from ..optim import OPTIMIZERS
-from ..sparse import REWIRINGS
-from ..sparse.density import DISTRIBUTIONS
-from ..storage.schema import (
-    Check,
-    Wrong,
+from .schema import (
     boolean,
     by_name,
     integer,
@@ -44,40 +37,9 @@ SLOT = record({
 })  # fmt: skip
 _SLOTS = several(SLOT, most=2**20)
 
-
-def _made_by(kinds: dict[str, Any], known: dict[str, Check]) -> Check:
-    """{"name": one of `kinds`, its fields}: types by the defaults, ranges by the kind itself."""
-
-    def check(value: Any, name: str) -> None:
-        record({"name": one_of(*kinds)}, others=plain())(value, name)
-        kind = kinds[value["name"]]
-        own = {f.name: known.get(f.name) or _like(f.default) for f in dataclasses.fields(kind)}
-        record({"name": text(), **own})(value, name)
-        try:
-            kind(**{field: value[field] for field in own})
-        except (UsageError, OverflowError) as reason:
-            raise Wrong(name, f"what can be trained with ({reason})", "these numbers") from None
-
-    return check
-
-
-def _like(default: Any) -> Check:
-    return boolean if isinstance(default, bool) else number()
-
-
-_OPTIMIZER = _made_by(OPTIMIZERS, {"lr": number(0), "weight_decay": number(0)})
-_NUMBER = optional(number())
-_REWIRING = _made_by(REWIRINGS, {
-    "frequency": _NUMBER, "long_frequency": _NUMBER, "threshold": _NUMBER,
-    "fraction": _NUMBER, "keep_state": optional(boolean),
-    "periods": several(row(number(0), integer(1, _SAMPLES)), most=2**10),
-})  # fmt: skip
-_LOSS = record({
-    "kind": one_of("cross_entropy", "mse", "bce_with_logits"),
-    "label_smoothing": number(0, below=1),
-    "ignore_index": _INT64,
-    "class_axis": optional(integer(1, 16)),
-})  # fmt: skip
+# What can be trained with is the runtime's to know: see runtime/loading.py.
+_LOSS = record({"kind": text()}, others=plain())
+_PLUGIN = record({"name": text()}, others=plain())
 _LAYER = row(
     text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
 )
@@ -86,15 +48,15 @@ _PATTERNS = several(text())
 
 RECIPE = record({
     "loss": _LOSS,
-    "optimizer": _OPTIMIZER,
+    "optimizer": _PLUGIN,
     "minibatch": integer(1, _SAMPLES),
     "microbatch": optional(integer(1, _SAMPLES)),
     "precision": one_of("fp32", "fp16"),
     "model_memory": optional(one_of("fp32", "fp16")),
     "density": _DENSITY,
     "density_overrides": by_name(_DENSITY),
-    "distribution": one_of(*DISTRIBUTIONS),
-    "rewiring": optional(_REWIRING),
+    "distribution": text(),
+    "rewiring": optional(_PLUGIN),
     "max_extra_forward": optional(number(0)),
     "threads": integer(1, 64),
     "seed": _INT64,

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from ..errors import ModelError, UnsupportedOpError
+from ...errors import ModelError, UnsupportedOpError
+from ...ops.model import Model
+from ...ops.registry import OnnxNode
 from .context import bound_context
-from .model import Model
 from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial, baked_batch
-from .registry import OnnxNode
 
 _MAX_TRIES = 400
 _MAX_RUNS = 200_000  # nodes run in all tries together

@@ -2,11 +2,10 @@
 
 import numpy as np
 
+from edgetrain.compiler.remat.packed import Packed
+from edgetrain.compiler.remat.problem import Problem, Schedule
+from edgetrain.compiler.remat.referee import simulate
 from edgetrain.kernels.jit import hot
-
-from .packed import Packed
-from .problem import Problem, Schedule
-from .referee import simulate
 
 
 def peak_nbytes(problem: Problem, packed: Packed, schedule: Schedule) -> int:

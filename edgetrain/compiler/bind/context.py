@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..errors import ModelError, UnsupportedOpError, UsageError
-from ..ir import Builder, Graph, Value
-from . import registry
+from ...errors import ModelError, UnsupportedOpError, UsageError
+from ...ir import Builder, Graph, Value
+from ...ops import registry
+from ...ops.model import InputSpec, Model, check_dims
+from ...ops.registry import OnnxNode, Subgraph
 from .fold import FOLDS, fold
-from .model import InputSpec, Model, check_dims
-from .registry import OnnxNode, Subgraph
 
 MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
 MAX_VALUE_NBYTES = 2**40

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.storage import csr
-from edgetrain.storage.csr import CAP, COLUMNS, HEADER, LAYER_WORDS, POOL, TABLE, Layer
+from edgetrain.formats import csr
+from edgetrain.formats.csr import CAP, COLUMNS, HEADER, LAYER_WORDS, POOL, TABLE, Layer
 
 SHAPES = [(4, 3, 3, 3), (6, 70, 3, 3), (5, 300, 1, 1), (3, 2, 7), (2, 600), (2, 3, 1, 300)]
 

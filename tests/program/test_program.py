@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from edgetrain.api import compile as compile_
-from edgetrain.compiler.program import KIND, VERSION, Program, load_program
 from edgetrain.errors import ProgramError
+from edgetrain.program import KIND, VERSION, Program
+from edgetrain.program.container import read_container, write_container
+from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
-from edgetrain.storage.container import read_container, write_container
 
-from .nets import conv_bn_relu_conv
+from ..compiler.nets import conv_bn_relu_conv
 
 pytestmark = pytest.mark.usefixtures("quick_planner")
 
@@ -62,7 +63,7 @@ def test_program_has_no_state_for_what_is_frozen(program):
 def test_running_a_program_imports_neither_onnx_nor_the_compiler(path):
     """numba imports the top of scipy by itself; none of what the planner uses of it."""
     code = (
-        "import sys; from edgetrain.compiler.program import load_program;"
+        "import sys; from edgetrain.runtime.loading import load_program;"
         "from edgetrain.runtime.session import Session; import numpy as np;"
         f"s = Session(load_program({str(path)!r}));"
         "s.predict({'x': np.zeros((8, 2, 5, 5), np.float32)}); s.close();"

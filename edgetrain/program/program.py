@@ -1,6 +1,6 @@
 """The Program: one file with everything the device needs, and nothing to compile or import.
 
-A safetensors-format container (storage/container.py), checksummed, no pickle. Tensors: the tapes
+A safetensors-format container (container.py), checksummed, no pickle. Tensors: the tapes
 (`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see kernels/tape.py), the
 initial arrays (`init.NAME`) and the weightless ONNX model (`onnx`). Everything else is JSON.
 """
@@ -16,16 +16,16 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..ir import NBYTES
-from ..storage.container import read_container, write_container
-from ..storage.schema import Wrong, parse, record, text, verify
-from .program_fields import PROGRAM
+from .container import read_container, write_container
+from .fields import PROGRAM
+from .schema import Wrong, parse, record, text, verify
 
 KIND = "edgetrain-program"
 VERSION = 2
 _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
-_MOVE = "Compile the model again."
+MOVE = "Compile the model again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Program:
         """Write the Program atomically; returns the path.
 
         Raises:
-          ProgramError: a field that `load_program` would refuse.
+          ProgramError: a field that `read_program` would refuse.
           RunError: the file cannot be written.
         """
         path = Path(path)
@@ -126,8 +126,8 @@ class Program:
         return out
 
 
-def load_program(path: str | Path) -> Program:
-    """Read a Program; what its tapes touch is checked when it is loaded into an arena.
+def read_program(path: str | Path) -> Program:
+    """Read a Program's file, and prove it whole; what runs it asks more: runtime/loading.py.
 
     Raises:
       ProgramError: the file is damaged, of another version, or not a Program.
@@ -136,14 +136,14 @@ def load_program(path: str | Path) -> Program:
     tensors, meta = read_container(
         path, kind=KIND, versions=range(VERSION, VERSION + 1), mmap=True, error=ProgramError
     )
-    verify(_TEXT, meta, str(path), ProgramError, _MOVE)
+    verify(_TEXT, meta, str(path), ProgramError, MOVE)
     try:
         fields = parse(meta["program"])
         PROGRAM(fields, "")
         _check_tensors(tensors)
         return _consistent(_parsed(fields, tensors))
     except (Wrong, ValueError) as error:
-        raise ProgramError(f"{path}: {error}. {_MOVE}") from None
+        raise ProgramError(f"{path}: {error}. {MOVE}") from None
 
 
 def _consistent(program: Program) -> Program:

@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 
-from . import engine
-from .packed import pack
-from .problem import Problem, Schedule
-from .profile import Idle, crossing, cuts, idle_values
+from edgetrain.compiler.remat import engine
+from edgetrain.compiler.remat.packed import pack
+from edgetrain.compiler.remat.problem import Problem, Schedule
+from edgetrain.compiler.remat.profile import Idle, crossing, cuts, idle_values
 
 # Forward FLOPs per byte below which a value counts as free to make again (BN, ReLU, add).
 _CHEAP = 4.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .registry import OnnxNode
+from ...ops.registry import OnnxNode
 
 MAX_ELEMENTS = 2**22
 

@@ -7,16 +7,17 @@ import pytest
 
 from edgetrain.api import compile as compile_
 from edgetrain.compiler.options import Options
-from edgetrain.compiler.program import KIND, VERSION, load_program
-from edgetrain.compiler.program_fields import PROGRAM, RECIPE
 from edgetrain.errors import ProgramError
 from edgetrain.ops.loss import KINDS, Loss
 from edgetrain.optim import OPTIMIZERS, make_optimizer
+from edgetrain.program import KIND, VERSION
+from edgetrain.program.container import read_container, write_container
+from edgetrain.program.fields import PROGRAM, RECIPE
+from edgetrain.program.schema import Wrong
+from edgetrain.runtime.loading import load_program
 from edgetrain.sparse import REWIRINGS
-from edgetrain.storage.container import read_container, write_container
-from edgetrain.storage.schema import Wrong
 
-from .nets import conv_bn_relu_conv
+from ..compiler.nets import conv_bn_relu_conv
 
 pytestmark = pytest.mark.usefixtures("quick_planner")
 
@@ -76,7 +77,7 @@ def test_load_names_the_field_that_is_wrong(program, tmp_path, keys, value, said
 
 
 def test_recipe_schema_knows_every_option() -> None:
-    """A new option needs its row in program_fields.py."""
+    """A new option needs its row in program/fields.py."""
     recipe = json.loads(json.dumps(Options().recipe())) | {"sparse_layers": []}
     RECIPE(recipe, "recipe")
     for name in (f.name for f in dataclasses.fields(Options)):

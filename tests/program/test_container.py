@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edgetrain.errors import CheckpointError, ProgramError, RunError
-from edgetrain.storage import container
-from edgetrain.storage.container import is_good_container, read_container, write_container
+from edgetrain.program import container
+from edgetrain.program.container import is_good_container, read_container, write_container
 
 DTYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1"]
 READ = {"kind": "test", "versions": range(1, 3)}

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from ...ops.model import Model
 from .context import Bound, Context, bound_context
-from .model import Model
 from .rebatch import rebatched
 from .rebatch_steps import baked_batch
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .errors import UsageError
+from ..errors import UsageError
 
 Values = Mapping[str, Any]
 

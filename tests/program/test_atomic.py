@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from edgetrain.errors import RunError
-from edgetrain.storage.atomic import clean_temporaries, previous_of, write_atomically
+from edgetrain.program.atomic import clean_temporaries, previous_of, write_atomically
 
 
 def put(data):
@@ -112,7 +112,7 @@ def test_write_atomically_meets_a_real_limit_on_file_sizes(tmp_path):
     program = (
         "import resource, sys\n"
         "from edgetrain.errors import RunError\n"
-        "from edgetrain.storage.atomic import write_atomically\n"
+        "from edgetrain.program.atomic import write_atomically\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
         "    write_atomically(sys.argv[1], lambda file: file.write(bytes(100_000)))\n"
@@ -131,7 +131,7 @@ def test_write_atomically_meets_a_real_limit_on_file_sizes(tmp_path):
 def test_clean_temporaries_removes_only_what_a_killed_writer_left(tmp_path):
     program = (
         "import sys, time\n"
-        "from edgetrain.storage.atomic import write_atomically\n"
+        "from edgetrain.program.atomic import write_atomically\n"
         "def write(file):\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

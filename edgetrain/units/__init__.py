@@ -5,7 +5,7 @@ import numbers
 import re
 from typing import Any
 
-from .errors import EdgetrainError, UsageError
+from ..errors import EdgetrainError, UsageError
 
 _FACTORS = {
     "": 1, "b": 1,

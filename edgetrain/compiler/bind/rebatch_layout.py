@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .registry import OnnxNode
-from .strides import prod
+from ...ops.registry import OnnxNode
+from ...ops.strides import prod
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from edgetrain.errors import ProgramError
-from edgetrain.storage import schema
-from edgetrain.storage.schema import (
+from edgetrain.program import schema
+from edgetrain.program.schema import (
     Wrong,
     boolean,
     by_name,

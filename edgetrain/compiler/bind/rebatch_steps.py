@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import ModelError
+from ...errors import ModelError
+from ...ops.model import Model
+from ...ops.registry import OnnxNode
 from .context import Context, bound_context
-from .model import Model
 from .rebatch_layout import VIEWS, Factor, factor_of, mixes, places
-from .registry import OnnxNode
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _ALL = 2**62

@@ -1,0 +1,1 @@
+"""How values are stored: what every other room asks instead of knowing it."""

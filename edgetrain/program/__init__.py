@@ -1,0 +1,9 @@
+"""The file between the two halves: the Program, its container, the account of its bytes.
+
+The compiler writes it and the runtime reads it; neither imports the other.
+"""
+
+from .account import Account
+from .program import KIND, MOVE, TAPES, VERSION, Program, Slot, read_program
+
+__all__ = ["KIND", "MOVE", "TAPES", "VERSION", "Account", "Program", "Slot", "read_program"]
