@@ -23,9 +23,11 @@ def digest_of(session: Session) -> int:
     return value
 
 
-def state_digest(program: Program, steps: int) -> int:
+def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
     """CRC-32 of the state after a run of `steps` minibatches of made-up samples.
 
+    Args:
+      spike: as in `made_up`.
     Raises:
       RunError: a step was refused.
     """
@@ -37,7 +39,7 @@ def state_digest(program: Program, steps: int) -> int:
         def filler(indices: np.ndarray) -> None:
             for row, sample in enumerate(indices.tolist()):
                 for k, (slot, name) in enumerate(fields(program)):
-                    value = made_up(program, slot, k, sample, name)
+                    value = made_up(program, slot, k, sample, name, spike)
                     key = TARGET if name == TARGET else slot.name
                     buffers[key][row] = value.reshape(buffers[key][row].shape)
 

@@ -110,10 +110,15 @@ def _records(program: Program, source: Source, pairs, rows: np.ndarray, small: b
     return np.concatenate(fields, 1).tobytes()
 
 
-def made_up(program: Program, slot: Slot, number: int, sample: int, name: str) -> np.ndarray:
+def made_up(
+    program: Program, slot: Slot, number: int, sample: int, name: str, spike: float = 1.0
+) -> np.ndarray:
     """Raw values of field `number` of a sample, as `made_up` of a bundle's main gives them.
 
     Floats of inputs lie in [-1, 1), those of targets in [0, 1), integers below their limit.
+
+    Args:
+      spike: floats of inputs of sample 0 are multiplied by it.
     """
     limit = limit_of(program, name)
     key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))
@@ -121,7 +126,9 @@ def made_up(program: Program, slot: Slot, number: int, sample: int, name: str) -
     if raw_type(slot) == "i32":
         return (bits % np.uint32(max(limit, 2))).astype(np.int32)
     values = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
-    return values if limit == -1 else values * np.float32(2) - np.float32(1)
+    if limit == -1:
+        return values
+    return (values * np.float32(2) - np.float32(1)) * np.float32(1 if sample else spike)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
