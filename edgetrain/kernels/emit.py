@@ -18,7 +18,7 @@ from .decode import Bound
 from .elf import sections, undefined
 from .emit_builtins import builtins_text, needed
 from .emit_narrow import narrowed
-from .emit_tape import Table, Tapes, declaration, entry_text, table_of, text_of_table
+from .emit_tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
 from .emit_text import direct, kernel_text, run_passes
 from .targets import Target
 
@@ -74,7 +74,7 @@ def library(
     """
     table = table_of(program)
     machine = _machine(target)
-    module = _linked(table, program.threads, target, machine, drive, text)
+    module = _linked(table, program.threads, target, machine, drive, text, size)
     _internalise(module, exports)
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine, size)
@@ -91,12 +91,13 @@ def _machine(target: Target):
 
 
 def _linked(
-    table: Table, threads: int, target: Target, machine, drive: Sequence[str], text: str
+    table: Table, threads: int, target: Target, machine, drive: Sequence[str], text: str,
+    size: bool,
 ) -> llvm.ModuleRef:
     """One module of the Program's kernels, its instructions, the drive and the caller's text."""
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
-    glue = text_of_table(table, threads, bits)
+    glue = text_of_table(table, threads, bits, () if size else worth_own_code(table))
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
