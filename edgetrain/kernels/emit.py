@@ -7,7 +7,7 @@ firmware.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -17,8 +17,16 @@ from . import registry
 from .decode import Bound
 from .elf import sections, undefined
 from .emit_builtins import builtins_text, needed
-from .emit_narrow import narrowed
-from .emit_tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
+from .emit_narrow import SYMBOL, narrowed
+from .emit_tape import (
+    Table,
+    Tapes,
+    declaration,
+    entry_text,
+    table_of,
+    text_of_table,
+    worth_own_code,
+)
 from .emit_text import direct, kernel_text, run_passes
 from .targets import Target
 
@@ -91,7 +99,12 @@ def _machine(target: Target):
 
 
 def _linked(
-    table: Table, threads: int, target: Target, machine, drive: Sequence[str], text: str,
+    table: Table,
+    threads: int,
+    target: Target,
+    machine,
+    drive: Sequence[str],
+    text: str,
     size: bool,
 ) -> llvm.ModuleRef:
     """One module of the Program's kernels, its instructions, the drive and the caller's text."""
@@ -129,12 +142,19 @@ def _marked(
     text = str(module)
     if target.pointer_bits == 32:
         text = narrowed(text, _fitting(table, drive))
-    return _with_marks(text, size)
+    hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
+    hot |= {f"i{number}" for number in range(len(table.instructions))}
+    return _with_marks(text, set() if size else hot)
 
 
-def _with_marks(text: str, size: bool) -> str:
-    marks = 'nounwind "no-builtins"' + (" minsize optsize" if size else "")
-    return re.sub(r"^(define .*?)( \{)$", rf"\1 {marks}\2", text, flags=re.M)
+def _with_marks(text: str, hot: Collection[str]) -> str:
+    """What is not hot takes little time: it is to be small."""
+
+    def marked(match: re.Match) -> str:
+        small = "" if match[2].strip('"') in hot else " minsize optsize"
+        return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins"{small} {{'
+
+    return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)
 
 
 def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
@@ -187,7 +207,8 @@ def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.Mo
     for text in texts:
         module.link_in(_parsed(text, target, machine))
     _internalise(module, ())
-    module = _parsed(_with_marks(str(module), size), target, machine)
+    hot = set() if size else {function.name for function in module.functions}
+    module = _parsed(_with_marks(str(module), hot), target, machine)
     _optimise(module, machine, size)
     return module
 
