@@ -88,6 +88,7 @@ class Case:
         session = Session(self.program, 1)
         session.reals[control.LR] = session.reals[control.BASE_LR] = 0.05
         session.reals[control.LOSS_SCALE] = 8.0
+        session.ints[control.REWIRE_DUE] = bool(len(self.program.tapes["rewire"]))
         return session
 
     def expected(self) -> int:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+SYMBOL = r'(?:"[^"]+"|[\w.$-]+)'
 _NAME = r'%(?:"[^"]+"|[\w.$-]+)'
 _VALUE = rf"(?:{_NAME}|-?\d+|poison|undef)"
 _FITS = 2**31

@@ -27,6 +27,12 @@ _255, _LOW32 = _U(255), _U(0xFFFFFFFF)
 
 
 @inline
+def _exponent(x):
+    """The biased exponent of a magnitude."""
+    return np.int64(x >> _52)
+
+
+@inline
 def _sticky(m, shift):
     """m >> shift, its last bit set where a bit was lost."""
     if shift >= 63:
@@ -55,7 +61,7 @@ def _packed(sign, e, m):
 @inline
 def _scale(x):
     """(biased exponent, fraction with its top at bit 52) of a magnitude above 0."""
-    e, m = np.int64(x >> _52), x & _FRACTION
+    e, m = _exponent(x), x & _FRACTION
     if e == 0:
         e = 1
         while m < _HIDDEN:
@@ -78,7 +84,7 @@ def _add(a, b):
         if x == _0 and not same:
             return _0
         return a
-    ea, eb = np.int64(x >> _52), np.int64(y >> _52)
+    ea, eb = _exponent(x), _exponent(y)
     ma, mb = x & _FRACTION, y & _FRACTION
     if ea == 0:
         ea = 1
@@ -276,7 +282,7 @@ def _less(a, b):
 def _from_integer(a):
     if a == _0:
         return _0
-    sign, m, e = _0, a, np.int64(1023 + 55)
+    sign, m, e = _0, a, 1023 + 55
     if a & _SIGN != _0:
         sign, m = _SIGN, _0 - a
     while m >= _TOP << _1:
@@ -291,7 +297,7 @@ def _from_integer(a):
 @inline
 def _to_integer(a):
     """Towards zero; the value fits."""
-    e = np.int64((a & _ABS) >> _52) - 1023
+    e = _exponent(a & _ABS) - 1023
     if e < 0:
         return _0
     m = (a & _FRACTION) | _HIDDEN
@@ -301,7 +307,11 @@ def _to_integer(a):
 
 @inline
 def _from_f32(a):
-    sign, e, m = (a & _U(1 << 31)) << _32, np.int64((a >> _U(23)) & _255), a & _U((1 << 23) - 1)
+    sign, e, m = (
+        (a & _U(1 << 31)) << _32,
+        _exponent((a << _U(29)) & _U(0xFF << 52)),
+        a & _U((1 << 23) - 1),
+    )
     if e == 255:
         return sign | _INF | (m << _U(29))
     if e == 0:
@@ -319,7 +329,7 @@ def _to_f32(a):
     x, sign = a & _ABS, (a & _SIGN) >> _32
     if x > _INF:
         return sign | _U(0x7FC00000)
-    e = np.int64(x >> _52) - 896
+    e = _exponent(x) - 896
     m = (x & _FRACTION) | _HIDDEN
     if x < _U(1 << 52):
         return sign  # below every float32
