@@ -200,7 +200,11 @@ def _word(k: int, word: str, kind: str) -> str:
     if kind == "ptr":
         return f"  %w{k} = ptrtoint ptr %{word} to i64"
     if kind == "double":
-        return f"  %w{k} = bitcast double %{word} to i64"
+        # by its address: words of operands are counts, which emission may keep in 32 bits
+        return (
+            f"  %d{k} = alloca double, align 8\n  store double %{word}, ptr %d{k}\n"
+            f"  %w{k} = ptrtoint ptr %d{k} to i64"
+        )
     if kind == "i32":
         return f"  %w{k} = sext i32 %{word} to i64"
     return f"  %w{k} = add i64 {f'%{word}' if kind else word}, 0"

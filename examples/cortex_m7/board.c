@@ -44,7 +44,7 @@ __attribute__((used, noreturn)) static void start(void) {
   number("stack ", stack_nbytes());
   number("ram ", (uint32_t)&_ebss - (uint32_t)&_sbss);
   number("status ", (uint32_t)status);
-  semihosting(0x18, (void *)0x20026);
+  semihosting(0x18, (const void *)0x20026);
   for (;;) {}
 }
 
@@ -57,12 +57,13 @@ __attribute__((naked, noreturn)) static void reset(void) {
 }
 
 static void fault(void) {
-  board_print("fault\n");
+  board_print("fault\n"); /* or the stack is full */
   number("cfsr ", *(volatile uint32_t *)0xE000ED28);
-  semihosting(0x18, (void *)0x20023);
+  semihosting(0x18, (const void *)0x20023);
   for (;;) {}
 }
 
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    &_estack, (void *)reset, (void *)fault, (void *)fault, (void *)fault, (void *)fault,
-    (void *)fault};
+__attribute__((section(".vectors"), used)) static const struct {
+  uint32_t *stack;
+  void (*handlers[15])(void);
+} vectors = {&_estack, {reset, fault, fault, fault, fault, fault}};

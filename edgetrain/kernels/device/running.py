@@ -99,7 +99,7 @@ def drive_input():
 
 @kernel("drive_settings", "memory lr kind total warmup size gamma out:w:i64[1]")
 def drive_settings():
-    """lr, gamma: bits of float64; kind: 0 constant, 1 step, 2 cosine; out: 0 or REFUSED."""
+    """lr, gamma: addresses of float64; kind: 0 constant, 1 step, 2 cosine; out: 0 or REFUSED."""
 
     def run(thread, nthreads, memory, lr, kind, total, warmup, size, gamma, out):
         if thread != 0:
@@ -109,10 +109,10 @@ def drive_settings():
         if not good or (kind == 1 and size < 1) or (kind == 2 and total <= warmup):
             st_i64(out, 0, REFUSED)
             return
-        st_i64(ctl, BASE_LR, lr)
+        st_f64(ctl, BASE_LR, ld_f64(lr, 0))
         st_i64(ctl, TOTAL_STEPS, total)
         st_i64(ctl, WARMUP, warmup)
-        st_i64(ctl, RATE, gamma)
+        st_f64(ctl, RATE, ld_f64(gamma, 0))
         st_i64(ctl, KIND, kind)
         st_i64(ctl, STEP_SIZE, size)
         restore_rate(memory, ctl)
