@@ -29,7 +29,7 @@ class Machine:
 MACHINES = {
     "cortex-m7": Machine("mps2-an500", 0x00000000, 0x60000000, 0x40028018),
     "cortex-m4": Machine("mps2-an386", 0x00000000, 0x21000000, 0x40028018),
-    "cortex-m33": Machine("mps2-an505", 0x10000000, 0x80000000, 0x50302018),
+    "cortex-m33": Machine("mps2-an505", 0x10000000, 0x38000000, 0x50302018),
 }
 EMULATORS = {
     "aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static",
