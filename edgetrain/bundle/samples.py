@@ -66,6 +66,7 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
             f"{source.name}: its inputs are {', '.join(names) or 'none'}; the model's are "
             f"{', '.join(s.name for s in slots)}. Use data with fields of these names."
         )
+    source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs})
     small = len(pairs) == 1 and pairs[0][1].dtype != "i32" and _are_bytes(source, pairs[0][0])
     factor, shift = 0.0, 0.0
     if small:

@@ -137,6 +137,11 @@ def _compiler(cc: str, target: Target) -> list[str]:
     Raises:
       UsageError: it is not there.
     """
+    if not target.hosted:
+        raise UsageError(
+            f"cc {cc!r}: an executable for {target.name} takes the board's own files. Leave --cc "
+            "out, and see the Makefile."
+        )
     if cc == "zig":
         if find_spec("ziglang") is None:
             raise UsageError("cc zig: the package ziglang is not installed. pip install ziglang.")

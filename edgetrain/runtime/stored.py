@@ -10,18 +10,21 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import CheckpointError, ProgramError
+from ..errors import CheckpointError, ProgramError, UsageError
 from ..kernels import control
 from ..kernels.device import layout as device
+from ..optim import Schedule, loss_scale_of
+from ..optim.schedule import KINDS
 from ..program import Program, Slot
 from ..program.atomic import write_atomically
 from .arena import DTYPES
+from .checkpoint import Loaded
 from .session import SAVED_ROLES
 from .state import recipe_digest
 
@@ -119,15 +122,17 @@ def write_stored(
     """Write a file that a bundle of `program` loads, the state in its first slot.
 
     Args:
-      tensors: what a checkpoint of the Program holds.
+      tensors: what a checkpoint of the Program holds, or of another one of the same model: see
+        `read_stored`.
       block: int64 [64], the control block.
     Raises:
+      CheckpointError: a value is missing or of another size.
       RunError: it cannot be written; the file before is untouched.
     """
     whole = bytearray(2 * slot_nbytes(program))
     whole[_BLOCK : _BLOCK + len(names_table(program))] = names_table(program)
     for slot, at in stored_places(program):
-        array = block if slot.name == CONTROL else tensors[slot.name]
+        array = block if slot.name == CONTROL else _brought(slot, tensors.get(slot.name), str(path))
         whole[at : at + slot.nbytes] = np.ascontiguousarray(array).tobytes()
     length, rows = slot_nbytes(program) - _BLOCK, len(stored_places(program))
     head = _HEADER.pack(device.MAGIC, 1, state_digest(program), length, rows, 0, 0)[
@@ -188,27 +193,80 @@ def _good(half: bytes) -> tuple[int, bytes, dict[int, tuple[int, int, int]], byt
     return sequence, digest, rows, half
 
 
-def _value(slot: Slot, rows: Mapping[int, tuple[int, int, int]], half: bytes, label: str):
+def _value(
+    slot: Slot, rows: Mapping[int, tuple[int, int, int]], half: bytes, label: str
+) -> np.ndarray:
     """A slot's array out of a stored state."""
-    wanted = np.dtype(DTYPES[slot.dtype])
-    at, nbytes, kind = rows.get(name_hash(slot.name), (0, 0, -1))
-    if kind < 0 and slot.role == "state":
-        return np.zeros(slot.shape, wanted)
+    row = rows.get(name_hash(slot.name))
+    if row is None:
+        return _brought(slot, None, label)
+    at, nbytes, kind = row
     stored = np.dtype(DTYPES[_KINDS[kind]])
-    alike = stored == wanted
-    floats = stored.kind == wanted.kind == "f"
-    if kind < 0 or nbytes != slot.size * stored.itemsize or not (alike or floats):
-        raise CheckpointError(
-            f"{label}: {slot.name!r} has {nbytes} bytes; expected {slot.nbytes}. Use the state of "
-            "a net with the same parameters."
-        )
-    if not alike and slot.role not in _CONVERTED:
+    array = np.frombuffer(half, stored, nbytes // stored.itemsize, at)
+    return _brought(slot, array, label)
+
+
+def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
+    """A value in the slot's shape and storage.
+
+    Raises:
+      CheckpointError: it is missing, of another size, or no number where the slot holds one.
+    """
+    wanted = np.dtype(DTYPES[slot.dtype])
+    if array is None and slot.role == "state":
         return np.zeros(slot.shape, wanted)
-    array = np.frombuffer(half, stored, slot.size, at).reshape(slot.shape)
-    return array.astype(wanted)
+    size = -1 if array is None else array.size
+    floats = array is not None and array.dtype.kind == wanted.kind == "f"
+    if array is None or size != slot.size or not (array.dtype == wanted or floats):
+        raise CheckpointError(
+            f"{label}: {slot.name!r} has {max(size, 0)} elements; expected {slot.size}. Use the "
+            "state of a net with the same parameters."
+        )
+    if array.dtype != wanted and slot.role not in _CONVERTED:
+        return np.zeros(slot.shape, wanted)
+    return array.reshape(slot.shape).astype(wanted)
 
 
-def schedule_words(block: np.ndarray) -> tuple[int, int, float]:
-    """(kind, step_size, gamma) of the learning rate's schedule in a control block."""
+def stored_checkpoint(
+    path: str | os.PathLike[str], program: Program, samples: int, held_out: int
+) -> Loaded:
+    """A stored state as a checkpoint of a run on so many samples.
+
+    Raises:
+      CheckpointError: as in `read_stored`.
+    """
+    found = read_stored(path, program)
+    block, reals = found.block, found.block.view(np.float64)
+    total = int(block[control.TOTAL_STEPS])
+    schedule = _schedule(block, str(path))
+    counters: dict[str, Any] = {key: int(block[word]) for key, word in control.SAVED.items()}
+    counters |= {key: float(reals[word]) for key, word in control.SAVED_REALS.items()}
+    if not found.exact:
+        counters["loss_scale"] = loss_scale_of(program.recipe["precision"]).start
+    meta = {
+        "step": int(block[control.STEP]), "total_steps": total, "counters": counters,
+        "lr": float(reals[control.BASE_LR]), "schedule": asdict(schedule),
+        "recipe": recipe_digest(program), "samples": samples, "held_out": held_out,
+    }  # fmt: skip
+    said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
+    return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
+
+
+def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
+    """Leave in a control block which schedule it is, for a bundle that goes on with it."""
+    first = control.RATE + device.SAVED_RATE
+    block[[first, first + 1]] = KINDS.index(schedule.kind), schedule.step_size
+
+
+def _schedule(block: np.ndarray, label: str) -> Schedule:
+    """The learning rate's schedule that a control block says."""
     kind, size = (int(block[control.RATE + device.SAVED_RATE + k]) for k in range(2))
-    return kind, size, float(block.view(np.float64)[control.RATE])
+    warmup, total = int(block[control.WARMUP]), int(block[control.TOTAL_STEPS])
+    own: dict[str, Any] = {}
+    try:
+        name = KINDS[kind] if 0 <= kind < len(KINDS) else str(kind)
+        if name == "step":
+            own = {"step_size": size, "gamma": float(block.view(np.float64)[control.RATE])}
+        return Schedule(name, warmup, total_steps=total, **own)
+    except UsageError as reason:
+        raise CheckpointError(f"{label}: {reason} Take another copy of it.") from None

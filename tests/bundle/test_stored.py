@@ -180,3 +180,73 @@ def test_a_damaged_file_is_refused_in_one_line(library, flash, tmp_path, damage)
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match="in neither half a good state"):
         read_stored(path, library.program)
+
+
+def test_a_trainer_goes_on_where_a_device_stopped_and_back(library, flash, tmp_path):
+    import edgetrain as et
+
+    program = library.program
+    draw = np.random.default_rng(7)
+    x = draw.standard_normal((40, 6)).astype(np.float32)
+    y = draw.integers(0, 3, 40)
+
+    def fill(user, split, sample, to_x, to_y):
+        label = np.array([y[sample]], np.int32)
+        np.ctypeslib.ctypes.memmove(to_x, x[sample].ctypes.data, 24)
+        np.ctypeslib.ctypes.memmove(to_y, label.ctypes.data, 4)
+        return 0
+
+    net = library.net()
+    net.ask(fill, 40)
+    assert net.settings(0.02, 2, 12, 3, 0, 0.0) == 0
+    assert net.steps(4).save(flash.address) == 0
+    image, back = tmp_path / "image.bin", tmp_path / "back.bin"
+    image.write_bytes(flash.data.tobytes())
+    cosine = et.Schedule("cosine", 3)
+
+    def stop(event):
+        if event["event"] == "step":
+            trainer.interrupt()
+
+    trainer = et.Trainer(program, (x, y), lr=0.02, schedule=cosine, on_event=stop)
+    assert trainer.resume(image) and trainer.step == 4
+    with pytest.raises(CheckpointError, match="started for 12 steps"):
+        trainer.fit(steps=13)
+    with pytest.raises(et.errors.Interrupted):
+        trainer.fit(steps=12)
+    assert trainer.step == 5
+    trainer.save_stored(back)
+    trainer.close()
+    flash.data[:] = np.frombuffer(back.read_bytes(), np.uint8).reshape(flash.data.shape)
+    other = library.net()
+    other.ask(fill, 40)
+    assert other.load(flash.address) == 0
+    assert other.steps(7).digest() == net.steps(8).digest()
+    assert other.report().step == 12 and other.report().lr == net.report().lr
+
+
+def test_the_state_of_another_program_is_said_to_give_values(library, two_layers, flash, tmp_path):
+    import edgetrain as et
+
+    assert library.net().made_up().steps(2).save(flash.address) == 0
+    image, back = tmp_path / "image.bin", tmp_path / "back.bin"
+    image.write_bytes(flash.data.tobytes())
+    wide = et.compile(two_layers, optimizer=et.Adam(lr=0.01), minibatch=4, threads=1)
+    events: list = []
+    data = np.zeros((8, 6), np.float32), np.zeros(8, np.int64)
+    trainer = et.Trainer(wide, data, on_event=events.append)
+    assert trainer.resume(image)
+    warnings = [event["message"] for event in events if event["event"] == "warning"]
+    assert len(warnings) == 1 and "values go on, not its bits" in warnings[0]
+    trainer.save_stored(back, library.program)
+    found = read_stored(back, library.program)
+    assert found.exact and found.block[control.STEP] == 2
+    np.testing.assert_array_equal(found.tensors["one.w"], library_value(library, flash, 0))
+    trainer.close()
+
+
+def library_value(library, flash, number: int) -> np.ndarray:
+    """A value of the state in flash."""
+    net = library.net()
+    assert net.load(flash.address) == 0
+    return net.value(number)
