@@ -71,7 +71,7 @@ RECIPE = record({
     "target": one_of(*targets.names()),
     "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
-})  # fmt: skip
+}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
 
 ACCOUNT = record(
     {
