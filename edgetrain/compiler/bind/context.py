@@ -198,11 +198,11 @@ class Context:
         model = self._model
         if name in model.initializers and name not in self._consts:
             role = "parameter" if name in model.parameters else "buffer"
-            array, label = model.initializers[name].astype(np.float32), name
+            array, label = model.initializers[name].astype(np.float32, copy=False), name
         elif name in self._consts:
             array, role = self._consts[name], "constant"
             label = name or f"{node.name}.constant"
-            array = array.astype(_KINDS.get(array.dtype.kind, np.int32))
+            array = array.astype(_KINDS.get(array.dtype.kind, np.int32), copy=False)
         else:
             raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
         self._check(node, array.shape)
