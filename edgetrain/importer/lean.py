@@ -40,7 +40,8 @@ def read_lean(descriptor: int, label: str) -> bytes:
 
 
 def _lean(descriptor: int, part: Field, kind: str, label: str, depth: int) -> bytes:
-    out, nbytes, copied = [], 0, part.start
+    out: list[bytes] = []
+    nbytes, copied = 0, part.start
 
     def keep(*pieces: bytes) -> None:
         nonlocal nbytes
@@ -138,10 +139,12 @@ def check_numbers(proto: onnx.ModelProto, label: str) -> None:
     """
     count = 0
     for graph in (proto.graph, *proto.functions):
-        nodes = graph.node
-        tensors = tensors_of(graph) if isinstance(graph, onnx.GraphProto) else tensors_in(nodes)
+        whole = isinstance(graph, onnx.GraphProto)
+        tensors = tensors_of(graph) if whole else tensors_in(graph.node)
         count += sum(len(getattr(t, name)) for t in tensors for name in _REPEATED)
-        count += sum(len(a.ints) + len(a.floats) + len(a.strings) for n in nodes for a in n.attribute)
+        count += sum(
+            len(a.ints) + len(a.floats) + len(a.strings) for n in graph.node for a in n.attribute
+        )
     if count > MAX_NUMBERS:
         raise ModelError(
             f"{label}: {count} numbers that are kept one by one; at most {MAX_NUMBERS} are read. "
