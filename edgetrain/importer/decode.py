@@ -183,6 +183,11 @@ def _attribute(attribute: AttributeProto, node: str, path: Path, depth: int) -> 
         raise ModelError(f"node {node!r}: several graphs in {attribute.name!r}; expected one.")
     if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
         raise ModelError(f"node {node!r}: a sparse attribute {attribute.name!r}; expected dense.")
+    if attribute.ref_attr_name:
+        raise ModelError(
+            f"node {node!r}: {attribute.name!r} refers to {attribute.ref_attr_name!r} of a "
+            "function that it is not in; expected a value. Export the model again."
+        )
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")

@@ -123,11 +123,11 @@ def _values(n: int) -> dict[str, Made]:
     image = ("batch", 1, 4, 4)
     half = 2 ** (n.bit_length() // 2)
     kernel = tensor("k", 2, 1, 3, 3)
-    mean = node("ReduceMean", "big", "y", axes=[2, 3], keepdims=0)
+    mean = node("GlobalAveragePool", "big", "y")
 
     def pictured(nodes, arrays, given=image, opset=17):
         return model(
-            [node("Mul", "x w", "h"), *nodes], [tensor("w", 1, 1, 1), *arrays],
+            [node("Conv", "x w", "h"), *nodes], [tensor("w", 1, 1, 1, 1, value=0.5), *arrays],
             inputs=[info("x", *given)], outputs=[info("y")], opset=opset,
         )  # fmt: skip
 
@@ -150,8 +150,8 @@ def _values(n: int) -> dict[str, Made]:
             [ints("p", 0, 0, 0, n // 2)],
         ),
         "reflected input": lambda: _summed(
-            [node("Pad", "h p", "big", mode="wrap"), node("ReduceMean", "big", "y", axes=[1])],
-            [ints("p", 0, 0, 0, n // 2)], opset=19,
+            [node("Pad", "h p", "big", mode="wrap"), node("ReduceMean", "big ax", "y")],
+            [ints("p", 0, 0, 0, n // 2), ints("ax", 1)], opset=19,
         ),
         "broadcast input": lambda: _summed(
             [node("Unsqueeze", "h a", "u"), _fill("s", "f"), node("Add", "u f", "big"),
