@@ -72,7 +72,9 @@ def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chai
     backward = _backward(problem, turn, born_stage, [len(row) for row in forward])
     crossing = crossing_nbytes(idle, len(problem.steps))
     out = np.array([0, *(crossing[b] for b in bounds[1:])], np.float64)
-    handed = {}  # stage -> the value that is live at its end: born before it, read after it
+    handed: dict[
+        int, int
+    ] = {}  # stage -> the value that is live at its end: born before it, read after it
     ends = np.searchsorted(bounds[1:], np.stack([idle.born, idle.last]), side="right") + 1
     for v, begins, stops in zip(idle.value, *ends, strict=True):
         handed |= dict.fromkeys(range(int(begins), int(stops)), int(v))
