@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from edgetrain.ops.bind import bind
 
 import edgetrain as et
 from edgetrain.api import make_options
@@ -11,7 +12,6 @@ from edgetrain.cli import main
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import ModelError
 from edgetrain.ops import allowance
-from edgetrain.ops.bind import bind
 
 from ..fuzz.children import fault, run
 from .enormous import ENORMOUS, WORK, ints
