@@ -9,6 +9,7 @@ from edgetrain.ops.bind import bind
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import ModelError
 from edgetrain.ops import allowance
