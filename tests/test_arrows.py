@@ -56,7 +56,7 @@ LIBRARIES = {
     "scipy": {"compiler"},
 }
 # `exporters` is imported inside functions only, and by those that hand work over to it.
-EXPORTERS = {"runtime", "cli"}
+EXPORTERS = {"cli"}
 
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 400, 60, 80
 FILES = sorted(
