@@ -198,6 +198,7 @@ def _parser() -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
         return sub
 
     _planning(command)
+    _bundling(command)
     _training(command)
     _looking(command)
     return parser, commands.choices
@@ -227,6 +228,33 @@ def _planning(command) -> None:
     compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
     _plan_options(compile_)
     _learning_rate(compile_)
+
+
+def _bundling(command) -> None:
+    bundle = command("bundle", "bundling", "Write a C library that trains a Program anywhere.")
+    bundle.add_argument("model", metavar="model.edge")
+    bundle.add_argument("-o", "--out", metavar="DIR", required=True)
+    bundle.add_argument(
+        "--target", choices=targets.names(), metavar="NAME", default=None,
+        help="processor (the Program's)",
+    )  # fmt: skip
+    bundle.add_argument(
+        "--name", metavar="NAME", default=None, help="what C functions begin with (the file's)"
+    )
+    bundle.add_argument(
+        "--data",
+        metavar="SPEC",
+        default=None,
+        help="samples for main to read: digits, ..",
+    )
+    bundle.add_argument(
+        "--cc", metavar="CC", default=None, help="C compiler that makes main; zig: of ziglang"
+    )
+    size = bundle.add_mutually_exclusive_group()
+    size.add_argument("--size", action="store_true", default=False, help="few bytes of code")
+    size.add_argument(
+        "--speed", action="store_false", dest="size", default=False, help="few cycles (it is so)"
+    )
 
 
 def _training(command) -> None:
