@@ -59,6 +59,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "train_constants": (["*"], []),
     "allow_constants": ([], []),
     "output": (["logits"], []),
+    "target": (["cortex-m7"], []),
 }
 # Options beside the compiler's: (command, option) -> arguments of two runs that differ.
 DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {

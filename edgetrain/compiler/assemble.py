@@ -98,7 +98,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
-        recipe=options.recipe() | {"lanes": lanes} | _sparse_recipe(candidate.graphs),
+        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
         onnx=model.weightless,

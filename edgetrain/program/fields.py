@@ -71,7 +71,7 @@ RECIPE = record({
     "target": one_of(*targets.names()),
     "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
-}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
+})  # fmt: skip
 
 _COUNTED = record({
     "count": integer(0, _SAMPLES),
