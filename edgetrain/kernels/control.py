@@ -34,8 +34,11 @@ BIAS2 = 23  # 1 - beta2^t
 BASE_LR = 24  # what a schedule multiplies
 RATE = 25  # first of RATE_WORDS parameters of the schedule
 LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN where none counted
+SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has seen; 0 at first
+WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
 
 RATE_WORDS = 7
+SEEN_WORDS = 8
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions
 
 # What a run goes on from, besides STEP and the tensors of its state.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import UsageError
+from .allowance import Memory
 from .registry import OnnxNode
 
 
@@ -21,7 +22,7 @@ class InputSpec:
     dtype: str = "float"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """What `load_onnx` returns; `compile` binds it. Equal to itself alone.
 
@@ -36,6 +37,7 @@ class Model:
       frozen: parameters that the original did not train; trained only where a pattern asks.
       source: path of the file; "" where there was none.
       untrained: constants that may have been weights; trained only where a pattern asks.
+      memory: constants that were folded; one for all models that are made of this one.
     """
 
     name: str
@@ -52,6 +54,15 @@ class Model:
     frozen: tuple[str, ...] = ()
     source: str = ""
     untrained: tuple[str, ...] = ()
+    memory: Memory = field(default_factory=Memory, repr=False)
+
+    def __repr__(self) -> str:
+        numbers = sum(self.initializers[name].size for name in self.parameters)
+        inputs = ", ".join(spec.name for spec in self.inputs)
+        return (
+            f"Model({self.name!r}, inputs {inputs}, {len(self.nodes)} nodes, "
+            f"{len(self.parameters)} parameters of {numbers:,} numbers)"
+        )
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""

@@ -19,6 +19,7 @@ from ..kernels.nearby import nearby
 from ..kernels.tape import BARRIER_WORDS
 from ..program import Program
 from ..units.options import typed
+from ..units.packages import explained
 from .arena import Arena
 from .tapes import check_program
 
@@ -143,7 +144,10 @@ def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
     interpreter = registry.variants("run_tape")[0]
     wanted = [*kernels, (interpreter, {})]
     with nearby():
-        addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
+        try:
+            addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
+        except ModuleNotFoundError as error:  # a kernel that is not in the cache
+            raise explained(error) from error
     table = [addresses[kernel.symbol(storages)] for kernel, storages in kernels]
     return np.array(table, np.int64), addresses[interpreter.symbol({})]
 
