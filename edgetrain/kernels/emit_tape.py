@@ -1,0 +1,187 @@
+"""The instructions of a Program as functions of their own, with their integers as constants.
+
+Tapes become rows of words [number, 0], the layout that the drive walks (drive/layout.py), where
+`number` is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
+Instructions that are the same in every word are one function.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from . import registry
+from .decode import Bound, bound, decode
+from .drive.layout import SPLIT_NONE, STRIDE_NONE
+from .emit_text import direct, operand_types, parameter
+
+
+class Tapes(Protocol):
+    """What is taken of a Program."""
+
+    @property
+    def arena_nbytes(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def kernels(self) -> Sequence[tuple[str, str, Sequence[str]]]: ...
+    @property
+    def tapes(self) -> Mapping[str, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One function of the table.
+
+    Attributes:
+      kernel: its index in the Program.
+      words: of its operands.
+      stride: STRIDE_NONE or SPLIT_NONE.
+      work: turns of loops that it declares, over all its places in the tapes.
+    """
+
+    kernel: int
+    words: tuple[int, ...]
+    stride: int
+    work: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Program's tapes over a table of instructions.
+
+    Attributes:
+      numbers: of instructions, by tape.
+    """
+
+    kernels: list[Bound]
+    instructions: list[Instruction]
+    numbers: Mapping[str, list[int]] = field(default_factory=dict)
+
+    def lengths(self) -> dict[str, int]:
+        """Bytes of each tape."""
+        return {tape: 16 * len(found) for tape, found in self.numbers.items()}
+
+
+def table_of(program: Tapes, lanes: int) -> Table:
+    """The distinct instructions of a Program, and its tapes as their numbers.
+
+    Args:
+      lanes: that the Program was planned for.
+    """
+    kernels = bound(program.kernels)
+    known: dict[tuple, int] = {}
+    found: list[Instruction] = []
+    numbers: dict[str, list[int]] = {}
+    for tape, words in program.tapes.items():
+        row = numbers[tape] = []
+        given = words.tolist()
+        for item in decode(given, kernels):
+            index = given[item.at]
+            kernel, storages = kernels[index]
+            operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
+            work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
+            number = known.setdefault((index, operands), len(found))
+            if number == len(found):
+                found.append(Instruction(index, operands, _stride(kernel, program.threads), 0))
+            one = found[number]
+            found[number] = Instruction(one.kernel, one.words, one.stride, one.work + work)
+            row.append(number)
+    return Table(kernels, found, numbers)
+
+
+def _stride(kernel: registry.Kernel, threads: int) -> int:
+    """Whether parts of the instruction may run one after the other on one workspace.
+
+    With one thread the stride of the workspace is baked as 0; with more it is what they need.
+    """
+    scratches = [o for o in kernel.spec.operands if o.mode == "t"]
+    counted = "nthreads" in registry.declaration(kernel)["operands"]
+    if len(scratches) > 1 or counted or (scratches and threads > 1):
+        return SPLIT_NONE
+    return STRIDE_NONE
+
+
+def _arguments(kernel: registry.Kernel, words: Sequence[int], threads: int) -> Iterator[str]:
+    """Lines that make operand k as %vk, then nothing; `words` as in a tape."""
+    at = 0
+    for k, kind in enumerate(kernel.spec.kinds):
+        word, at = words[at], at + 1
+        if kind == "f":
+            yield f"  %v{k} = bitcast i32 {word & 0xFFFFFFFF} to float"
+        elif kind == "r":
+            absent = word < 0
+            yield f"  %v{k} = add i64 {0 if absent else '%base'}, {0 if absent else word}"
+        elif kind == "t":
+            stride, at = words[at] if threads > 1 else 0, at + 1
+            yield f"  %o{k} = mul i64 {stride}, %thread\n  %b{k} = add i64 %base, {word}"
+            yield f"  %v{k} = add i64 %b{k}, %o{k}"
+        else:
+            yield f"  %v{k} = add i64 0, {word}"
+
+
+def function_text(name: str, kernel: registry.Kernel, symbol: str, words, threads: int) -> str:
+    """The function of one instruction."""
+    kinds = kernel.spec.kinds
+    given = ["i64 %thread", "i64 %nthreads"]
+    given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
+    lines = "\n".join(_arguments(kernel, words, threads))
+    return (
+        f"define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{\n{lines}\n"
+        f'  call void @"{direct(symbol)}"({", ".join(given)})\n  ret void\n}}\n'
+    )
+
+
+def entry_text(symbol: str, kinds: str) -> str:
+    """`symbol` as the C function that takes its operands from words in memory (args)."""
+    lines, given, at = [], ["i64 %thread", "i64 %nthreads"], 0
+    for k, kind in enumerate(kinds):
+        lines += [f"  %p{k} = getelementptr i64, ptr %p, i32 {at}", f"  %w{k} = load i64, ptr %p{k}"]
+        at += 1
+        if kind == "r":
+            lines.append(f"  %s{k} = add i64 %base, %w{k}\n  %n{k} = icmp slt i64 %w{k}, 0")
+            lines.append(f"  %v{k} = select i1 %n{k}, i64 0, i64 %s{k}")
+        elif kind == "i":
+            lines.append(f"  %v{k} = add i64 0, %w{k}")
+        else:
+            raise ValueError(f"{symbol}: its operands are not addresses and integers alone")
+        given.append(f"i64 %v{k}")
+    body = "\n".join(lines)
+    return (
+        f"define void @{symbol}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{\n"
+        f"  %p = inttoptr i64 %args to ptr\n{body}\n"
+        f'  call void @"{direct(symbol)}"({", ".join(given)})\n  ret void\n}}\n'
+    )
+
+
+def declaration(symbol: str, kinds: str) -> str:
+    """What a module says that calls `direct(symbol)`."""
+    return f'declare void @"{direct(symbol)}"({", ".join(operand_types(kinds))})\n'
+
+
+def _row(values: Sequence[int]) -> str:
+    return f"[{len(values)} x i64] [{', '.join(f'i64 {v}' for v in values)}]"
+
+
+def text_of_table(table: Table, threads: int, bits: int) -> str:
+    """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape."""
+    symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
+    out = [
+        declaration(symbol, kernel.spec.kinds)
+        for symbol, (kernel, _) in zip(symbols, table.kernels, strict=True)
+    ]
+    for number, one in enumerate(table.instructions):
+        kernel = table.kernels[one.kernel][0]
+        out.append(function_text(f"i{number}", kernel, symbols[one.kernel], one.words, threads))
+    names = [f"@i{number}" for number in range(len(table.instructions))]
+    # a pointer of 32 bits is the low half of a word
+    kind = "ptr" if bits == 64 else "{ ptr, i32 }"
+    entry = "ptr {}" if bits == 64 else "{{ ptr, i32 }} {{ ptr {}, i32 0 }}"
+    rows = ", ".join(entry.format(name) for name in names)
+    out.append(f"@table = constant [{len(names)} x {kind}] [{rows}], align 8\n")
+    out.append(f"@strides = constant {_row([one.stride for one in table.instructions])}, align 8\n")
+    for tape, numbers in table.numbers.items():
+        words = [word for number in numbers for word in (number, 0)]
+        out.append(f"@tape.{tape} = constant {_row(words)}, align 8\n")
+    return "".join(out)
