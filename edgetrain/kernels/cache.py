@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 _SEAL_NBYTES = 32  # at the end of a file, so that an object stays one for other tools
-FOLDERS = ("objects", "planner")
+FOLDERS = ("objects", "planner", "libraries")
 
 
 @functools.cache
@@ -67,6 +67,12 @@ def read(name: str, identity: str) -> bytes | None:
         data, seal = whole[:-_SEAL_NBYTES], whole[-_SEAL_NBYTES:]
         return data if seal == _seal(identity, data) else None
     return None
+
+
+def path_of(name: str, identity: str) -> Path | None:
+    """Where the file is that `read` would return; None where that is None."""
+    folder = directory()
+    return None if folder is None or read(name, identity) is None else folder / name
 
 
 def write(name: str, identity: str, data: bytes) -> None:

@@ -1,19 +1,19 @@
 """Runs tapes: they are proved once (runtime/tapes.py), then workers enter without Python.
 
-The objects of the kernels come from the disk cache where they were compiled before.
+Kernels come from an installed library, or the disk cache where they were compiled before.
 """
 
 import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from ..errors import ProgramError, RunError, UsageError
-from ..kernels import jit, registry
-from ..kernels.nearby import nearby
+from ..kernels import registry
+from ..kernels.decode import Bound
+from ..kernels.load import addresses
 from ..kernels.tape import BARRIER_WORDS
 from ..program import Program
 from ..units.options import typed
@@ -86,15 +86,11 @@ class Executor:
             self._workers.close()
 
 
-def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
+def _load(kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
     """The table of the kernels' addresses, and the interpreter's address."""
-    target = jit.host()
-    interpreter = registry.variants("run_tape")[0]
-    wanted = [*kernels, (interpreter, {})]
-    with nearby():
-        addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
-    table = [addresses[kernel.symbol(storages)] for kernel, storages in kernels]
-    return np.array(table, np.int64), addresses[interpreter.symbol({})]
+    interpreter: Bound = registry.variants("run_tape")[0], {}
+    *table, entry = addresses([*kernels, interpreter])
+    return np.array(table, np.int64), entry
 
 
 class _Workers:
