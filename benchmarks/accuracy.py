@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 import edgetrain as et
-from edgetrain.data.batches import Batches, evaluation_batches
 from edgetrain.data.registry import open_data
 from edgetrain.data.source import Source
 from edgetrain.exporters import export_torch
 from edgetrain.optim import SGD, Schedule
 from examples.zoo import ZOO
+from tests.twins import Batches, evaluation_batches, factor
 
 
 def mnist_net() -> nn.Module:
@@ -102,7 +102,7 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
     torch.set_num_threads(args.threads)
     source = open_data(data, split="train")
     batches = Batches(source.n, args.minibatch, args.microbatch, args.seed)
-    steps = max(1, round(args.epochs * batches.minibatches_per_epoch))
+    steps = max(1, round(args.epochs * batches.steps_per_epoch))
     schedule = Schedule("cosine", total_steps=steps)
     optimizer = torch.optim.SGD(
         module.parameters(), lr=args.lr, momentum=0.9, nesterov=True,
@@ -112,7 +112,7 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
     losses, start = [], time.perf_counter()
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = args.lr * schedule.factor(step)
+            group["lr"] = args.lr * factor(schedule, step)
         optimizer.zero_grad()
         cursor, total = batches.cursor_at(step), 0.0
         for indices in batches.microbatches(cursor):

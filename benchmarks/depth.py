@@ -49,14 +49,13 @@ def step(model, options: Options, plan: Plan) -> tuple[float, float]:
     session = Session(program)
     random = np.random.default_rng(0)
 
-    def fills():
+    def fill(indices: np.ndarray) -> None:
         for slot in program.inputs["micro"]:
             session.arena.view(slot)[...] = random.standard_normal(slot.shape)
         session.arena.view(program.targets["micro"])[...] = 1
-        yield True
 
     start = time.perf_counter()
-    result = session.train_step(0, 0.01, 1.0, fills())
+    result = session.minibatch(program.minibatch, fill)
     seconds = time.perf_counter() - start
     session.close()
     assert result is not None and np.isfinite(result.loss)

@@ -11,6 +11,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from edgetrain.compiler.drafts import Plan
 from edgetrain.compiler.frontier import find_frontier
 from edgetrain.kernels import jit
 from edgetrain.ops.model import Model
-from edgetrain.optim import SGD
+from edgetrain.optim import SGD, Schedule
 from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
@@ -81,21 +82,17 @@ class _Run:
         self.plan = plan
         self.program: Program = assemble(model, options, plan, {})
         self.session = Session(self.program)
+        self.session.set_rate(0.01, Schedule(), 0)
         self.seconds: list[float] = []
-        self._step = 0
 
     def step(self, data: dict[str, np.ndarray]) -> None:
         start = time.perf_counter()
-        self.session.train_step(self._step, 0.01, 1.0, self._fills(data))
+        self.session.minibatch(self.program.minibatch, partial(self._fill, data))
         self.seconds.append(time.perf_counter() - start)
-        self._step += 1
 
-    def _fills(self, data: dict[str, np.ndarray]):
-        m = self.program.microbatch
-        for k in range(0, self.program.minibatch, m):
-            for slot in (*self.program.inputs["micro"], self.program.targets["micro"]):
-                self.session.arena.view(slot)[...] = data[slot.name][k : k + m]
-            yield True
+    def _fill(self, data: dict[str, np.ndarray], indices: np.ndarray) -> None:
+        for slot in (*self.program.inputs["micro"], self.program.targets["micro"]):
+            self.session.arena.view(slot)[...] = data[slot.name][indices]
 
     def digest(self) -> str:
         parts = hashlib.sha256()

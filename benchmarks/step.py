@@ -78,18 +78,13 @@ def ours(case: Case, module: nn.Module, x: np.ndarray, y: np.ndarray, threads: i
     )  # fmt: skip
     session = Session(program)
     images, targets = program.inputs["micro"][0], program.targets["micro"]
-    count = 0
 
-    def fills():
-        for k in range(0, len(x), case.microbatch):
-            session.arena.view(images)[...] = x[k : k + case.microbatch]
-            session.arena.view(targets)[...] = y[k : k + case.microbatch]
-            yield True
+    def fill(indices: np.ndarray) -> None:
+        session.arena.view(images)[...] = x[indices]
+        session.arena.view(targets)[...] = y[indices]
 
     def step() -> None:
-        nonlocal count
-        session.train_step(count, LR, 1.0, fills())
-        count += 1
+        session.minibatch(len(x), fill)
 
     return step, program
 

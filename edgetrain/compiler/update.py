@@ -1,5 +1,5 @@
 """The update tape: gradient norm, skip decision, running statistics committed, one optimizer call
-for each parameter.
+for each parameter, and the counters that end a step.
 
 Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
 """
@@ -11,6 +11,7 @@ from ..formats.csr import POOL, Layer
 from ..ir import Call, Graph, Value
 from ..ir.keys import key_of
 from ..kernels import jit
+from ..optim.loss_scale import loss_scale_of
 from ..sparse import Rewiring
 from .arena.problem import aligned
 from .autodiff import accumulator_name
@@ -72,6 +73,9 @@ def update_tape(
         grad = values[accumulator_name(parameter.name)]
         key = key_of(f"update {parameter.name}")
         calls.append(optimizer.update(parameter, grad, states[parameter.name], key))
+    calls.append(loss_scale_of(options.precision).call())
+    if layers and method is not None:
+        calls += method.due_calls()
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())

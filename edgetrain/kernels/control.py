@@ -1,7 +1,7 @@
-"""The control block: 64 words of 8 bytes in the arena through which Python and kernels talk.
+"""The control block: 64 words of 8 bytes in the arena, the state of the control of a run.
 
-Python writes counters and the learning rate between steps; kernels read them, add up losses
-and leave norms and flags. Integers are int64, reals float64.
+Whoever runs a Program writes seed, rates and the run's length before the first step; kernels do the
+rest: they count, add up losses and leave norms and flags. Integers are int64, reals float64.
 """
 
 WORDS = 64
@@ -17,7 +17,7 @@ SKIP = 5  # 1: a gradient or a staged statistic was not finite, update writes no
 CORRECT = 6  # evaluation: targets predicted
 TARGETS = 7  # targets that are not ignored, since the last reset
 GOOD_STEPS = 8  # finite steps since the loss scale last changed
-BAD_STEPS = 9  # steps in a row with a gradient that was not finite
+BAD_STEPS = 9  # steps in a row that moved no weight
 TOTAL_STEPS = 10  # of the whole run
 WARMUP = 11  # first steps, over which the learning rate rises
 REWIRE_DUE = 12  # 1: the sparse weights are rewired after this step
@@ -33,7 +33,14 @@ BIAS1 = 22  # 1 - beta1^t
 BIAS2 = 23  # 1 - beta2^t
 BASE_LR = 24  # what a schedule multiplies
 RATE = 25  # first of RATE_WORDS parameters of the schedule
-LAST_LOSS = 32  # mean over the targets of the last minibatch
+LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN where none counted
+SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has seen; 0 at first
+WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
 
 RATE_WORDS = 7
+SEEN_WORDS = 8
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions
+
+# What a run goes on from, besides STEP and the tensors of its state.
+SAVED = {"updates": ADAM_T, "good_steps": GOOD_STEPS, "bad_steps": BAD_STEPS}
+SAVED_REALS = {"loss_scale": LOSS_SCALE, "bias1": BIAS1, "bias2": BIAS2}

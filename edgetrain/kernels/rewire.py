@@ -8,6 +8,7 @@ its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 
 import numpy as np
 
+from . import control
 from .jit import inline
 from .registry import kernel
 from .words.prim import (
@@ -176,6 +177,19 @@ def csr_expand(S, W):
                 read -= 1
                 value = ld(y, read)
             st(y, e, value)
+
+    return run
+
+
+@kernel("csr_reset", "y:m:S[slots] ctl:r:i64[64] slots least", check="slots > 0")
+def csr_reset(S):
+    """Optimizer state of the pool begins anew in runs of `least` steps or more."""
+    st = S.st
+
+    def run(thread, nthreads, y, ctl, slots, least):
+        if thread == 0 and ld_i64(ctl, control.TOTAL_STEPS) >= least:
+            for e in range(slots):
+                st(y, e, ZERO)
 
     return run
 

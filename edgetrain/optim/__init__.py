@@ -6,7 +6,7 @@ A new optimizer is a file with a frozen dataclass and a row in OPTIMIZERS.
 from ..errors import UsageError
 from .adam import Adam, AdamW
 from .base import Optimizer
-from .loss_scale import LossScale
+from .loss_scale import LossScale, loss_scale_of
 from .schedule import Schedule
 from .sgd import SGD
 
@@ -35,5 +35,6 @@ __all__ = [
     "LossScale",
     "Optimizer",
     "Schedule",
+    "loss_scale_of",
     "make_optimizer",
 ]

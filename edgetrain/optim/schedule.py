@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..ir import Call
 from ..units import LARGEST, finite_number, whole_number
 from ..units.options import check_departures, check_types
 
@@ -45,23 +46,14 @@ class Schedule:
         """Whether the rate depends on the number of steps of the whole run."""
         return self.kind == "cosine"
 
-    def factor(self, step: int) -> float:
-        """Factor at 0-based `step`, skipped steps included."""
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
-        if self.kind == "step":
-            return self._grown(step // self.step_size)
-        if self.kind == "cosine":
-            span = max(1, self.total_steps - self.warmup_steps)
-            done = min(1.0, (step - self.warmup_steps) / span)
-            return 0.5 * (1.0 + math.cos(math.pi * done))
-        return 1.0
+    def call(self) -> Call:
+        """The instruction that sets the rate of a step, before it (kernels/drive/rates.py)."""
+        own = {"size": self.step_size} if self.kind == "step" else {}
+        return Call(f"rate_{self.kind}", {"ctl": "ctl", **own})
 
-    def _grown(self, drops: int) -> float:
-        try:
-            return self.gamma**drops
-        except OverflowError:
-            return math.inf
+    def numbers(self) -> tuple[float, ...]:
+        """What the kernel finds at RATE of the control block."""
+        return (self.gamma,) if self.kind == "step" else ()
 
     def check_rates(self, lr: float) -> None:
         """Refuse a base rate that some step of the run would multiply beyond what is finite.
@@ -69,8 +61,10 @@ class Schedule:
         Raises:
           UsageError: names the step; only a `gamma` above 1 can do it.
         """
-        last = max(0, self.total_steps - 1)  # factors above 1 only grow
-        if not lr * self.factor(last) <= LARGEST:
+        last = max(0, self.total_steps - 1)  # rates only grow
+        if self.kind != "step" or self.gamma <= 1 or lr == 0 or last < self.warmup_steps:
+            return
+        if math.log(lr) + last // self.step_size * math.log(self.gamma) > math.log(LARGEST):
             raise UsageError(
                 f"schedule {self.kind}: gamma {self.gamma:g} makes the learning rate {lr:g} "
                 f"infinite by step {last + 1}. Choose a gamma of at most 1, or a larger step_size."

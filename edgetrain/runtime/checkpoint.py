@@ -20,8 +20,8 @@ from edgetrain.program.container import is_good_container, read_container, write
 from edgetrain.program.finite import finite_part, nonfinite
 
 KIND = "checkpoint"
-VERSION = 1
-VERSIONS = range(1, VERSION + 1)
+VERSION = 2
+VERSIONS = range(VERSION, VERSION + 1)
 _TEXT = schema.record({"state": schema.text(2**23)})
 _STATE = schema.record({}, others=lambda *_: None)
 _STEP_FILE = re.compile(r"step-([0-9]{8,})\.ckpt")

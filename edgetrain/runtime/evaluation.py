@@ -1,8 +1,9 @@
 """Loss and accuracy of a session over a source, in evaluation mode."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from ..data.batches import evaluation_batches
+import numpy as np
+
 from ..data.source import Source
 from .session import Session
 
@@ -28,12 +29,10 @@ def evaluate_source(
       on_batch: called before each microbatch; may raise to give up.
     """
     check_source(session, source, "eval")
-    return session.evaluate(_fills(session, source, on_batch))
-
-
-def _fills(session: Session, source: Source, on_batch: Callable[[], None]) -> Iterator[int]:
     buffers = session.staging(source, "eval")
-    for indices, valid in evaluation_batches(source.n, session.program.microbatch):
+
+    def filler(indices: np.ndarray) -> None:
         on_batch()
         source.fill(indices, buffers)
-        yield valid
+
+    return session.evaluate(source.n, filler)

@@ -6,7 +6,10 @@ Kernels come from an installed library, or the disk cache where they were compil
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +24,16 @@ from .arena import Arena
 from .tapes import check_program
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_TEAM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_ARRIVALS, _GENERATION = 0, 8  # words of the barrier block
+
+
+class _Tape(NamedTuple):
+    """A tape, the kernels that it numbers, operands of the interpreter; none may move."""
+
+    words: np.ndarray
+    table: np.ndarray
+    operands: np.ndarray
 
 
 class Executor:
@@ -42,18 +55,45 @@ class Executor:
         self._run = _ENTRY(entry)
         self._barrier = np.zeros(BARRIER_WORDS, np.int64)
         self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
-        self._tapes = {name: np.ascontiguousarray(w) for name, w in program.tapes.items()}
-        self._args = {name: self._arguments(words) for name, words in self._tapes.items()}
-        self._addresses = {name: args.ctypes.data for name, args in self._args.items()}
-        self._workers = _Workers(self._run, self.threads)
+        self._tapes: dict[str, _Tape] = {}
+        for name, words in program.tapes.items():
+            self._keep(name, words, self._table)
+        self._workers = _Workers(self._run, self._barrier, self.threads)
 
-    def _arguments(self, words: np.ndarray) -> np.ndarray:
+    def _keep(self, name: str, words: np.ndarray, table: np.ndarray) -> None:
+        words = np.ascontiguousarray(words, np.int64)
         start = words.ctypes.data
-        return np.array(
-            [self._base, start, start + words.nbytes, self._table.ctypes.data,
-             self._barrier.ctypes.data],
-            np.int64,
-        )  # fmt: skip
+        operands = [self._base, start, start + words.nbytes, table.ctypes.data,
+                    self._barrier.ctypes.data]  # fmt: skip
+        self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
+
+    @property
+    def entry(self) -> int:
+        """Address of the interpreter."""
+        return ctypes.cast(self._run, ctypes.c_void_p).value or 0
+
+    @property
+    def team(self) -> int:
+        """Address of `void run(void *user, void *tape)`, which runs a tape with all workers; 0
+        where the caller's thread is the only one."""
+        return self._workers.address
+
+    def operands(self, tape: str) -> int:
+        """Address of the interpreter's operands for a tape; 0 where it has no instruction."""
+        found = self._tapes[tape]
+        return found.operands.ctypes.data if len(found.words) else 0
+
+    def add(self, tape: str, name: str, operands: Mapping[str, int]) -> int:
+        """Another tape, of one kernel without storages, by its operands' words.
+
+        Returns:
+          As `operands`.
+        """
+        kernel = registry.variants(name)[-1]
+        words = [operands[operand.name] for operand in kernel.spec.operands]
+        table, _ = _load([(kernel, {})])
+        self._keep(tape, np.array([0, len(words), *words], np.int64), table)
+        return self.operands(tape)
 
     def check_process(self) -> None:
         """Refuse to work in a fork of the process that made this.
@@ -75,10 +115,22 @@ class Executor:
           UsageError: the session is closed, or belongs to another process.
         """
         self.check_process()
-        if len(self._tapes[tape]):
-            self._barrier[:2] = 0
-            self._barrier[8] = 0
-            self._workers(self._addresses[tape])
+        operands = self.operands(tape)
+        if operands:
+            self._workers(operands)
+
+    def call(self, entry: int, *operands: int) -> None:
+        """Call a kernel that takes addresses and integers, on this thread.
+
+        Raises:
+          UsageError: the session is closed, or belongs to another process.
+          BaseException: what was raised while the workers ran.
+        """
+        self.check_process()
+        self._workers.check_open()
+        words = np.array(operands, np.int64)
+        _ENTRY(entry)(0, words.ctypes.data, 0, 1)
+        self._workers.reraise()
 
     def close(self) -> None:
         """End the workers; in a forked child there are none."""
@@ -93,11 +145,34 @@ def _load(kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
     return np.array(table, np.int64), entry
 
 
-class _Workers:
-    """Threads that enter the interpreter together with the caller."""
+def load_entries(*names: str) -> list[int]:
+    """Addresses of kernels without storages."""
+    return _load([(registry.variants(name)[0], {}) for name in names])[0].tolist()
 
-    def __init__(self, run, count: int) -> None:
-        self._run, self._count, self._closed = run, count, False
+
+def _called(workers: "weakref.ref[_Workers]", user: int | None, tape: int) -> None:
+    found = workers()
+    if found is not None:
+        try:
+            found(tape)
+        except BaseException as error:
+            found.keep(error)
+
+
+class _Workers:
+    """Threads that enter the interpreter together with the caller.
+
+    Attributes:
+      address: of a C function that does what a call does; 0 where the caller is alone.
+    """
+
+    def __init__(self, run, barrier: np.ndarray, count: int) -> None:
+        self._run, self._barrier, self._count, self._closed = run, barrier, count, False
+        self._raised: BaseException | None = None
+        self._callback = _TEAM(partial(_called, weakref.ref(self)))
+        self.address = 0
+        if count > 1:
+            self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self._go = [threading.Semaphore(0) for _ in range(1, count)]
         self._done = threading.Semaphore(0)
         self._args: int | None = 0
@@ -121,15 +196,30 @@ class _Workers:
             self._run(0, self._args, index, self._count)
             self._done.release()
 
-    def __call__(self, args: int) -> None:
+    def check_open(self) -> None:
+        """Raises UsageError: it is closed."""
         if self._closed:
             raise UsageError("this session is closed; open another one.")
+
+    def __call__(self, args: int) -> None:
+        self.check_open()
+        self._barrier[[_ARRIVALS, _GENERATION]] = 0
         self._args = args
         for semaphore in self._go:
             semaphore.release()
         self._run(0, args, 0, self._count)
         for _ in self._go:
             self._done.acquire()
+
+    def keep(self, error: BaseException) -> None:
+        """Have `reraise` raise it: nothing may be raised through machine code."""
+        self._raised = error
+
+    def reraise(self) -> None:
+        """Raise what was kept."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     def close(self) -> None:
         self._closed = True

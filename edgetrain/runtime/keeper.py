@@ -61,11 +61,9 @@ class Keeper:
                 self._emit({"event": "warning", "message": self._folder.warnings.pop(0)})
             yield
 
-    def save(self, step: int, bad_steps: int, meta: Mapping[str, Any]) -> Path | None:
+    def save(self, meta: Mapping[str, Any]) -> Path | None:
         """Write a checkpoint.
 
-        Args:
-          bad_steps: steps in a row up to this one that were skipped.
         Returns:
           None without a directory, and where the state is not finite amid steps that are skipped:
           a warning says so, and older checkpoints stay.
@@ -74,12 +72,13 @@ class Keeper:
         """
         if self._folder is None:
             return None
+        step, bad_steps = self._session.step, self._session.bad_steps
         wrong = self._not_finite(meta)
         if wrong and not bad_steps:
-            raise RunError(self._broken(wrong, step, bad_steps))
+            raise RunError(self._broken(wrong))
         if wrong:
             text = f"step {step}: not saved, for {wrong} is not finite; "
-            message = f"{text}{self.last_state(step, bad_steps)}."
+            message = f"{text}{self.last_state()}."
             self._emit({"event": "warning", "message": message})
             return None
         with self.writing():
@@ -91,7 +90,7 @@ class Keeper:
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path
 
-    def count(self, result: StepResult, step: int, bad_steps: int) -> None:
+    def count(self, result: StepResult) -> None:
         """Take note of a step.
 
         Raises:
@@ -101,13 +100,14 @@ class Keeper:
             self._skipped.clear()
         else:
             self._skipped[result.reason] += 1
+        bad_steps = self._session.bad_steps
         if bad_steps >= MAX_BAD_STEPS:
             raise RunError(
-                f"step {step}: {bad_steps} steps in a row did not move the weights: "
-                f"{self._reasons()}; {self.last_state(step, bad_steps)}."
+                f"step {self._session.step}: {bad_steps} steps in a row did not move the weights: "
+                f"{self._reasons()}; {self.last_state()}."
             )
 
-    def conclude(self, step: int, bad_steps: int, meta: Mapping[str, Any]) -> None:
+    def conclude(self, meta: Mapping[str, Any]) -> None:
         """Save the end of a run.
 
         Raises:
@@ -115,26 +115,29 @@ class Keeper:
         """
         if not self._session.ints[control.ADAM_T]:
             raise RunError(
-                f"none of {step} steps moved the weights: {self._reasons()}; "
-                f"{self.last_state(step, bad_steps)}."
+                f"none of {self._session.step} steps moved the weights: {self._reasons()}; "
+                f"{self.last_state()}."
             )
         wrong = self._not_finite(meta)
         if wrong:
-            raise RunError(self._broken(wrong, step, bad_steps))
-        if self.saved != step:
-            self.save(step, bad_steps, meta)
+            raise RunError(self._broken(wrong))
+        if self.saved != self._session.step:
+            self.save(meta)
 
-    def last_state(self, step: int, bad_steps: int = 0) -> str:
-        """Where the last state is, from before the `bad_steps` up to `step`, if there is one."""
-        path = self._folder.last_good(step - bad_steps) if self._folder else None
+    def last_state(self) -> str:
+        """Where the last state is, from before the steps that were skipped, if there is one."""
+        good = self._session.step - self._session.bad_steps
+        path = self._folder.last_good(good) if self._folder else None
         return f"the last good state is {path}" if path else "no state was saved"
 
     def _not_finite(self, meta: Mapping[str, Any]) -> str:
         return nonfinite(finite_part(self._session.state(), self._fixed), meta)
 
-    def _broken(self, name: str, step: int, bad_steps: int) -> str:
-        last = self.last_state(step, bad_steps)
-        return f"step {step}: {name} is not finite. Lower the learning rate; {last}."
+    def _broken(self, name: str) -> str:
+        return (
+            f"step {self._session.step}: {name} is not finite. Lower the learning rate; "
+            f"{self.last_state()}."
+        )
 
     def _reasons(self) -> str:
         """Why steps were skipped since the last update, and what to do about it."""

@@ -3,7 +3,7 @@
 from ..errors import CheckpointError, UsageError
 from ..optim.loss_scale import MAX_SCALE
 from ..optim.schedule import KINDS, Schedule
-from ..program.schema import boolean, integer, number, one_of, record, row, text, verify
+from ..program.schema import integer, number, one_of, record, text, verify
 from .checkpoint import Loaded
 
 _COUNT = integer(0, 2**62)
@@ -12,14 +12,13 @@ RUN = record({
     "step": _COUNT,
     "total_steps": _COUNT,
     "lr": number(0),
-    "adam_t": _COUNT,
-    "adam_bias": row(number(0, 1), number(0, 1)),
-    "scale": record({
-        "scale": number(1, MAX_SCALE),
-        "growth_interval": integer(1, 2**62),
+    "counters": record({
+        "updates": _COUNT,
         "good_steps": _COUNT,
         "bad_steps": _COUNT,
-        "dynamic": boolean,
+        "loss_scale": number(1, MAX_SCALE),
+        "bias1": number(0, 1),
+        "bias2": number(0, 1),
     }),
     "schedule": record({
         "kind": one_of(*KINDS),

@@ -1,19 +1,23 @@
 """A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..data.source import Source
 from ..errors import DataError, ProgramError
-from ..formats.csr import POOL, PRUNED, TABLE, THRESHOLD
+from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
+from ..kernels.drive import layout
+from ..optim import Schedule, loss_scale_of
 from ..program import Program
 from .arena import Arena, views
-from .executor import Executor
+from .executor import Executor, load_entries
 from .patterns import check_instructions, check_pattern, sparse_layers
+from .plan_block import Feed, Filler, sizes, strides, zeroed
 from .staging import TARGET, stage
 
 SAVED_ROLES = ("parameter", "buffer", "index", "state")
@@ -29,6 +33,8 @@ class StepResult:
       skipped: the update was not applied, running statistics did not move.
       finite: no gradient and no staged statistic overflowed; `grad_norm` is NaN where one did.
       counted: targets that are not ignored; 0 is a reason to skip of its own.
+      lr: learning rate of the step.
+      rewired: what `Session.rewire` returns, where that was due after the step.
     """
 
     loss: float
@@ -36,6 +42,8 @@ class StepResult:
     skipped: bool
     finite: bool
     counted: int
+    lr: float
+    rewired: dict[str, float] | None = None
 
     @property
     def reason(self) -> str | None:
@@ -67,8 +75,68 @@ class Session:
         }
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
         self.ints[control.SEED] = int(program.recipe["seed"])
-        self.reals[control.LOSS_SCALE] = 1.0
+        self.reals[control.LOSS_SCALE] = loss_scale_of(program.recipe["precision"]).start
         self.reals[control.BIAS1] = self.reals[control.BIAS2] = 0.0  # 1 - beta^0
+        self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
+        self.feed = Feed(program.microbatch)
+        self._tables = [np.array(strides(program), np.int64), self._zeroed()]
+        self._plan = self._plan_block()
+        self.set_rate(program.recipe["optimizer"]["lr"], Schedule(), 0)
+
+    def _zeroed(self) -> np.ndarray:
+        """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""
+        pairs = [(self.arena.address + at, nbytes) for at, nbytes in zeroed(self.program)]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
+    def _plan_block(self) -> np.ndarray:
+        """The words by which the drive finds all this (kernels/drive/layout.py)."""
+        executor, (strided, zeroes) = self.executor, self._tables
+        words = sizes(self.program) | {
+            layout.CTL: self.ints.ctypes.data,
+            layout.RUN_TAPE: executor.entry,
+            layout.RUN: executor.team,
+            layout.MICRO: executor.operands("micro"),
+            layout.UPDATE: executor.operands("update"),
+            layout.REWIRE: executor.operands("rewire"),
+            layout.EVAL: executor.operands("eval"),
+            layout.STRIDES: strided.ctypes.data,
+            layout.SOURCE: layout.FROM_MICROBATCHES,
+            layout.FILL: self.feed.address,
+            layout.INDICES: self.feed.indices.ctypes.data,
+            layout.ZERO: zeroes.ctypes.data,
+            layout.ZEROS: len(zeroes),
+        }
+        plan = np.zeros(layout.WORDS, np.int64)
+        plan[[*words]] = [*words.values()]
+        return plan
+
+    @property
+    def step(self) -> int:
+        """Minibatches done, skipped ones included."""
+        return int(self.ints[control.STEP])
+
+    @property
+    def bad_steps(self) -> int:
+        """Steps in a row, up to the last one, that moved no weight."""
+        return int(self.ints[control.BAD_STEPS])
+
+    @property
+    def loss_scale(self) -> float:
+        """What the next step multiplies the loss gradient by."""
+        return float(self.reals[control.LOSS_SCALE])
+
+    def counters(self) -> dict[str, Any]:
+        """What goes on from step to step besides the state, by name (see `control.SAVED`)."""
+        found = {name: int(self.ints[word]) for name, word in control.SAVED.items()}
+        return found | {n: float(self.reals[word]) for n, word in control.SAVED_REALS.items()}
+
+    def set_counters(self, step: int, counters: Mapping[str, Any]) -> None:
+        """Go on from `step`, counted from 0, with what `counters` gave then."""
+        self.ints[control.STEP] = step
+        for name, word in control.SAVED.items():
+            self.ints[word] = counters[name]
+        for name, word in control.SAVED_REALS.items():
+            self.reals[word] = counters[name]
 
     def staging(self, source: Source, tape: str) -> dict[str, np.ndarray]:
         """Source field -> bytes in the arena that it fills.
@@ -106,88 +174,76 @@ class Session:
                 out[name if name in source.fields else fields[0]] = limit
         return out
 
-    def train_step(
-        self,
-        step: int,
-        lr: float,
-        loss_scale: float,
-        fills: Iterable,
-    ) -> StepResult | None:
-        """One minibatch: accumulate every microbatch, update once.
+    def set_rate(self, lr: float, schedule: Schedule, total_steps: int) -> None:
+        """What every minibatch from now on computes its learning rate from.
 
         Args:
-          fills: yields once for each microbatch after the staging bytes are filled; yields False
-            to discard the minibatch.
+          total_steps: of the whole run; rewirings depend on it too.
+        """
+        self.ints[control.TOTAL_STEPS] = total_steps
+        self.ints[control.WARMUP] = schedule.warmup_steps
+        self.reals[control.BASE_LR] = lr
+        numbers = schedule.numbers()
+        self.reals[control.RATE : control.RATE + len(numbers)] = numbers
+        call = schedule.call()
+        operands = {**call.args, "ctl": self.program.slot("ctl").offset}
+        self._plan[layout.RATE] = self.executor.add("rate", call.kernel, operands)
+
+    def minibatch(self, samples: int, filler: Filler) -> StepResult | None:
+        """The next minibatch of the run: every microbatch accumulated, one update, rewired if due.
+
+        Args:
+          samples: of the training data; each pass takes them in another order.
+          filler: called with the indices of a microbatch, int64 [microbatch]: fills the staging
+            bytes; False discards the minibatch.
         Returns:
           None where the minibatch was discarded: its gradients are zeroed, as they are where
-          `fills` raises. Running statistics move in the update, so they are what they were.
+          `filler` raises, and nothing else has moved.
         """
-        self.executor.check_process()
-        ints, reals = self.ints, self.reals
-        ints[control.STEP], reals[control.LR] = step, lr
-        reals[control.LOSS_SCALE] = loss_scale
-        reals[control.NOMINAL] = self.program.minibatch * self.program.target_count
-        self._reset(self.program.microbatch)
-        if not self._accumulate(fills):
+        self._plan[layout.SAMPLES] = samples
+        if self._run(self._train, filler, 1):
             return None
-        count, total = int(ints[control.TARGETS]), float(reals[control.LOSS_SUM])
-        self.executor.run("update")
-        norm = float(reals[control.GRAD_NORM])
-        skipped = bool(ints[control.SKIP])
-        loss = total / count if count else math.nan
-        return StepResult(loss, norm, skipped, bool(np.isfinite(norm)), count)
+        count, norm = int(self.ints[control.TARGETS]), float(self.reals[control.GRAD_NORM])
+        return StepResult(
+            loss=float(self.reals[control.LAST_LOSS]) if count else math.nan,
+            grad_norm=norm,
+            skipped=bool(self.ints[control.SKIP]),
+            finite=math.isfinite(norm),
+            counted=count,
+            lr=float(self.reals[control.LR]),
+            rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
+        )
 
-    def _accumulate(self, fills: Iterable) -> bool:
-        """Run every microbatch; where that is cut short, no gradient is left behind."""
-        done = False
-        try:
-            for number, filled in enumerate(fills):
-                if filled is False:
-                    return False
-                self.ints[control.MICROBATCH] = number
-                self.executor.run("micro")
-            done = True
-        finally:
-            if not done:
-                for slot in self.program.persistent:
-                    if slot.role == "accumulator":
-                        self.values[slot.name][...] = 0
-        return True
+    def _run(self, entry: int, filler: Filler, *operands: int) -> int:
+        """Call one of the drive's kernels; its status."""
+        plan = self._plan.ctypes.data
+        self.feed.run(lambda: self.executor.call(entry, plan, *operands), filler)
+        return int(self._plan[layout.STATUS])
 
-    def _reset(self, count: int) -> None:
-        self.ints[control.COUNT] = count
-        self.ints[control.TARGETS] = self.ints[control.CORRECT] = 0
-        self.reals[control.LOSS_SUM] = 0.0
-
-    def rewire(self, keep_state: bool = False) -> dict[str, float]:
-        """Drop and grow nonzeros of the sparse weights, between two minibatches.
-
-        Args:
-          keep_state: weights that stay keep their optimizer state; else all of it is reset.
-        Returns:
-          dropped: nonzeros that moved; threshold: of the next rewiring.
-        """
-        self.executor.run("rewire")
-        for slot in self.program.persistent:
-            if slot.role == "state" and slot.name.startswith(POOL) and not keep_state:
-                self.values[slot.name][...] = 0
+    def _rewired(self) -> dict[str, float]:
+        """Of the last rewiring: dropped, nonzeros that moved; threshold, of the next one."""
         table = self.values[TABLE]
         threshold = float(table.view(np.float64)[THRESHOLD])
         return {"dropped": int(table[PRUNED]), "threshold": threshold}
 
-    def evaluate(self, batches: Iterable[int]) -> dict[str, float]:
+    def rewire(self) -> dict[str, float]:
+        """Drop and grow nonzeros of the sparse weights now, between two minibatches.
+
+        Returns:
+          dropped: nonzeros that moved; threshold: of the next rewiring.
+        """
+        self.executor.run("rewire")
+        return self._rewired()
+
+    def evaluate(self, samples: int, filler: Filler) -> dict[str, float]:
         """Mean loss and accuracy; NaN where every target is ignored.
 
         Args:
-          batches: yields the number of samples that count, after the staging bytes are filled.
+          samples: each is looked at once, in order.
+          filler: as in `minibatch`; samples that only fill up the last microbatch do not count.
         """
-        self.executor.check_process()
-        self._reset(0)
-        samples = 0
-        for valid in batches:
-            self.ints[control.COUNT] = valid
-            samples += valid
-            self.executor.run("eval")
+        self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
+        self._run(self._evaluate, filler)
         count = int(self.ints[control.TARGETS]) or math.nan
         out = {"loss": float(self.reals[control.LOSS_SUM]) / count, "samples": samples}
         if self.program.recipe["loss"]["kind"] == "cross_entropy":
@@ -210,20 +266,25 @@ class Session:
                 f"predict: samples per input: {found}; expected the inputs "
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
-        m = self.program.microbatch
-        parts = []
-        self.executor.check_process()
-        self._reset(0)
-        for start in range(0, size, m):
-            valid = min(m, size - start)
+        value = self._outputs[0]
+        out = np.empty((size, *value.shape[1:]), np.float32)
+        buffers = self._staging["eval"]
+
+        def filler(indices: np.ndarray) -> None:
             for name, array in inputs.items():
-                buffer = self._staging["eval"][name]
-                stage(self.program, name, buffer[:valid], array[start : start + valid])
-                buffer[valid:] = 0
-            self._staging["eval"][TARGET][...] = 0
-            self.executor.run("eval")
-            parts.append(self._outputs[0][:valid].astype(np.float32))
-        return np.concatenate(parts)
+                stage(self.program, name, buffers[name], np.asarray(array)[indices])
+            buffers[TARGET][...] = 0
+
+        words = {
+            layout.EVAL_SAMPLES: size,
+            layout.OUTPUT: value.ctypes.data,
+            layout.OUTPUT_TYPE: layout.TYPES.index("f16" if value.itemsize == 2 else "f32"),
+            layout.OUTPUT_SIZE: value[0].size,
+            layout.PREDICTIONS: out.ctypes.data,
+        }
+        self._plan[[*words]] = [*words.values()]
+        self._run(self._evaluate, filler)
+        return out
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint holds, on the arena's own bytes."""

@@ -31,6 +31,7 @@ _LANES = (4, 8, 16)
 _TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits.
 _NOT_COUNTS = ("key", "ignore", "padding")
+_OF_STEPS = ("loss_scale", "rewire_due")  # kernels whose integers count steps, not elements
 
 
 class _Region(NamedTuple):
@@ -136,7 +137,8 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
     most = 8 * arena_nbytes
     for operand in found.kernel.spec.operands:
         word = found.values.get(operand.name, 0)
-        if operand.mode == "i" and operand.name not in _NOT_COUNTS and abs(word) > most:
+        free = operand.name in _NOT_COUNTS or found.kernel.name in _OF_STEPS
+        if operand.mode == "i" and not free and abs(word) > most:
             raise ProgramError(
                 f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}; an arena "
                 f"of {arena_nbytes} bytes has nothing to count so far. Compile the model again."

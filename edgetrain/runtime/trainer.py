@@ -2,18 +2,18 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..data.batches import Batches
+import numpy as np
+
+from ..data.batches import steps_per_epoch
 from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
-from ..kernels import control
-from ..optim.loss_scale import LossScale
 from ..optim.schedule import Schedule
 from ..program import Program
 from ..sparse import rewiring_of
@@ -21,13 +21,12 @@ from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
 from .folder import PROGRAM_FILE, RunFolder
 from .keeper import Keeper
+from .plan_block import Filler
 from .run_fields import check_run
 from .session import Session, StepResult
 from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
 from .signals import StopRequests
 from .state import load_state, recipe_digest
-
-_BIAS = slice(control.BIAS1, control.BIAS2 + 1)
 
 Event = dict[str, Any]
 
@@ -79,15 +78,11 @@ class Trainer:
         self.session = Session(program, threads)
         self.data = Division(data, validation)
         self.source: Source = self.data.train
-        self.batches = Batches(
-            self.source.n, program.minibatch, program.microbatch, program.recipe["seed"]
-        )
+        self._steps_per_epoch = steps_per_epoch(self.source.n, program.minibatch)
         check_source(self.session, self.source, "micro")
         if self.data.chosen is not None:
             check_source(self.session, self.data.chosen, "eval")
         self.rewiring = rewiring_of(program.recipe)
-        self.scale = LossScale.for_precision(program.recipe["precision"])
-        self.step = 0
         self.total_steps = 0
         self._emit = on_event or (lambda event: None)
         self._stop, self._resumed = StopRequests(), ""
@@ -95,6 +90,11 @@ class Trainer:
         if self.folder:
             with self.folder.held():  # whether it can be is found out before anything is trained
                 pass
+
+    @property
+    def step(self) -> int:
+        """Minibatches done, skipped ones included."""
+        return self.session.step
 
     # Training.
 
@@ -125,7 +125,7 @@ class Trainer:
                 last = self._one_epoch()
                 if evaluate:
                     self._emit({"event": "eval", "epoch": last["epoch"], **self.evaluate()})
-            self._keeper.conclude(self.step, self.scale.bad_steps, self._meta())
+            self._keeper.conclude(self._meta())
         return last
 
     def _say_data(self, evaluate: bool) -> bool:
@@ -143,7 +143,7 @@ class Trainer:
     def _set_total(self, epochs: float | None, steps: int | None) -> None:
         check_length(epochs, steps)
         if epochs is not None:
-            steps = max(1, round(epochs * self.batches.minibatches_per_epoch))
+            steps = max(1, round(epochs * self._steps_per_epoch))
         assert steps is not None
         depends = f"{self.schedule.kind} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
@@ -160,11 +160,12 @@ class Trainer:
         schedule = replace(self.schedule, total_steps=steps)
         schedule.check_rates(self.lr)
         self.total_steps, self.schedule = steps, schedule
+        self.session.set_rate(self.lr, schedule, steps)
 
     def _one_epoch(self) -> Event:
         start, begun, losses, counted = time.perf_counter(), self.step, 0.0, 0
-        epoch = self.step // self.batches.minibatches_per_epoch
-        end = min(self.total_steps, (epoch + 1) * self.batches.minibatches_per_epoch)
+        epoch = self.step // self._steps_per_epoch
+        end = min(self.total_steps, (epoch + 1) * self._steps_per_epoch)
         while self.step < end:
             result = self._one_step()
             if result is None:
@@ -188,34 +189,32 @@ class Trainer:
         return event
 
     def _one_step(self) -> StepResult | None:
-        rate = self.lr * self.schedule.factor(self.step)
-        result = self.session.train_step(self.step, rate, self.scale.scale, self._fills())
+        result = self.session.minibatch(self.source.n, self._filler())
         if result is None:
             return None
-        self.step += 1
-        self.scale = self.scale.update(result.finite or not result.counted, result.counted > 0)
         self._emit({
             "event": "step", "step": self.step, "total_steps": self.total_steps,
-            "loss": result.loss, "lr": rate, "grad_norm": result.grad_norm,
-            "loss_scale": self.scale.scale, "skipped": result.skipped,
+            "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
+            "loss_scale": self.session.loss_scale, "skipped": result.skipped,
             "reason": result.reason,
         })  # fmt: skip
-        if self.rewiring and self.rewiring.due(self.step, self.total_steps):
-            keep_state = self.rewiring.keeps_state(self.total_steps)
-            self._emit({"event": "rewire", "step": self.step, **self.session.rewire(keep_state)})
-        self._keeper.count(result, self.step, self.scale.bad_steps)
+        if result.rewired:
+            self._emit({"event": "rewire", "step": self.step, **result.rewired})
+        self._keeper.count(result)
         return result
 
-    def _fills(self) -> Iterator[bool]:
+    def _filler(self) -> Filler:
+        """What stages the samples of this step's microbatches; discards it after two Ctrl-C."""
         buffers = self.session.staging(self.source, "micro")
-        cursor = self.batches.cursor_at(self.step)
-        key = (self.program.recipe["seed"], cursor.epoch)
-        for indices in self.batches.microbatches(cursor):
+        key = (self.program.recipe["seed"], self.step // self._steps_per_epoch)
+
+        def fill(indices: np.ndarray) -> bool:
             if self._stop.count > 1:
-                yield False
-                return
+                return False
             self.source.fill(indices, buffers, key=key, train=True)
-            yield True
+            return True
+
+        return fill
 
     # Evaluation and output.
 
@@ -243,7 +242,7 @@ class Trainer:
             raise self._interrupted(f"{self._stop.word} after step {self.step}")
 
     def _interrupted(self, what: str) -> Interrupted:
-        state = f"; {self._keeper.last_state(self.step)}" if self.folder else ""
+        state = f"; {self._keeper.last_state()}" if self.folder else ""
         return Interrupted(f"{what}{state}", self._stop.signum)
 
     def export_onnx(self, path: str | Path) -> Path:
@@ -267,13 +266,12 @@ class Trainer:
         Raises:
           RunError: the state is not finite, or the disk is full.
         """
-        return self._keeper.save(self.step, self.scale.bad_steps, self._meta())
+        return self._keeper.save(self._meta())
 
     def _meta(self) -> dict[str, Any]:
         return {
             "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
-            "adam_t": int(self.session.ints[control.ADAM_T]), "scale": asdict(self.scale),
-            "adam_bias": self.session.reals[_BIAS].tolist(),
+            "counters": self.session.counters(),
             "schedule": asdict(self.schedule), "recipe": recipe_digest(self.program),
             "samples": self.source.n, "held_out": self.data.held_out,
         }  # fmt: skip
@@ -307,10 +305,9 @@ class Trainer:
         self._check_rates(loaded)
         self._resumed = str(loaded.used)
         load_state(self.session, loaded.tensors, str(loaded.used))
-        self.session.ints[control.ADAM_T] = meta["adam_t"]
-        self.session.reals[_BIAS] = meta["adam_bias"]
-        self.step, self.total_steps, self.lr = meta["step"], meta["total_steps"], meta["lr"]
-        self.scale, self.schedule = LossScale(**meta["scale"]), Schedule(**meta["schedule"])
+        self.session.set_counters(meta["step"], meta["counters"])
+        self.total_steps, self.lr = meta["total_steps"], meta["lr"]
+        self.schedule = Schedule(**meta["schedule"])
         if self.folder and where.resolve() == self.folder.path.resolve():
             self.folder.resumed()
         if loaded.warning:

@@ -25,6 +25,7 @@ PERIODS = ((0.125, 100), (0.4, 200), (0.7, 400), (0.95, 800))
 # Below so many steps the intervals shrink in proportion, down to LEAST, and rewiring ends after the
 # fraction LAST of the run: what grows later does not catch up.
 SHORT_RUN, LEAST, LAST = 4000, 20, 0.75
+WHOLE = 10**9  # the kernel counts ends of periods in billionths of the run
 
 
 @dataclass(frozen=True)
@@ -75,24 +76,21 @@ class Rewiring:
                 f"rewiring {self.name}: keep_state {self.keep_state}; expected true or false."
             )
 
-    def due(self, step: int, total_steps: int) -> bool:
-        """Whether to rewire after `step` minibatches of `total_steps`."""
-        short = total_steps < SHORT_RUN
-        usual = 1.0 if short or self.long_frequency is None else self.long_frequency
-        often = usual if self.frequency is None else self.frequency
-        short = short and self.periods == PERIODS
-        scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
-        if short and step > LAST * total_steps:
-            return False
-        scale /= often
-        for end, interval in self.periods:
-            if step <= end * total_steps:
-                return step % max(least, round(interval * scale)) == 0
-        return False
-
-    def keeps_state(self, total_steps: int) -> bool:
-        """Whether survivors keep their optimizer state in a run of so many steps."""
-        return total_steps < SHORT_RUN if self.keep_state is None else self.keep_state
+    def due_calls(self) -> list[Call]:
+        """Kernel calls that say after each step whether a rewiring is due, one for each period."""
+        least = LEAST if self.periods == PERIODS else 0
+        usual = 1.0 if self.long_frequency is None else self.long_frequency
+        often = [usual, 1.0] if self.frequency is None else [self.frequency] * 2  # long, short runs
+        out, after = [], 0
+        for number, (end, interval) in enumerate(self.periods):
+            until = min(WHOLE, round(end * WHOLE))
+            args: dict = {"ctl": "ctl", "first": int(number == 0), "after": after, "until": until}
+            args |= {"interval": max(1, round(interval / often[0]))}
+            args |= {"short": SHORT_RUN, "last": round(LAST * WHOLE), "least": least}
+            args |= {"base": interval if least else max(1, round(interval / often[1]))}
+            out.append(Call("rewire_due", args | {"often": often[1]}))
+            after = max(after, until)
+        return out
 
     def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
         """The method with what depends on the model and the optimizer chosen.
@@ -129,6 +127,10 @@ class Rewiring:
         moved = [{"y": s.name, "w": POOL, "slots": pool["slots"]} for s in states]
         before = [Call("csr_compress", args) for args in moved]
         after = [Call("csr_expand", args) for args in moved]
+        least = SHORT_RUN if self.keep_state is None else 0
+        reset = {"ctl": "ctl", "slots": pool["slots"], "least": least}
+        if not self.keep_state:
+            after += [Call("csr_reset", {"y": s.name} | reset) for s in states]
         return [*drop, *before, *close, Call("csr_share", share), *reversed(grow), *after]
 
     def _fraction(self) -> float:

@@ -13,6 +13,7 @@ from edgetrain.exporters import export_torch
 from edgetrain.exporters.trained import export_trained
 from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
+from tests.twins import train_step
 
 # fp32 against fp32 with other orders of summation, over a few dozen layers
 _TOLERANCE = 1e-4
@@ -44,7 +45,7 @@ def _trained(path, inputs, target, steps=3, **options):
         for slot in program.inputs["micro"]:
             session.arena.view(slot)[...] = inputs[slot.name]
         session.arena.view(program.targets["micro"])[...] = target
-        session.train_step(step, 0.05, 1.0, [True])
+        train_step(session, step, 0.05, 1.0, [True])
     return program, session
 
 

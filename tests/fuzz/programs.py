@@ -24,6 +24,7 @@ from edgetrain.program import KIND, TAPES, VERSION
 from edgetrain.program.container import read_container, write_container
 from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
+from tests.twins import train_step
 
 from . import children
 from .nets import NETS, compiled
@@ -167,11 +168,11 @@ def step(path: Path) -> str:
         return True
 
     count = program.minibatch // program.microbatch
-    session.train_step(1, 0.01, 1.0, (filled("micro") for _ in range(count)))
+    train_step(session, 1, 0.01, 1.0, (filled("micro") for _ in range(count)))
     if len(program.tapes["rewire"]):
         session.rewire()
-        session.train_step(2, 0.01, 1.0, (filled("micro") for _ in range(count)))
-    session.evaluate(program.microbatch for _ in range(filled("eval")))
+        train_step(session, 2, 0.01, 1.0, (filled("micro") for _ in range(count)))
+    session.evaluate(program.microbatch, lambda _: filled("eval"))
     if not session.arena.slack_is_clean():
         raise AssertionError("bytes before the arena were written")
     session.close()

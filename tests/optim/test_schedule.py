@@ -1,16 +1,16 @@
-"""Learning-rate factors by step, and the automaton of the loss scale."""
+"""Learning-rate factors by step, as the drive's kernels are held against them."""
 
 import math
 
 import pytest
 
 from edgetrain.errors import UsageError
-from edgetrain.optim import LossScale, Schedule
-from edgetrain.optim.loss_scale import MAX_SCALE
+from edgetrain.optim import Schedule
+from tests.twins import factor
 
 
 def _factors(schedule, count):
-    return [schedule.factor(step) for step in range(count)]
+    return [factor(schedule, step) for step in range(count)]
 
 
 def test_constant_is_one():
@@ -52,7 +52,7 @@ def test_cosine_equals_torch_after_warmup():
 
 
 def test_cosine_stays_at_zero_beyond_the_total():
-    assert Schedule("cosine", total_steps=3).factor(9) == 0.0
+    assert factor(Schedule("cosine", total_steps=3), 9) == 0.0
 
 
 def test_only_cosine_needs_the_total():
@@ -69,39 +69,3 @@ def test_only_cosine_needs_the_total():
 def test_schedule_refuses_options_out_of_range(options):
     with pytest.raises(UsageError, match="schedule"):
         Schedule(**options)
-
-
-def test_loss_scale_of_fp32_is_one_and_fixed():
-    scale = LossScale.for_precision("fp32")
-    for finite in (True, False, True):
-        scale = scale.update(finite)
-    assert scale == LossScale(1.0, good_steps=1)
-
-
-def test_loss_scale_backs_off_at_every_overflow_and_counts_them():
-    scale = LossScale.for_precision("fp16")
-    first = scale.scale
-    scale = scale.update(True).update(False).update(False)
-    assert (scale.scale, scale.good_steps, scale.bad_steps) == (first / 4, 0, 2)
-    assert scale.update(True).bad_steps == 0
-
-
-def test_loss_scale_never_falls_below_one():
-    scale = LossScale.for_precision("fp16")
-    for _ in range(40):
-        scale = scale.update(False)
-    assert (scale.scale, scale.bad_steps) == (1.0, 40)
-
-
-def test_loss_scale_doubles_after_enough_good_steps():
-    scale = LossScale(8.0, growth_interval=3, dynamic=True)
-    scales = []
-    for _ in range(7):
-        scale = scale.update(True)
-        scales.append(scale.scale)
-    assert scales == [8.0, 8.0, 16.0, 16.0, 16.0, 32.0, 32.0]
-
-
-def test_loss_scale_stops_growing_at_its_maximum():
-    scale = LossScale(MAX_SCALE, growth_interval=1, dynamic=True).update(True)
-    assert scale.scale == MAX_SCALE

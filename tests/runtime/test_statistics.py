@@ -16,6 +16,7 @@ from edgetrain.program import Program
 from edgetrain.runtime.session import TARGET, Session, StepResult
 from tests.planner import hurried
 from tests.runtime.conftest import Compile, assert_same_bits
+from tests.twins import train_step
 
 N, M = 24, 8  # minibatch and microbatch
 HUGE = 3e38  # its convolution overflows
@@ -70,7 +71,7 @@ def _fills(session: Session, x: np.ndarray, y: np.ndarray, stop: int = N) -> Ite
 
 def _step(session: Session, number: int, *batch: np.ndarray, **options) -> StepResult | None:
     with np.errstate(over="ignore"):
-        return session.train_step(number, 0.05, 1.0, _fills(session, *batch, **options))
+        return train_step(session, number, 0.05, 1.0, _fills(session, *batch, **options))
 
 
 def _everything(session: Session) -> dict[str, np.ndarray]:

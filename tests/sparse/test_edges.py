@@ -10,10 +10,11 @@ from edgetrain.formats.csr import Layer
 from edgetrain.sparse import DSR, SET
 from edgetrain.sparse.density import cap, shares
 from edgetrain.sparse.rewiring import PERIODS
+from tests.twins import due
 
 
 def _due(method, total: int) -> list[int]:
-    return [step for step in range(1, total + 1) if method.due(step, total)]
+    return [step for step in range(1, total + 1) if due(method, step, total)]
 
 
 def test_methods_begin_with_these_numbers():

@@ -8,6 +8,7 @@ import edgetrain as et
 from edgetrain.formats import csr
 from edgetrain.runtime.session import Session
 from edgetrain.sparse import DSR, SET
+from tests.twins import train_step
 
 from ..compiler.nets import Net
 
@@ -36,7 +37,7 @@ def _run(program, threads: int | None = None):
     for step in range(STEPS):
         session.arena.view(program.inputs["micro"][0])[...] = x
         session.arena.view(program.targets["micro"])[...] = x[:, 0]
-        losses.append(session.train_step(step, 0.5, 1.0, [True]).loss)
+        losses.append(train_step(session, step, 0.5, 1.0, [True]).loss)
         if step % 10 == 9:
             session.rewire()
             assert csr.fault(session.layers, session.values) == ""

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import ProgramError, UsageError
-from edgetrain.formats.csr import Layer
+from edgetrain.formats.csr import POOL, Layer
+from edgetrain.ir import Value
 from edgetrain.sparse import DSR, SET, make_rewiring, rewiring_of
 from edgetrain.sparse.dsr import FRACTION
+from tests.twins import due
 
 DENSITIES = (0.3, 0.2, 0.1, 0.07, 0.9)
 
 
 def _due(method, total: int) -> list[int]:
-    return [step for step in range(1, total + 1) if method.due(step, total)]
+    return [step for step in range(1, total + 1) if due(method, step, total)]
 
 
 def test_dsr_rewires_by_the_reports_table_5_for_both_models():
@@ -57,15 +59,20 @@ def test_dsr_leaves_what_was_given_and_aims_at_three_tenths_of_few_nonzeros():
         assert share.args["target"] == round(min(0.01377866, 0.3 * density) * 1e6)
 
 
+def _resets(method, layers) -> list[int]:
+    """Of each value of state the number of steps from which it is reset."""
+    state = [Value(f"{POOL}.momentum", (1500,), "f32", "state")]
+    return [c.args["least"] for c in method.calls(layers, state) if c.kernel == "csr_reset"]
+
+
 def test_state_is_reset_in_long_runs_but_for_optimizers_that_divide_by_moments():
     layers = [Layer("w", (100, 100), 1000, 1500)]
     for method in (DSR(), SET()):
         sgd, adam = (method.fitted(layers, adaptive=adaptive) for adaptive in (False, True))
-        assert [sgd.keeps_state(n) for n in (1500, 4000, 100_000)] == [True, False, False]
-        assert adam.keeps_state(1500) and adam.keeps_state(100_000)
-        for choice in (True, False):
+        assert (_resets(sgd, layers), _resets(adam, layers)) == ([4000], [])
+        for choice, expected in ((True, []), (False, [0])):
             asked = replace(method, keep_state=choice).fitted(layers, adaptive=True)
-            assert [asked.keeps_state(n) for n in (1500, 100_000)] == [choice, choice]
+            assert _resets(asked, layers) == expected
 
 
 def test_the_report_s_frequency_is_that_of_long_runs():

@@ -108,6 +108,7 @@ def test_a_rewired_run_cannot_be_resumed_for_another_length(
 def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
     model, method, precision: str, optimizer: str
 ) -> None:
+    method = dataclasses.replace(method, keep_state=False)
     options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
     program = _compiled(model, **options)
     trainer = et.Trainer(program, "digits")
@@ -134,14 +135,15 @@ def test_rewiring_keeps_survivors_and_resets_the_optimizer_state(
 def test_survivors_keep_their_optimizer_state_where_asked(
     model, precision: str, optimizer: str
 ) -> None:
-    options = {"precision": precision, "optimizer": OPTIMIZERS[optimizer]}
+    method = dataclasses.replace(OFTEN, keep_state=True)
+    options = {"rewiring": method, "precision": precision, "optimizer": OPTIMIZERS[optimizer]}
     program = _compiled(model, **options)
     trainer = et.Trainer(program, "digits")
     trainer.fit(steps=2)
     session = trainer.session
     states = [s.name for s in program.persistent if s.role == "state" and s.name.startswith(POOL)]
     before = {name: array.copy() for name, array in session.values.items()}
-    assert session.rewire(keep_state=True)["dropped"] > 0 and states
+    assert session.rewire()["dropped"] > 0 and states
     for layer in session.layers:
         stayed = csr.dense(layer, session.values) != 0
         for name in states:

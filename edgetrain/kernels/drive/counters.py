@@ -3,32 +3,41 @@
 Source of the loss scale: Micikevicius et al. 2018, section 3.2.
 """
 
-from .. import control
-from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, mod, st_f64, st_i64
+import numpy as np
 
-GOOD, BAD = control.GOOD_STEPS, control.BAD_STEPS
+from .. import control
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, mod, real_to_int, st_f64, st_i64, to_real
+
+GOOD, BAD, TARGETS = control.GOOD_STEPS, control.BAD_STEPS, control.TARGETS
 LOSS_SCALE, GRAD_NORM = control.LOSS_SCALE, control.GRAD_NORM
-STEP, DUE = control.STEP, control.REWIRE_DUE
+STEP, DUE, TOTAL = control.STEP, control.REWIRE_DUE, control.TOTAL_STEPS
 MAX_SCALE = 2.0**24
+WHOLE = 1_000_000_000  # ends of periods are in billionths of the run
 
 
 @kernel("loss_scale", "ctl:m:i64[64] dynamic interval", check="interval >= 1")
 def loss_scale():
     """Halve the scale (to 1 at least) after a gradient that was not finite, double it after
     `interval` finite steps (to 2^24 at most); dynamic 0: it stays, steps are counted all the same.
+
+    A step without targets moved nothing and tells nothing about the scale.
     """
 
     def run(thread, nthreads, ctl, dynamic, interval):
         if thread != 0:
             return
         norm, scale = ld_f64(ctl, GRAD_NORM), ld_f64(ctl, LOSS_SCALE)
-        good, bad = ld_i64(ctl, GOOD) + 1, 0
-        if norm - norm != 0.0:
-            good, bad = 0, ld_i64(ctl, BAD) + 1
-            scale = max(1.0, scale * 0.5)
-        elif dynamic != 0 and good >= interval:
-            good, scale = 0, min(MAX_SCALE, scale * 2.0)
+        good, bad = ld_i64(ctl, GOOD), ld_i64(ctl, BAD) + 1
+        if ld_i64(ctl, TARGETS) > 0:
+            if norm - norm != 0.0:
+                good = 0
+                scale = max(1.0, scale * 0.5)
+            else:
+                good, bad = good + 1, 0
+                if dynamic != 0 and good >= interval:
+                    good, scale = 0, min(MAX_SCALE, scale * 2.0)
         if dynamic != 0:
             st_f64(ctl, LOSS_SCALE, scale)
         st_i64(ctl, GOOD, good)
@@ -37,19 +46,44 @@ def loss_scale():
     return run
 
 
-@kernel("rewire_due", "ctl:m:i64[64] first after until interval", check="interval >= 1")
-def rewire_due():
-    """REWIRE_DUE where this step ends after + 1 to `until` minibatches, a multiple of `interval`.
+@inline
+def rounded(x):
+    """The whole number nearest to x >= 0, the even one of two."""
+    low = real_to_int(x)
+    rest = x - to_real(low)
+    if rest > 0.5 or (rest == 0.5 and mod(low, 2) == 1):
+        low += 1
+    return low
 
-    One instruction for each period of a method; first 1: it is the first and clears the flag.
+
+@kernel(
+    "rewire_due",
+    "ctl:m:i64[64] first after until interval short last base least often:f",
+    check="interval >= 1; base >= 1; short >= 1",
+)
+def rewire_due():
+    """REWIRE_DUE where this step ends after `after` to `until` billionths of the run, and its
+    number is a multiple of `interval`.
+
+    One instruction for each period of a method; first 1: it is the first and clears the flag. In
+    runs of under `short` steps the interval is `base`; where `least` is not 0 it is base * TOTAL /
+    short / often then, at least `least`, and nothing is due after `last` billionths.
     """
 
-    def run(thread, nthreads, ctl, first, after, until, interval):
-        if thread == 0:
-            done = ld_i64(ctl, STEP) + 1
-            if first != 0:
-                st_i64(ctl, DUE, 0)
-            if done > after and done <= until and mod(done, interval) == 0:
-                st_i64(ctl, DUE, 1)
+    def run(thread, nthreads, ctl, first, after, until, interval, short, last, base, least, often):
+        if thread != 0:
+            return
+        done, total = ld_i64(ctl, STEP) + 1, ld_i64(ctl, TOTAL)
+        if first != 0:
+            st_i64(ctl, DUE, 0)
+        every, end = interval, until
+        if total < short:
+            every = base
+            if least != 0:
+                share = to_real(total) / to_real(short) / np.float64(often)
+                every = max(least, rounded(to_real(base) * share))
+                end = min(until, last)
+        if done * WHOLE > after * total and done * WHOLE <= end * total and mod(done, every) == 0:
+            st_i64(ctl, DUE, 1)
 
     return run

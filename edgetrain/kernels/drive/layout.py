@@ -28,7 +28,6 @@ POINTERS = 22  # void *[FIELDS - 1]: where the callback for one sample leaves se
 
 # What is zeroed: pairs (address, bytes), and their number.
 ZERO, ZEROS = 23, 24  # accumulators of a minibatch that is discarded
-RESET, RESETS = 25, 26  # optimizer state of the pool after a rewiring
 
 # Output of `predict`: value in the arena, its storage, elements of a sample, float32 array to fill.
 OUTPUT, OUTPUT_TYPE, OUTPUT_SIZE, PREDICTIONS = 27, 28, 29, 30

@@ -20,7 +20,7 @@ MINIBATCH, MICROBATCH, SAMPLES = layout.MINIBATCH, layout.MICROBATCH, layout.SAM
 TARGETS_PER_SAMPLE, SOURCE, INDICES = layout.TARGETS_PER_SAMPLE, layout.SOURCE, layout.INDICES
 TRAIN_FIELDS, TRAIN_SPLIT = layout.TRAIN_FIELDS, layout.TRAIN_SPLIT
 FROM_MICROBATCHES, STRIDES = layout.FROM_MICROBATCHES, layout.STRIDES
-ZERO, ZEROS, RESET, RESETS = layout.ZERO, layout.ZEROS, layout.RESET, layout.RESETS
+ZERO, ZEROS = layout.ZERO, layout.ZEROS
 STATUS, PHASE, ROW, CODE, PART = layout.STATUS, layout.PHASE, layout.ROW, layout.CODE, layout.PART
 PARTS, ARGUMENTS, DONE, MORE = layout.PARTS, layout.ARGUMENTS, layout.DONE, layout.MORE
 STRIDE_NONE, SPLIT_NONE = layout.STRIDE_NONE, layout.SPLIT_NONE
@@ -35,6 +35,7 @@ NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEE
 NUMBER, REWIRE_DUE = control.MICROBATCH, control.REWIRE_DUE
 # Phases of a minibatch; those of tapes are the tapes' words.
 BEGIN, FILLING = 0, 1
+NAN = 0x7FF8000000000000
 
 
 @inline
@@ -47,9 +48,13 @@ def reset_counts(ctl, count):
 
 
 @inline
-def mean_loss(ctl):
-    """Of the targets counted since `reset_counts`."""
-    return ld_f64(ctl, LOSS_SUM) / to_real(max(1, ld_i64(ctl, TARGETS)))
+def keep_loss(ctl):
+    """LAST_LOSS: the mean over the targets counted since `reset_counts`; NaN where none was."""
+    count = ld_i64(ctl, TARGETS)
+    if count > 0:
+        st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / to_real(count))
+    else:
+        st_i64(ctl, LAST_LOSS, NAN)  # its bits: processors differ in what 0 / 0 gives
 
 
 @inline
@@ -160,14 +165,12 @@ def _after(plan, ctl, tape):
             st_i64(plan, ROW, 0)
             st_i64(plan, PHASE, FILLING)
         else:
-            st_f64(ctl, LAST_LOSS, mean_loss(ctl))
+            keep_loss(ctl)
             _enter(plan, UPDATE)
         return MORE
     if tape == UPDATE and ld_i64(ctl, REWIRE_DUE) != 0:
         _enter(plan, REWIRE)
         return MORE
-    if tape == REWIRE:
-        zero_ranges(ld_i64(plan, RESET), ld_i64(plan, RESETS))
     st_i64(ctl, STEP, ld_i64(ctl, STEP) + 1)
     st_i64(plan, PHASE, BEGIN)
     return DONE

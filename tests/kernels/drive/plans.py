@@ -6,7 +6,6 @@ import numpy as np
 
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.drive import layout
-from edgetrain.program import Program
 from edgetrain.runtime.session import TARGET, Session
 from tests.kernels.harness import DTYPES, entry
 
@@ -37,28 +36,13 @@ class Plan:
         program = session.program
         self.session, self.keep = session, []
         words = self.words = np.zeros(layout.WORDS, np.int64)
-        executor = session.executor
-        words[layout.CTL] = session.values["ctl"].ctypes.data
-        words[layout.RUN_TAPE] = address(executor._run)
-        for word, tape in (("MICRO", "micro"), ("UPDATE", "update"), ("REWIRE", "rewire"),
-                           ("EVAL", "eval")):  # fmt: skip
-            if len(program.tapes[tape]):
-                words[getattr(layout, word)] = executor._addresses[tape]
-        self.strides = self._held(np.array(strides_of(program), np.int64))
-        words[layout.STRIDES] = self.strides.ctypes.data
-        words[layout.MINIBATCH], words[layout.MICROBATCH] = program.minibatch, program.microbatch
-        words[layout.TARGETS_PER_SAMPLE] = program.target_count
+        words[:] = session._plan
+        words[layout.RUN] = 0
         words[layout.SAMPLES], words[layout.EVAL_SAMPLES] = n, n
         words[layout.PARTS] = parts
         indices = self._held(np.zeros(program.microbatch, np.int64))
         words[layout.INDICES] = indices.ctypes.data
         self.indices = indices
-        zeroed = [s for s in program.persistent if s.role == "accumulator"]
-        pairs = self._held(np.array(
-            [[session.values[s.name].ctypes.data, session.values[s.name].nbytes] for s in zeroed],
-            np.int64,
-        ))  # fmt: skip
-        words[layout.ZERO], words[layout.ZEROS] = pairs.ctypes.data, len(pairs)
 
     def _held(self, array: np.ndarray) -> np.ndarray:
         self.keep.append(array)
@@ -120,20 +104,3 @@ class Plan:
             index = getattr(control, name)
             where = self.session.ints if index < control.LR else self.session.reals
             where[index] = value
-
-
-def strides_of(program: Program) -> list[int]:
-    """The table of STRIDES: where a kernel's operands have the stride of its workspace."""
-    out = []
-    for name, variant, _ in program.kernels:
-        kernel = next(k for k in registry.variants(name) if k.variant == variant)
-        at, found = 0, layout.STRIDE_NONE
-        scratches = [o for o in kernel.spec.operands if o.mode == "t"]
-        for operand in kernel.spec.operands:
-            if operand.mode == "t":
-                found = at + 1
-            at += 2 if operand.mode == "t" else 1
-        if len(scratches) > 1 or "nthreads" in registry.declaration(kernel)["operands"]:
-            found = layout.SPLIT_NONE
-        out.append(found)
-    return out

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels import control as layout
-from edgetrain.optim import LossScale, Schedule
-from edgetrain.sparse.dsr import DSR
+from edgetrain.optim import Schedule
+from edgetrain.sparse import DSR, SET
 from tests.kernels.harness import call, control
+from tests.twins import Scale, due, factor
 
 TOTAL = 1000
 STEPS = (0, 1, 4, 5, 6, 99, 100, 101, 499, 500, 777, 998, 999, 1000, 5000)
@@ -32,7 +33,7 @@ def rate(kernel: str, step: int, lr: float, gamma: float = 0.0, **operands: int)
 )
 def test_rates_equal_their_twins(kernel, operands, schedule, step):
     found = rate(kernel, step, 0.3, schedule.gamma, **operands)
-    assert found == pytest.approx(0.3 * schedule.factor(step), rel=1e-12, abs=2e-16)
+    assert found == pytest.approx(0.3 * factor(schedule, step), rel=1e-12, abs=2e-16)
 
 
 def test_cosine_is_off_by_at_most_4e_16():
@@ -46,12 +47,13 @@ def test_cosine_is_off_by_at_most_4e_16():
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_loss_scale_equals_its_twin(dynamic):
     draw = np.random.default_rng(0)
-    state = LossScale(2.0**12, growth_interval=4, dynamic=dynamic)
+    state = Scale(2.0**12, growth_interval=4, dynamic=dynamic)
     ctl = control(LOSS_SCALE=state.scale)
     for _ in range(200):
-        finite = bool(draw.random() < 0.8)
+        finite, counted = bool(draw.random() < 0.8), bool(draw.random() < 0.9)
         ctl.view(np.float64)[layout.GRAD_NORM] = 1.0 if finite else draw.choice([np.inf, np.nan])
-        state = state.update(finite)
+        ctl[layout.TARGETS] = 3 if counted else 0
+        state = state.update(finite or not counted, counted)
         ctl = call("loss_scale", ctl=ctl, dynamic=int(dynamic), interval=4)["ctl"]
         found = ctl.view(np.float64)[layout.LOSS_SCALE], *ctl[[layout.GOOD_STEPS, layout.BAD_STEPS]]
         assert found == (state.scale, state.good_steps, state.bad_steps)
@@ -59,20 +61,24 @@ def test_loss_scale_equals_its_twin(dynamic):
 
 def test_loss_scale_stays_between_1_and_2_to_the_24():
     for norm, scale in ((np.inf, 1.0), (1.0, 2.0**24)):
-        ctl = control(LOSS_SCALE=scale, GRAD_NORM=norm)
+        ctl = control(LOSS_SCALE=scale, GRAD_NORM=norm, TARGETS=1)
         ctl = call("loss_scale", ctl=ctl, dynamic=1, interval=1)["ctl"]
         assert ctl.view(np.float64)[layout.LOSS_SCALE] == scale
 
 
-def test_rewire_due_is_set_in_the_periods_of_a_method():
-    method, total = DSR(periods=((0.3, 10), (0.7, 25)), frequency=1.0), 200
-    due = []
-    for step in range(total):
-        ctl = control(STEP=step, REWIRE_DUE=1)
-        for k, (after, until, interval) in enumerate([(0, 60, 10), (60, 140, 25)]):
-            ctl = call(
-                "rewire_due", ctl=ctl, first=int(k == 0), after=after, until=until,
-                interval=interval,
-            )["ctl"]  # fmt: skip
-        due.append(bool(ctl[layout.REWIRE_DUE]))
-    assert due == [method.due(step + 1, total) for step in range(total)]
+METHODS = (
+    DSR(), DSR(frequency=0.5), DSR(long_frequency=0.25), SET(periods=((0.3, 10), (0.7, 25))),
+    DSR(frequency=4.0, periods=((0.5, 7), (1.0, 30))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("total", [1, 60, 333, 4001])
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.name} {m.frequency}")
+def test_rewire_due_is_set_in_the_periods_of_a_method(method, total):
+    found = []
+    for step in range(0, total, 1 if total < 1000 else 13):
+        ctl = control(STEP=step, REWIRE_DUE=1, TOTAL_STEPS=total)
+        for one in method.due_calls():
+            ctl = call(one.kernel, **{**one.args, "ctl": ctl})["ctl"]
+        found.append((step + 1, bool(ctl[layout.REWIRE_DUE])))
+    assert found == [(step, due(method, step, total)) for step, _ in found]

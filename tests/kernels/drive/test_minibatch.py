@@ -11,6 +11,7 @@ from edgetrain.runtime.session import Session
 from tests.digits_runs import digits_program
 from tests.kernels.drive.plans import Plan
 from tests.runtime.conftest import assert_same_bits
+from tests.twins import evaluate, train_step
 
 STEPS, LR = 7, 0.05
 
@@ -45,7 +46,7 @@ def expected(program, samples):
                 inputs["loss.target"][...] = y[part]
                 yield True
 
-        losses.append(session.train_step(step, LR, 8.0, fills()).loss)
+        losses.append(train_step(session, step, LR, 8.0, fills()).loss)
     state = {n: a.copy() for n, a in session.state().items()}
     session.close()
     return state, losses
@@ -144,7 +145,7 @@ def test_evaluation_equals_the_sessions(program, samples):
             inputs[name][...], inputs["loss.target"][...] = x[part], y[part]
             yield valid
 
-    expected = session.evaluate(batches())
+    expected = evaluate(session, batches())
     predicted = session.predict({name: x})
     plan = Plan(session, len(x))
     plan.read_from(x, y)

@@ -1,0 +1,205 @@
+"""What the drive's kernels do, once more in plain Python: order, rates, loss scale, a minibatch."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgetrain.data.permute import permuted
+from edgetrain.kernels import control
+from edgetrain.optim import Schedule
+from edgetrain.optim.loss_scale import MAX_SCALE
+from edgetrain.runtime.session import Session, StepResult
+from edgetrain.sparse.rewiring import LAST, LEAST, PERIODS, SHORT_RUN, Rewiring
+
+
+@dataclass(frozen=True, order=True)
+class Cursor:
+    """How far training has come.
+
+    Attributes:
+      epoch: passes over the data that are done.
+      position: samples of this epoch that are used up; a multiple of the minibatch.
+    """
+
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The order of the training samples; it holds no state, so any cursor can be asked for.
+
+    Each epoch is shuffled anew and drops its last partial minibatch.
+
+    Attributes:
+      n: samples.
+      minibatch: samples of one update of the weights.
+      microbatch: samples of one forward and backward; divides the minibatch.
+      seed: of the order.
+    """
+
+    n: int
+    minibatch: int
+    microbatch: int
+    seed: int = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole minibatches in the data."""
+        return self.n // self.minibatch
+
+    def microbatches(self, cursor: Cursor) -> Iterator[np.ndarray]:
+        """The microbatches of the minibatch at `cursor`: int64 indices, shape [microbatch]."""
+        assert cursor == self._wrapped(cursor), cursor
+        positions = np.arange(cursor.position, cursor.position + self.minibatch)
+        indices = permuted(self.seed, cursor.epoch, positions, self.n)
+        yield from indices.reshape(-1, self.microbatch)
+
+    def after(self, cursor: Cursor) -> Cursor:
+        """The cursor behind the minibatch at `cursor`."""
+        return self._wrapped(Cursor(cursor.epoch, cursor.position + self.minibatch))
+
+    def cursor_at(self, step: int) -> Cursor:
+        """The cursor before minibatch number `step` (from 0) of the whole run."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        return Cursor(epoch, number * self.minibatch)
+
+    def _wrapped(self, cursor: Cursor) -> Cursor:
+        if cursor.position + self.minibatch > self.n:
+            return Cursor(cursor.epoch + 1, 0)
+        return cursor
+
+
+def evaluation_batches(n: int, microbatch: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Every sample once, in order: (int64 indices [microbatch], how many of them count).
+
+    The last microbatch is filled up with sample 0, which does not count.
+    """
+    for start in range(0, n, microbatch):
+        valid = min(microbatch, n - start)
+        indices = np.zeros(microbatch, np.int64)
+        indices[:valid] = np.arange(start, start + valid)
+        yield indices, valid
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """State between steps; `update` returns the next one.
+
+    Attributes:
+      scale: what the loss gradient is multiplied by; 1 and fixed for fp32.
+      good_steps: finite steps since the scale last changed.
+      bad_steps: steps in a row without an update.
+    """
+
+    scale: float = 1.0
+    growth_interval: int = 1000
+    good_steps: int = 0
+    bad_steps: int = 0
+    dynamic: bool = False
+
+    @classmethod
+    def for_precision(cls, precision: str) -> "Scale":
+        """fp16 starts at 2^12 and moves, fp32 stays at 1."""
+        return cls(2.0**12, dynamic=True) if precision == "fp16" else cls()
+
+    def update(self, finite: bool, counted: bool = True) -> "Scale":
+        """After a step.
+
+        Args:
+          finite: its gradients were.
+          counted: it had targets; one without tells nothing about the scale.
+        """
+        if not finite:
+            scale = max(1.0, self.scale / 2) if self.dynamic else self.scale
+            return replace(self, scale=scale, good_steps=0, bad_steps=self.bad_steps + 1)
+        if not counted:
+            return replace(self, bad_steps=self.bad_steps + 1)
+        if self.dynamic and self.good_steps + 1 >= self.growth_interval:
+            return replace(self, scale=min(MAX_SCALE, self.scale * 2), good_steps=0, bad_steps=0)
+        return replace(self, good_steps=self.good_steps + 1, bad_steps=0)
+
+
+def factor(schedule: Schedule, step: int) -> float:
+    """Of the learning rate at 0-based `step`, skipped steps included."""
+    if step < schedule.warmup_steps:
+        return (step + 1) / schedule.warmup_steps
+    if schedule.kind == "step":
+        return schedule.gamma ** (step // schedule.step_size)
+    if schedule.kind == "cosine":
+        span = max(1, schedule.total_steps - schedule.warmup_steps)
+        done = min(1.0, (step - schedule.warmup_steps) / span)
+        return 0.5 * (1.0 + math.cos(math.pi * done))
+    return 1.0
+
+
+def due(method: Rewiring, step: int, total_steps: int) -> bool:
+    """Whether to rewire after `step` minibatches of `total_steps`."""
+    short = total_steps < SHORT_RUN
+    usual = 1.0 if short or method.long_frequency is None else method.long_frequency
+    often = usual if method.frequency is None else method.frequency
+    short = short and method.periods == PERIODS
+    scale, least = (total_steps / SHORT_RUN, LEAST) if short else (1.0, 1)
+    if short and step > LAST * total_steps:
+        return False
+    scale /= often
+    for end, interval in method.periods:
+        if step <= end * total_steps:
+            return step % max(least, round(interval * scale)) == 0
+    return False
+
+
+def train_step(
+    session: Session, step: int, lr: float, loss_scale: float, fills: Iterable
+) -> StepResult | None:
+    """Minibatch number `step`: accumulate every microbatch, update once; nothing is rewired.
+
+    Args:
+      fills: yields once for each microbatch after the staging bytes are filled; yields False to
+        discard the minibatch.
+    """
+    ints, reals = session.ints, session.reals
+    ints[control.STEP], reals[control.LR], reals[control.LOSS_SCALE] = step, lr, loss_scale
+    reals[control.NOMINAL] = session.program.minibatch * session.program.target_count
+    _reset(session, session.program.microbatch)
+    done = False
+    try:
+        for number, filled in enumerate(fills):
+            if filled is False:
+                return None
+            ints[control.MICROBATCH] = number
+            session.executor.run("micro")
+        done = True
+    finally:
+        for slot in session.program.persistent:
+            if slot.role == "accumulator" and not done:
+                session.values[slot.name][...] = 0
+    count, total = int(ints[control.TARGETS]), float(reals[control.LOSS_SUM])
+    session.executor.run("update")
+    norm, skipped = float(reals[control.GRAD_NORM]), bool(ints[control.SKIP])
+    loss = total / count if count else math.nan
+    return StepResult(loss, norm, skipped, bool(np.isfinite(norm)), count, lr)
+
+
+def evaluate(session: Session, batches: Iterable[int]) -> dict[str, float]:
+    """Mean loss and accuracy.
+
+    Args:
+      batches: yields the number of samples that count, after the staging bytes are filled.
+    """
+    ints = session.ints
+    _reset(session, 0)
+    for valid in batches:
+        ints[control.COUNT] = valid
+        session.executor.run("eval")
+    count = int(ints[control.TARGETS])
+    loss = float(session.reals[control.LOSS_SUM]) / count
+    return {"loss": loss, "accuracy": int(ints[control.CORRECT]) / count}
+
+
+def _reset(session: Session, count: int) -> None:
+    session.ints[control.COUNT] = count
+    session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
+    session.reals[control.LOSS_SUM] = 0.0
