@@ -13,6 +13,7 @@ from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .errors import UsageError
 from .formats.csr import POOL, dense
+from .kernels import targets
 from .ops.loss import Loss
 from .ops.model import Model
 from .optim import Optimizer, make_optimizer
@@ -43,6 +44,9 @@ def make_options(
             raise UsageError(
                 f"{name} {repr(patterns)[:80]}: expected a list of patterns, such as ['head.*']."
             )
+    target = others.get("target", targets.HOST)
+    if isinstance(target, str) and not targets.get(target).hosted:
+        others = {"threads": 1, **others}
     try:
         options = Options(
             loss=Loss(loss) if isinstance(loss, str) else loss,
@@ -68,7 +72,7 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
       optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      density, density_overrides, distribution, rewiring: see `compiler.options.Options`.
+      density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

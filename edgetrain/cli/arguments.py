@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import UsageError
+from ..kernels import targets
 from ..units import SMALLEST, finite_number, parse_bytes, whole_number
 
 _USAGE = 2
@@ -123,6 +124,10 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true", "help": "leave weights that became constants as they are",
     },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
+    "target": {
+        "choices": targets.names(), "metavar": "NAME",
+        "help": f"processor to plan for: {', '.join(targets.names())} (host)",
+    },
 }  # fmt: skip
 
 

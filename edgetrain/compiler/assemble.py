@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ..ir import Graph, Value
-from ..kernels import jit
+from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
 from ..program import Account, Program, Slot
@@ -35,10 +35,12 @@ class KernelTable:
     def __call__(self, instruction: Instruction) -> int:
         return self.index.setdefault(instruction.key, len(self.index))
 
-    def work(self, tapes: Mapping[str, np.ndarray], threads: int) -> dict[str, dict[str, int]]:
+    def work(
+        self, tapes: Mapping[str, np.ndarray], threads: int, lanes: int
+    ) -> dict[str, dict[str, int]]:
         """Tape -> kernel -> turns of loops, for a Program's readers to hold its tapes against."""
         words = {name: tape.tolist() for name, tape in tapes.items()}
-        return work_of(words, bound(tuple(self.index)), threads, jit.host().lanes)
+        return work_of(words, bound(tuple(self.index)), threads, lanes)
 
 
 def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
@@ -49,6 +51,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         out of the Program, which has the same bytes whenever it is compiled.
     """
     candidate, kernels = plan.candidate, KernelTable()
+    lanes = targets.get(options.target).lanes
     persistent = candidate.update.persistent
     offsets: dict[str, int] = {}
     at = 0
@@ -95,13 +98,13 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
-        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
+        recipe=options.recipe() | {"lanes": lanes} | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
         onnx=model.weightless,
         model_name=model.name,
         target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
-        work=kernels.work(tapes, options.threads),
+        work=kernels.work(tapes, options.threads, lanes),
     )
 
 

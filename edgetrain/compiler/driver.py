@@ -2,7 +2,7 @@
 
 import time
 
-from ..kernels import jit
+from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
@@ -13,10 +13,7 @@ from .options import Options
 
 
 def plan_model(
-    model: Model,
-    options: Options,
-    budget: str | int | None = None,
-    target: jit.Target | None = None,
+    model: Model, options: Options, budget: str | int | None = None
 ) -> tuple[Plan, list[Plan], dict]:
     """The chosen plan, the whole frontier, and what the account says of both.
 
@@ -24,7 +21,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
-    front = find_frontier(model, options, target or jit.host())
+    front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)
     nbytes = None if budget is None else parse_bytes(budget)
     plan = choose_plan(model, options, front, nbytes)
@@ -37,12 +34,7 @@ def plan_model(
     return plan, front, facts
 
 
-def compile_model(
-    model: Model,
-    options: Options,
-    budget: str | int | None = None,
-    target: jit.Target | None = None,
-) -> Program:
+def compile_model(model: Model, options: Options, budget: str | int | None = None) -> Program:
     """Compile a model for training within `budget` bytes (None: the fastest plan)."""
-    plan, _, facts = plan_model(model, options, budget, target)
+    plan, _, facts = plan_model(model, options, budget)
     return assemble(model, options, plan, facts)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir import Graph, Value
-from ..kernels import jit
+from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program, Slot
 from . import arena, fusion, remat
@@ -32,7 +32,8 @@ def forward_program(
     """
     bound = bind(model, batch, dims)
     graph = _evaluation(bound.graph, precision)
-    tape = tape_problem(graph, threads, jit.host(), kept=graph.outputs)
+    host = targets.host()
+    tape = tape_problem(graph, threads, host.processor, kept=graph.outputs)
     order = remat.store_all(tape.problem, 0)[0]
     simulation = remat.simulate(tape.problem, order)
     placed = buffers_of(tape.problem, order, simulation)
@@ -63,7 +64,7 @@ def forward_program(
         account={"arena_nbytes": at + height},
         recipe={"outputs": list(bound.outputs), "seed": 0},
         model_name=model.name,
-        work=kernels.work(tapes, threads),
+        work=kernels.work(tapes, threads, host.lanes),
     )
 
 

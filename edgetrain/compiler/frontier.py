@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import BudgetError, EdgetrainError, UsageError
-from ..kernels import jit
+from ..kernels import jit, targets
 from ..ops.model import Model
 from ..units import format_bytes
 from . import remat
@@ -42,18 +42,16 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
 
 
-def obstacle(
-    model: Model, options: Options, target: jit.Target | None = None
-) -> EdgetrainError | None:
+def obstacle(model: Model, options: Options) -> EdgetrainError | None:
     """What a plan of any size would be refused for; None where there is nothing.
 
     The steps that plans are searched over are made as `find_frontier` makes them, for the largest
     and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
     """
-    sizes = microbatches(model, options)
+    sizes, target = microbatches(model, options), targets.get(options.target).processor
     try:
         for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
-            make_candidate(model, options, microbatch, target or jit.host())
+            make_candidate(model, options, microbatch, target)
     except EdgetrainError as error:
         return error
     return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
+from ..kernels import targets
 from ..ops.loss import Loss
 from ..optim import SGD, Optimizer
 from ..sparse import Rewiring, make_rewiring
@@ -36,6 +37,8 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
+        and so the bits, which are then the same wherever the Program runs.
     """
 
     loss: Loss = Loss()
@@ -59,6 +62,7 @@ class Options:
     allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
+    target: str = targets.HOST
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -74,6 +78,8 @@ class Options:
             )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
+        if self.threads > 1 and not targets.get(self.target).hosted:
+            raise UsageError(f"threads {self.threads}: {self.target} has one thread.")
         if not -(2**63) <= self.seed < 2**63:
             raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
         object.__setattr__(self, "density", _density(self.density))

@@ -5,9 +5,9 @@ Tapes become rows of words [number, 0], the layout that the drive walks (drive/l
 Instructions that are the same in every word are one function.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,13 +15,16 @@ from . import registry
 from .decode import Bound, bound, decode
 from .drive.layout import SPLIT_NONE, STRIDE_NONE
 from .emit_text import direct, operand_types, parameter
+from .targets import lanes_of
+
+_MOST_OWN = 64  # instructions with code of their own: what more would cost is time and bytes
 
 
 class Tapes(Protocol):
     """What is taken of a Program."""
 
     @property
-    def arena_nbytes(self) -> int: ...
+    def recipe(self) -> Mapping[str, Any]: ...
     @property
     def threads(self) -> int: ...
     @property
@@ -64,13 +67,9 @@ class Table:
         return {tape: 16 * len(found) for tape, found in self.numbers.items()}
 
 
-def table_of(program: Tapes, lanes: int) -> Table:
-    """The distinct instructions of a Program, and its tapes as their numbers.
-
-    Args:
-      lanes: that the Program was planned for.
-    """
-    kernels = bound(program.kernels)
+def table_of(program: Tapes) -> Table:
+    """The distinct instructions of a Program, and its tapes as their numbers."""
+    kernels, lanes = bound(program.kernels), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
     found: list[Instruction] = []
     numbers: dict[str, list[int]] = {}
@@ -103,6 +102,20 @@ def _stride(kernel: registry.Kernel, threads: int) -> int:
     return STRIDE_NONE
 
 
+def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
+    """Numbers of the instructions that take nearly all the work, the longest first."""
+    by_work = sorted(range(len(table.instructions)), key=lambda k: -table.instructions[k].work)
+    total = sum(one.work for one in table.instructions)
+    chosen: set[int] = set()
+    done = 0
+    for number in by_work:
+        if done >= share * total or len(chosen) == _MOST_OWN:
+            break
+        chosen.add(number)
+        done += table.instructions[number].work
+    return chosen
+
+
 def _arguments(kernel: registry.Kernel, words: Sequence[int], threads: int) -> Iterator[str]:
     """Lines that make operand k as %vk, then nothing; `words` as in a tape."""
     at = 0
@@ -121,24 +134,27 @@ def _arguments(kernel: registry.Kernel, words: Sequence[int], threads: int) -> I
             yield f"  %v{k} = add i64 0, {word}"
 
 
-def function_text(name: str, kernel: registry.Kernel, symbol: str, words, threads: int) -> str:
-    """The function of one instruction."""
+def function_text(
+    name: str, kernel: registry.Kernel, symbol: str, words: Sequence[int], threads: int, own: bool
+) -> str:
+    """The function of one instruction; `own`: with code of its own for its integers."""
     kinds = kernel.spec.kinds
     given = ["i64 %thread", "i64 %nthreads"]
     given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
     lines = "\n".join(_arguments(kernel, words, threads))
     return (
         f"define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{\n{lines}\n"
-        f'  call void @"{direct(symbol)}"({", ".join(given)})\n  ret void\n}}\n'
+        f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if own else ""}\n'
+        "  ret void\n}\n"
     )
 
 
 def entry_text(symbol: str, kinds: str) -> str:
     """`symbol` as the C function that takes its operands from words in memory (args)."""
-    lines, given, at = [], ["i64 %thread", "i64 %nthreads"], 0
+    lines, given = [], ["i64 %thread", "i64 %nthreads"]
     for k, kind in enumerate(kinds):
-        lines += [f"  %p{k} = getelementptr i64, ptr %p, i32 {at}", f"  %w{k} = load i64, ptr %p{k}"]
-        at += 1
+        lines.append(f"  %p{k} = getelementptr i64, ptr %p, i32 {k}")
+        lines.append(f"  %w{k} = load i64, ptr %p{k}")
         if kind == "r":
             lines.append(f"  %s{k} = add i64 %base, %w{k}\n  %n{k} = icmp slt i64 %w{k}, 0")
             lines.append(f"  %v{k} = select i1 %n{k}, i64 0, i64 %s{k}")
@@ -164,8 +180,12 @@ def _row(values: Sequence[int]) -> str:
     return f"[{len(values)} x i64] [{', '.join(f'i64 {v}' for v in values)}]"
 
 
-def text_of_table(table: Table, threads: int, bits: int) -> str:
-    """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape."""
+def text_of_table(table: Table, threads: int, bits: int, own: Collection[int]) -> str:
+    """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
+
+    Args:
+      own: numbers of the instructions that get code of their own.
+    """
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
     out = [
         declaration(symbol, kernel.spec.kinds)
@@ -173,7 +193,9 @@ def text_of_table(table: Table, threads: int, bits: int) -> str:
     ]
     for number, one in enumerate(table.instructions):
         kernel = table.kernels[one.kernel][0]
-        out.append(function_text(f"i{number}", kernel, symbols[one.kernel], one.words, threads))
+        symbol = symbols[one.kernel]
+        is_own = number in own
+        out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own))
     names = [f"@i{number}" for number in range(len(table.instructions))]
     # a pointer of 32 bits is the low half of a word
     kind = "ptr" if bits == 64 else "{ ptr, i32 }"

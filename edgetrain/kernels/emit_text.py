@@ -99,8 +99,9 @@ def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
 
 
 SIMPLIFY = (
-    "always_inliner", "sroa", "simplify_cfg", "instruction_combine", "simplify_cfg",
-    "sccp", "dead_code_elimination", "global_dead_code_eliminate",
+    "always_inliner", "sroa", "simplify_cfg", "instruction_combine", "sroa", "simplify_cfg",
+    "instruction_combine", "sccp", "simplify_cfg", "dead_code_elimination",
+    "global_dead_code_eliminate",
 )  # fmt: skip
 
 

@@ -5,13 +5,12 @@ from the same text.
 """
 
 import functools
-import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import platform
 from collections.abc import Callable, Sequence
 
+from ..units.sha import sha256
 from . import cache, processor, sources
 from .processor import Target
 
@@ -42,9 +41,11 @@ def available() -> bool:
 
 def _identity() -> tuple[str, str, str]:
     """Triple, processor and features as LLVM knows them, asked for once in a machine's life."""
+    import importlib.metadata
+
     described = processor.description()
     about = repr((described, importlib.metadata.version("llvmlite")))
-    name = f"host-{hashlib.sha256(about.encode()).hexdigest()[:32]}.json"
+    name = f"host-{sha256(about.encode()).hexdigest()[:32]}.json"
     kept = cache.read(name, about) if described else None
     if kept is not None:
         triple, cpu, features = json.loads(kept)
@@ -78,6 +79,8 @@ def hot(function: Callable) -> Callable:
 @functools.cache
 def compiler() -> str:
     """Versions of what compiles."""
+    import importlib.metadata
+
     return " ".join(importlib.metadata.version(package) for package in ("numba", "llvmlite"))
 
 
@@ -114,7 +117,7 @@ def objects_for(
     for target in targets:
         builtins = target == host()
         identity = identity_of(symbol, kinds, target, module, builtins)
-        name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.o"
+        name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
         code = cache.read(name, identity) if identity else None
         if code is None:
             from . import native

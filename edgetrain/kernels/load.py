@@ -6,7 +6,6 @@ objects; LLVM's own loader is left for systems whose files are not ELF.
 
 import ctypes
 import functools
-import hashlib
 import itertools
 import os
 import sys
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RunError, UnsupportedOpError
+from ..units.sha import sha256
 from . import cache, library
-from .shared_object import shared_object
 
 if TYPE_CHECKING:
     from .registry import Kernel
@@ -67,7 +66,7 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
     if not all(identities):
         load(makers)
         return
-    identity = hashlib.sha256("\n".join(identities).encode()).hexdigest()
+    identity = sha256("\n".join(identities).encode()).hexdigest()
     name = f"libraries/{identity[:40]}.so"
     path = cache.path_of(name, identity)
     if path is None:
@@ -100,6 +99,8 @@ def _joined(objects: Mapping[str, bytes]) -> bytes | None:
     """The objects as one file; None where this system has others, or code of another kind."""
     if sys.platform != "linux":
         return None
+    from .shared_object import shared_object
+
     try:
         return shared_object(list(objects.values()), IMPORTS)
     except UnsupportedOpError:

@@ -4,10 +4,11 @@ An installed runtime carries no sources of kernels but what there was to say of 
 """
 
 import functools
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+from ..units.sha import sha256
 
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
@@ -65,7 +66,7 @@ def closure(module: str) -> tuple[str, ...]:
 def file_digest(module: str) -> str:
     """Of one file; "" where it is not there."""
     path = path_of(module)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 @functools.cache
@@ -75,7 +76,7 @@ def digest(module: str) -> str:
     if known is not None:
         return known["digests"].get(module, "")
     parts = " ".join(f"{name} {file_digest(name)}" for name in closure(module))
-    return hashlib.sha256(parts.encode()).hexdigest()
+    return sha256(parts.encode()).hexdigest()
 
 
 @functools.cache
@@ -84,7 +85,7 @@ def package_digest() -> str:
     known = made()
     if known is not None:
         return known["package"]
-    whole = hashlib.sha256()
+    whole = sha256()
     folder = Path(__file__).parent
     for path in sorted(folder.rglob("*.py")):
         whole.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())

@@ -9,9 +9,14 @@ and pass floats as if there were no unit for them.
 """
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from . import jit
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,12 @@ class Target:
       hosted: whether there is an operating system, with threads and files.
     """
 
-    name: str
     triple: str
     cpu: str
     features: str
     lanes: int
     pointer_bits: int = 64
+    name: str = ""
     fp64: bool = True
     abi: str = "hard"
     relocation: str = "pic"
@@ -44,10 +49,19 @@ class Target:
     options: tuple[str, ...] = ()
     hosted: bool = True
 
+    @property
+    def processor(self) -> "jit.Target":
+        """What the planner and the registry choose kernels by; the host's is `jit.host()`."""
+        from . import jit
+
+        if self.name == HOST:
+            return jit.host()
+        return jit.Target(self.triple, self.cpu, self.features, self.lanes, self.pointer_bits)
+
 
 def _cortex(name: str, triple: str, options: str, fp64: bool) -> Target:
     return Target(
-        name, f"{triple}-unknown-none-eabihf", name, "", 1, 32, fp64, relocation="static",
+        f"{triple}-unknown-none-eabihf", name, "", 1, 32, name, fp64, relocation="static",
         compiler="arm-none-eabi-gcc", options=(f"-mcpu={name}", "-mthumb", *options.split()),
         hosted=False,
     )  # fmt: skip
@@ -58,15 +72,15 @@ _ARMV7 = "-mfpu=vfpv4 " + _HARD
 TARGETS = {
     target.name: target
     for target in (
-        Target("x86-64-v3", _X86, "x86-64-v3", "", 8, compiler="x86_64-linux-gnu-gcc"),
-        Target("x86-64-v4", _X86, "x86-64-v4", "", 16, compiler="x86_64-linux-gnu-gcc"),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "cortex-a53", "", 4,
+        Target(_X86, "x86-64-v3", "", 8, 64, "x86-64-v3", compiler="x86_64-linux-gnu-gcc"),
+        Target(_X86, "x86-64-v4", "", 16, 64, "x86-64-v4", compiler="x86_64-linux-gnu-gcc"),
+        Target("aarch64-unknown-linux-gnu", "cortex-a53", "", 4, 64, "aarch64",
                compiler="aarch64-linux-gnu-gcc"),
         # Its vectors (NEON) flush subnormals to zero, which is other bits: VFP, one at a time.
-        Target("armv7", "armv7-unknown-linux-gnueabihf", "cortex-a7", "-neon", 1, 32,
+        Target("armv7-unknown-linux-gnueabihf", "cortex-a7", "-neon", 1, 32, "armv7",
                compiler="arm-linux-gnueabihf-gcc", options=tuple(_ARMV7.split())),
         # Vectors (RVV) are not assumed.
-        Target("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 1,
+        Target("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 1, 64, "riscv64",
                abi="lp64d", compiler="riscv64-linux-gnu-gcc"),
         _cortex("cortex-m7", "thumbv7em", "-mfpu=fpv5-d16 " + _HARD, True),
         _cortex("cortex-m4", "thumbv7em", "-mfpu=fpv4-sp-d16 " + _HARD, False),
@@ -74,6 +88,7 @@ TARGETS = {
     )
 }  # fmt: skip
 HOST = "host"
+LANES = (1, 4, 8, 16)
 
 
 @functools.cache
@@ -82,12 +97,20 @@ def host() -> Target:
     from . import jit
 
     found = jit.host()
-    return Target(HOST, found.triple, found.cpu, found.features, found.lanes, found.pointer_bits)
+    return Target(
+        found.triple, found.cpu, found.features, found.lanes, found.pointer_bits, HOST,
+        compiler="gcc",
+    )  # fmt: skip
 
 
 def names() -> list[str]:
     """What `get` knows."""
     return [HOST, *TARGETS]
+
+
+def lanes_of(recipe: Mapping[str, Any]) -> int:
+    """The lanes that a Program was planned for; those of this processor where it does not say."""
+    return recipe.get("lanes") or host().lanes
 
 
 def get(name: str) -> Target:

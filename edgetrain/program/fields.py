@@ -7,6 +7,7 @@ The account may hold further figures, which are only shown.
 """
 
 from ..ir.graph import NBYTES, PERSISTENT
+from ..kernels import targets
 from .schema import (
     boolean,
     by_name,
@@ -67,6 +68,8 @@ RECIPE = record({
     "allow_constants": boolean,
     "max_grad_norm": number(0),
     "output": optional(text()),
+    "target": one_of(*targets.names()),
+    "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
 })  # fmt: skip
 

@@ -1,6 +1,5 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 from ..program import Program
+from ..units.sha import sha256
 from .arena import DTYPES
 from .checkpoint import latest
 from .folder import PROGRAM_FILE
@@ -21,13 +21,15 @@ from .session import SAVED_ROLES, Session
 def recipe_digest(program: Program) -> str:
     """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
 
-    Recomputation, layout and threads are left out: they change no bit. The microbatch stays in.
+    Recomputation, layout and threads are left out: they change no bit. So is the processor, for
+    what was trained on one may go on on another. The microbatch stays in.
     """
-    recipe = {k: v for k, v in program.recipe.items() if k not in ("threads", "max_extra_forward")}
+    apart = ("threads", "max_extra_forward", "target", "lanes")
+    recipe = {k: v for k, v in program.recipe.items() if k not in apart}
     recipe["microbatch"] = program.microbatch
     names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
     text = json.dumps([recipe, names, program.model_name], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text.encode()).hexdigest()
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:

@@ -19,15 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ProgramError
-from ..kernels import jit, registry
+from ..kernels import registry
 from ..kernels.decode import Bound, Decoded, bound, decode
 from ..kernels.spec import ALIGN, NBYTES
+from ..kernels.targets import LANES, host, lanes_of
 from ..program import Program
 from .roles import Slots, may_write
 
 SLACK = 4
-# Processors whose choice of variants a Program may have been compiled with: all run it.
-_LANES = (4, 8, 16)
 _TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
 # Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits.
 _NOT_COUNTS = ("key", "ignore", "padding")
@@ -59,14 +58,15 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
     """
     kernels = bound(program.kernels)
     slots = Slots(program, arena_nbytes)
-    lanes, used = {jit.host().lanes, *_LANES}, set()
+    planned = lanes_of(program.recipe)
+    lanes, used = _variants_for(program), set()
     for tape, words in program.tapes.items():
         left = {name: SLACK * turns for name, turns in program.work.get(tape, {}).items()}
         for found in decode(words.tolist(), kernels):
             used.add((found.kernel.name, found.kernel.variant, tuple(found.storages.values())))
             _check_words(found, arena_nbytes)
-            extents = found.extents(program.threads, jit.host().lanes)
-            regions = _regions(found, extents, program.threads)
+            extents = found.extents(program.threads, planned)
+            regions = _regions(found, extents, program.threads, planned)
             _check_regions(found, regions, arena_nbytes)
             for region in regions:
                 _check_slots(found, region, tape, slots)
@@ -78,7 +78,7 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
                     f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not what "
                     "its integers call for. Compile the model for this processor."
                 )
-            turns = found.work(extents, program.threads, jit.host().lanes)
+            turns = found.work(extents, program.threads, planned)
             _take(left, found, tape, turns)
     unused = [row[0] for row in program.kernels if row not in used]
     if unused:
@@ -87,6 +87,12 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
             "model again."
         )
     return kernels
+
+
+def _variants_for(program: Program) -> set[int]:
+    """Lanes that may have chosen a Program's variants: its own, or any where it does not say."""
+    own = program.recipe.get("lanes")
+    return {own} if own else {host().lanes, *LANES}
 
 
 def _lanes_of(found: Decoded, lanes: set[int]) -> set[int]:
@@ -150,9 +156,9 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
             )
 
 
-def _regions(found: Decoded, extents: Mapping[str, int], threads: int) -> list[_Region]:
+def _regions(found: Decoded, extents: Mapping[str, int], threads: int, lanes: int) -> list[_Region]:
     """What an instruction touches, scratch last."""
-    spec, lanes, regions = found.kernel.spec, jit.host().lanes, []
+    spec, regions = found.kernel.spec, []
     for operand in spec.operands:
         if operand.name in extents:
             start = found.values[operand.name]

@@ -184,6 +184,18 @@ def test_fast_conv_equals_plain_bit_for_bit(p, storage, variant):
         assert check_dx(p, storage, acc, variant).tobytes() == plain.tobytes()
 
 
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES + FAST_CASES)
+def test_scalar_conv_equals_plain_bit_for_bit(p, storage):
+    for kind in ("clip", "norm"):
+        plain = check_forward(p, storage, kind, "plain", (1,))
+        assert check_forward(p, storage, kind, "scalar").tobytes() == plain.tobytes()
+        check_dw(p, storage, kind, "scalar", (1, 3, 8))
+    for acc in (0, 1):
+        plain = check_dx(p, storage, acc, "plain", (1,))
+        assert check_dx(p, storage, acc, "scalar").tobytes() == plain.tobytes()
+
+
 @pytest.mark.parametrize("kind", ["none", "norm"])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("p", CASES + FAST_CASES)

@@ -1,0 +1,101 @@
+"""Emitted Programs on every processor, linked and run: the state's bits are those of this machine.
+
+Debian has what they need: gcc-aarch64-linux-gnu, gcc-arm-linux-gnueabihf, gcc-riscv64-linux-gnu,
+gcc-arm-none-eabi, qemu-user-static, qemu-system-arm.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import pytest
+
+import edgetrain as et
+from device_tests.emitting import Case, missing
+from edgetrain.kernels import jit, targets
+from edgetrain.kernels.elf import undefined
+from tests.digits_runs import MODEL
+from tests.fuzz.nets import NETS
+from tests.planner import hurried
+from tests.runtime.models import write_forked
+
+SGD = et.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+
+
+def _digits(folder):
+    return et.load_onnx(MODEL)
+
+
+def _dropout(folder):
+    return et.load_onnx(write_forked(folder / "forked.onnx", 4, 2))
+
+
+def _fuzzed(name: str, folder):
+    return NETS[name][0]()
+
+
+# Net -> what makes its model in a folder, options.
+CASES: dict[str, tuple[Callable, dict]] = {
+    "digits": (_digits, {"optimizer": SGD}),
+    "digits-fp16": (_digits, {"optimizer": SGD, "precision": "fp16"}),
+    "dropout": (_dropout, {"precision": "fp16", "max_grad_norm": 1.0}),
+    **{
+        name: (partial(_fuzzed, name), {"max_grad_norm": 1.0, **NETS[name][1]})
+        for name in ("mlp", "depthwise", "transposed", "lstm", "attention", "sparse", "pools")
+    },
+    "sparse-fp16": (partial(_fuzzed, "sparse"), {**NETS["sparse"][1], "precision": "fp16"}),
+    "lstm-adam-fp16": (partial(_fuzzed, "lstm"), {"optimizer": "adam", "precision": "fp16"}),
+}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("emitted")
+
+
+@cache
+def _case(net: str, lanes_of: str, folder) -> tuple[Case, int]:
+    """The net's Program for the lanes of a target, and the checksum it has here."""
+    build, options = CASES[net]
+    settings = {"minibatch": 8, "microbatch": 4, "threads": 1, **options}
+    with hurried():
+        case = Case(et.compile(build(folder), target=lanes_of, **settings))
+    return case, case.expected()
+
+
+def _planned_as(target: targets.Target) -> str:
+    """One Program for all processors without vectors, and one for each count of lanes."""
+    return "cortex-m7" if target.lanes == 1 else target.name
+
+
+def _ready(name: str) -> targets.Target:
+    target = targets.get(name)
+    absent = missing(target)
+    if absent:
+        pytest.skip(f"{name}: {absent} not installed")
+    if name == "x86-64-v4" and jit.host().lanes < 16:
+        pytest.skip(f"{name}: this machine has no such vectors")
+    return target
+
+
+@pytest.mark.parametrize("name", targets.names())
+@pytest.mark.parametrize("net", CASES)
+def test_emitted_code_has_the_bits_of_this_machine(net, name, folder):
+    target = _ready(name)
+    case, expected = _case(net, _planned_as(target), folder)
+    for size in (False, True):
+        ran = case.run(target, folder / f"{net}-{name}-{size}", size=size)
+        assert set(ran.numbers["status"]) == {0}
+        assert hex(ran.state) == hex(expected), f"size={size}"
+
+
+def test_a_program_of_vectors_has_its_bits_on_a_processor_without(folder):
+    target = _ready("cortex-m4")
+    case, expected = _case("digits-fp16", "aarch64", folder)
+    assert case.run(target, folder / "foreign").state == expected
+
+
+@pytest.mark.parametrize("name", targets.names())
+def test_emitted_code_refers_to_nothing_but_itself(name, folder):
+    case, _ = _case("digits-fp16", "cortex-m7", folder)
+    for size in (False, True):
+        assert undefined(case.emitted(targets.get(name), size=size).code) == set()

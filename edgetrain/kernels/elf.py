@@ -1,0 +1,58 @@
+"""What a relocatable object says of itself: sections and the symbols that it lacks.
+
+ELF, little-endian, 32 or 64 bits. Source: Tool Interface Standard, ELF 1.2.
+"""
+
+import struct
+from typing import NamedTuple
+
+_SYMBOLS, _LOADED = 2, 2  # SHT_SYMTAB, SHF_ALLOC
+
+
+class _Section(NamedTuple):
+    name: int
+    kind: int
+    flags: int
+    start: int
+    nbytes: int
+    link: int
+
+
+def _sections(code: bytes) -> tuple[list[_Section], int]:
+    """All sections, and the number of the one with their names."""
+    assert code[:4] == b"\x7fELF" and code[5] == 1
+    wide = code[4] == 2
+    (table,) = struct.unpack_from("<Q" if wide else "<I", code, 40 if wide else 32)
+    size, count, names = struct.unpack_from("<HHH", code, 58 if wide else 46)
+    layout = "<IIQ8xQQI" if wide else "<III4xIII"
+    rows = [struct.unpack_from(layout, code, table + k * size) for k in range(count)]
+    return [_Section(*row) for row in rows], names
+
+
+def _text(code: bytes, at: int) -> str:
+    return code[at : code.index(b"\0", at)].decode()
+
+
+def sections(code: bytes) -> dict[str, int]:
+    """Bytes of the sections that are loaded, by name."""
+    found, names = _sections(code)
+    out: dict[str, int] = {}
+    for section in found:
+        if section.flags & _LOADED and section.nbytes:
+            name = _text(code, found[names].start + section.name)
+            out[name] = out.get(name, 0) + section.nbytes
+    return out
+
+
+def undefined(code: bytes) -> set[str]:
+    """Names of the symbols that another object would have to define."""
+    found, _ = _sections(code)
+    symbol, step = ("<IBBH", 24) if code[4] == 2 else ("<I8xBBH", 16)
+    names = set()
+    for section in found:
+        if section.kind == _SYMBOLS:
+            for at in range(section.start + step, section.start + section.nbytes, step):
+                name, _, _, place = struct.unpack_from(symbol, code, at)
+                if place == 0:
+                    names.add(_text(code, found[section.link].start + name))
+    return names

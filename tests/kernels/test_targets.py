@@ -1,0 +1,50 @@
+"""The table of processors, and what a Program says of the one it was planned for."""
+
+import pytest
+
+import edgetrain as et
+from edgetrain.errors import ProgramError, UsageError
+from edgetrain.kernels import jit, targets
+from edgetrain.runtime.session import Session
+from tests.digits_runs import MODEL, digits_program
+
+
+def test_get_names_every_target_when_there_is_none_of_that_name():
+    with pytest.raises(UsageError) as caught:
+        targets.get("z80")
+    message = str(caught.value)
+    assert "'z80'" in message and all(name in message for name in targets.names())
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_triples_have_four_parts(name):
+    target = targets.get(name)
+    assert target.name == name and len(target.triple.split("-")) == 4
+    assert target.lanes in targets.LANES
+
+
+def test_host_is_what_kernels_are_compiled_for():
+    assert targets.get("host").processor is jit.host()
+    assert targets.host().lanes == jit.host().lanes
+
+
+def test_a_program_says_what_it_was_planned_for(tmp_path):
+    program = digits_program(target="cortex-m7")
+    assert (program.recipe["target"], program.recipe["lanes"], program.threads) == (
+        "cortex-m7", 1, 1,
+    )  # fmt: skip
+    assert {variant for _, variant, _ in program.kernels} <= {"plain", "scalar"}
+    loaded = et.load_program(program.save(tmp_path / "m7.edge"))
+    Session(loaded).close()  # runs here, with its own kernels
+
+
+def test_a_program_is_held_against_its_own_target(tmp_path):
+    program = digits_program(target="cortex-m7")
+    program.recipe["lanes"] = 16  # which would call for other variants
+    with pytest.raises(ProgramError, match="is not what its integers call for"):
+        Session(program)
+
+
+def test_threads_are_refused_on_a_processor_that_has_one():
+    with pytest.raises(UsageError, match="cortex-m4 has one thread"):
+        et.compile(et.load_onnx(MODEL), target="cortex-m4", threads=2)
