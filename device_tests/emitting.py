@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
 from edgetrain.compiler.program import Program, Slot
+
 from edgetrain.kernels import control, emit, registry
 from edgetrain.kernels.drive import layout
 from edgetrain.kernels.targets import Target

@@ -1,6 +1,7 @@
 """The processor of this process, found without a compiler: its lanes, and whose code it runs."""
 
 import functools
+import itertools
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +35,11 @@ _X86 = ("x86_64", "AMD64", "amd64")
 def description() -> str:
     """What the system says of the first processor, but for what changes from hour to hour."""
     try:
-        whole = _CPUINFO.read_text(errors="replace")
+        with _CPUINFO.open(errors="replace") as file:
+            lines = list(itertools.takewhile(str.strip, file))
     except OSError:
         return ""
-    lines = whole.split("\n\n", 1)[0].splitlines()
-    return "\n".join(line for line in lines if "mhz" not in line.lower())
+    return "".join(line for line in lines if "mhz" not in line.lower())
 
 
 @functools.cache
