@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lint parity-cuda bench bench-planner docs-figures clean
+.PHONY: demo test test-all lint parity-cuda bench bench-planner docs-figures wheels clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -39,6 +39,10 @@ bench-planner: $(VENV)/test.stamp
 # All tables of docs/ and README, an hour; FIGURES="commands depth" makes some of them.
 docs-figures: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.docs $(FIGURES)
+
+# dist/: edgetrain, and edgetrain-runtime for devices that only run Programs.
+wheels: $(VENV)/demo.stamp
+	$(BIN)/python -m tools.wheels dist
 
 clean:
 	rm -rf $(VENV)

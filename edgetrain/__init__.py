@@ -72,6 +72,11 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'edgetrain' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    try:
+        value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        from .units.packages import explained
+
+        raise explained(error) from error
     globals()[name] = value
     return value

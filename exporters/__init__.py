@@ -21,4 +21,9 @@ def __getattr__(name: str) -> Any:
     """Import the module that defines `name` at its first use (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'exporters' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from edgetrain.units.packages import explained
+
+        raise explained(error) from error

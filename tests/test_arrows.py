@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.wheels import RUNTIME
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "edgetrain"
 
@@ -133,6 +135,21 @@ def test_exporters_are_imported_late_and_by_few() -> None:
         early = [n for n in imports(path, everywhere=False) if n.startswith(name)]
         late = [n for n in imports(path) if n.startswith(name)]
         assert not early and (not late or room_of(path) in EXPORTERS), path
+
+
+def test_what_a_device_has_needs_nothing_else() -> None:
+    """Rooms of edgetrain-runtime; its command line asks for the others when it needs them."""
+    rooms = {name.removesuffix(".py") for name in RUNTIME} - {"__init__", "py.typed", "__main__"}
+    for room in rooms - {"cli"}:
+        assert ARROWS[room] <= rooms, room
+    for path in (PACKAGE / "cli").glob("*.py"):
+        if path.stem in ("__init__", "arguments", "training", "choices", "progress", "tables"):
+            early = {
+                name.split(".")[1]
+                for name in imports(path, everywhere=False)
+                if name.startswith("edgetrain.") and name != "edgetrain.__version__"
+            }
+            assert early <= rooms, path
 
 
 def test_modules_import_each_other_in_no_circle() -> None:

@@ -15,6 +15,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
+from ..units.packages import explained
 from .limited import address_limit, needed, no_memory, supervised
 
 _FAILED = 1
@@ -70,17 +71,31 @@ def _guarded(arguments: Namespace) -> int:
         return _say(arguments, "error: standard output was closed")
     except MemoryError:
         return _say(arguments, no_memory(address_limit()))
+    except ModuleNotFoundError as error:
+        return _missing(arguments, error)
     except Exception as error:
         limit = address_limit()
         if limit is not None and isinstance(error, ImportError | OSError | RuntimeError):
             return _say(arguments, no_memory(limit))
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return _say(
-            arguments,
-            f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}:"
-            f"{where.lineno}). This is a bug: please report it with the command; --debug shows "
-            "the way there.",
-        )
+        return _bug(arguments, error)
+
+
+def _missing(arguments: Namespace, error: ModuleNotFoundError) -> int:
+    try:
+        known = explained(error)
+    except ModuleNotFoundError:
+        return _bug(arguments, error)
+    return _say(arguments, f"error: {known}", known.exit_status)
+
+
+def _bug(arguments: Namespace, error: Exception) -> int:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return _say(
+        arguments,
+        f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}:"
+        f"{where.lineno}). This is a bug: please report it with the command; --debug shows "
+        "the way there.",
+    )
 
 
 def _run(arguments: Namespace) -> int:

@@ -6,12 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import UsageError
-from ..ops.loss import Loss
 from ..optim import OPTIMIZERS, Schedule
 from ..units.options import check_needs, flag
 from .arguments import plan_options
 
-_LOSS = {f.name for f in fields(Loss)} - {"kind"}
 OPTIMIZER_OPTIONS = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
 
 
@@ -22,6 +20,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
       UsageError: an option that the chosen optimizer or loss does not have, or one that has no
         effect without another.
     """
+    from ..ops.loss import Loss
+
     given = plan_options(arguments)
     overrides = _densities(given.pop("density_override", []))
     _check_optimizer(given)
@@ -29,7 +29,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     if "lr" in arguments:
         given["lr"] = arguments.lr
     optimizer = {name: given.pop(name) for name in OPTIMIZER_OPTIONS & given.keys()}
-    loss = {name: given.pop(name) for name in _LOSS & given.keys()}
+    own = {f.name for f in fields(Loss)} - {"kind"}
+    loss = {name: given.pop(name) for name in own & given.keys()}
     given["optimizer"] = OPTIMIZERS[given.pop("optimizer", "sgd")](**optimizer)
     given["loss"] = Loss(given.pop("loss", "cross_entropy"), **loss)
     given["dims"] = _dims(given.pop("dim", []))

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import InputFileError, ParityError, UnsupportedOpError, UsageError
 from ..formats.csr import POOL, layers_of
-from ..ops.registry import onnx_names
 from ..units import format_bytes
 from .choices import OPTIMIZER_OPTIONS, compile_arguments
 from .tables import account_lines, table, to_json
@@ -41,6 +40,8 @@ def parity(arguments: Namespace) -> int:
 
 def ops(arguments: Namespace) -> int:
     """The ONNX op types that a model may use."""
+    from ..ops.registry import onnx_names
+
     names = onnx_names()
     if arguments.json:
         print(to_json({"ops": names}))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, TextIO, cast
 
 from ..units import format_bytes
@@ -21,7 +22,7 @@ def make_progress(json: bool) -> Iterator[Progress]:
     """What to call with each event of a run."""
     if json:
         yield _unless_hung_up(_json_line)
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and find_spec("rich") is not None:
         with _rich() as progress:
             yield _unless_hung_up(progress)
     else:

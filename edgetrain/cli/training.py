@@ -11,6 +11,7 @@ from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..program import Program
 from ..program.atomic import check_target
+from ..program.trained import export_trained
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
@@ -187,8 +188,6 @@ def _opened(path: Path) -> tuple[Program, Any]:
 
 def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
-    from edgetrain.exporters.trained import export_trained
-
     check_target(arguments.out, "-o")
     directory = Path(arguments.run)
     if not os.path.isdir(directory):

@@ -84,7 +84,7 @@ class Draft(_Scheduled):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(_Scheduled):
     """One placed schedule.
 
@@ -100,6 +100,12 @@ class Plan(_Scheduled):
     offsets: tuple[int, ...]
     arena_nbytes: int
     cost: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.arena_nbytes:,} bytes, microbatch {self.candidate.microbatch}, recomputes "
+            f"{100 * self.extra_forward:.1f} % of a forward)"
+        )
 
 
 def make_candidate(

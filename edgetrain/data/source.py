@@ -114,6 +114,9 @@ class Source(ABC):
         self.reopen: Callable[[str], Source] | None = None
         self._looked_at: object = None  # the limits that `check_values` last held against all
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.split}, {self.n:,} samples)"
+
     @abstractmethod
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool

@@ -21,7 +21,7 @@ class InputSpec:
     dtype: str = "float"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """What `load_onnx` returns; `compile` binds it. Equal to itself alone.
 
@@ -52,6 +52,14 @@ class Model:
     frozen: tuple[str, ...] = ()
     source: str = ""
     untrained: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        numbers = sum(self.initializers[name].size for name in self.parameters)
+        inputs = ", ".join(spec.name for spec in self.inputs)
+        return (
+            f"Model({self.name!r}, inputs {inputs}, {len(self.nodes)} nodes, "
+            f"{len(self.parameters)} parameters of {numbers:,} numbers)"
+        )
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""

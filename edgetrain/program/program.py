@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..ir import NBYTES
+from ..units import format_bytes
 from .container import read_container, write_container
 from .fields import PROGRAM
 from .schema import Wrong, parse, record, text, verify
@@ -50,7 +51,7 @@ class Slot:
         return self.size * NBYTES[self.dtype]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """A compiled training run.
 
@@ -86,6 +87,12 @@ class Program:
     model_name: str = "model"
     target_count: int = 0
     work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"Program({self.model_name!r}, arena {format_bytes(self.arena_nbytes)}, minibatch "
+            f"{self.minibatch}, microbatch {self.microbatch}, {self.threads} threads)"
+        )
 
     @property
     def tape_nbytes(self) -> int:

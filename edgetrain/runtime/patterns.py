@@ -8,7 +8,6 @@ import numpy as np
 from ..errors import InputFileError, ProgramError
 from ..formats import csr
 from ..formats.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
-from ..kernels.decode import bound, decode
 from ..program import Program
 
 # What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
@@ -93,6 +92,8 @@ def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
 
 def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
     """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
+    from ..kernels.decode import bound, decode
+
     kernels = bound(program.kernels)
     for tape, words in program.tapes.items():
         for found in decode(words.tolist(), kernels):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..kernels import registry
 from ..kernels.drive import layout
 from ..program import Program
 
@@ -39,6 +38,8 @@ def zeroed(program: Program) -> list[tuple[int, int]]:
 def strides(program: Program) -> list[int]:
     """For each kernel of the Program the operand word that is the stride of its workspace, or
     STRIDE_NONE, or SPLIT_NONE where its instructions run in one part."""
+    from ..kernels import registry
+
     out = []
     for name, variant, _ in program.kernels:
         kernel = next(k for k in registry.variants(name) if k.variant == variant)

@@ -15,7 +15,6 @@ from ..kernels.drive import layout
 from ..optim import Schedule, loss_scale_of
 from ..program import Program
 from .arena import Arena, views
-from .executor import Executor, load_entries
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .plan_block import Feed, Filler, sizes, strides, zeroed
 from .staging import TARGET, stage
@@ -56,7 +55,13 @@ class StepResult:
 class Session:
     """Arena, executor and control block of one Program."""
 
+    def __repr__(self) -> str:
+        return f"Session({self.program!r})"
+
     def __init__(self, program: Program, threads: int | None = None) -> None:
+        # What makes and loads machine code is not imported before something is to run.
+        from .executor import Executor, load_entries
+
         self.program = program
         self.arena = Arena(program.arena_nbytes)
         self.values = views(self.arena, program)

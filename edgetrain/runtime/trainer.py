@@ -16,6 +16,7 @@ from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim.schedule import Schedule
 from ..program import Program
+from ..program.trained import export_trained
 from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
@@ -90,6 +91,11 @@ class Trainer:
         if self.folder:
             with self.folder.held():  # whether it can be is found out before anything is trained
                 pass
+
+    def __repr__(self) -> str:
+        where = f", out {str(self.out)!r}" if self.out else ""
+        steps = f" of {self.total_steps}" if self.total_steps else ""
+        return f"Trainer({self.program!r}, {self.source!r}, step {self.step}{steps}{where})"
 
     @property
     def step(self) -> int:
@@ -251,8 +257,6 @@ class Trainer:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
-        from edgetrain.exporters.trained import export_trained
-
         return export_trained(self.program, self.session.state(), path)
 
     # State on disk.

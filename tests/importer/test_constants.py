@@ -10,9 +10,9 @@ from onnx import numpy_helper
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.errors import ModelError, UsageError
-from edgetrain.exporters.trained import export_trained
 from edgetrain.importer import load_onnx
 from edgetrain.importer.tables import is_formula
+from edgetrain.program.trained import export_trained
 
 from .models import info, model, node, tensor
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 import edgetrain as et
 from edgetrain.api import forward
-from edgetrain.exporters.trained import export_trained
 from edgetrain.importer import load_onnx
+from edgetrain.program.trained import export_trained
 
 from .plain_nets import EXPORTERS, NETS, batch, exported
 

@@ -1,19 +1,25 @@
 """The trained ONNX: predicts what the session predicts, under the original names."""
 
+import dataclasses
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import edgetrain as et
 from edgetrain.errors import ProgramError
 from edgetrain.exporters import export_torch
-from edgetrain.exporters.trained import export_trained
+from edgetrain.program import Program, Slot
+from edgetrain.program.trained import export_trained
 from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
 from tests.twins import train_step
+
+from .naive_trained import export_trained as naive_trained
 
 # fp32 against fp32 with other orders of summation, over a few dozen layers
 _TOLERANCE = 1e-4
@@ -165,4 +171,92 @@ def test_export_trained_refuses_a_state_of_another_program(tmp_path):
     without = {n: a for n, a in state.items() if not n.endswith("bias")}
     with pytest.raises(ProgramError, match="is not in the state"):
         export_trained(program, without, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def _program(model):
+    """A Program that has of `model` what the writer reads, and a state that was drawn."""
+    draw = np.random.default_rng(0)
+    names = [*model.parameters, *model.buffers]
+    state = {n: draw.normal(size=model.initializers[n].shape).astype(np.float32) for n in names}
+    roles = {n: "parameter" if n in model.parameters else "buffer" for n in names}
+    slots = tuple(Slot(n, 0, a.shape, "f32", roles[n]) for n, a in state.items())
+    fields = {f.name: None for f in dataclasses.fields(Program)}
+    fields |= {"persistent": slots, "init": {}, "recipe": {}, "onnx": model.weightless}
+    return Program(**{**fields, "model_name": model.name}), state
+
+
+def _assert_as_onnx_writes_it(path, tmp_path):
+    program, state = _program(et.load_onnx(path))
+    ours, theirs = tmp_path / "ours" / "m.onnx", tmp_path / "theirs" / "m.onnx"
+    for out in (ours, theirs):
+        out.parent.mkdir()
+    for limit in (10**9, 1500):
+        export_trained(program, state, ours, inline_limit_nbytes=limit)
+        naive_trained(program, state, theirs, inline_limit_nbytes=limit)
+        assert sorted(p.name for p in ours.parent.iterdir()) == sorted(
+            p.name for p in theirs.parent.iterdir()
+        )
+        for file in ours.parent.iterdir():
+            assert file.read_bytes() == (theirs.parent / file.name).read_bytes()
+    onnx.checker.check_model(ours, full_check=True)
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_trained_model_is_byte_for_byte_what_onnx_writes(name, tmp_path):
+    _assert_as_onnx_writes_it(_zoo_model(name, tmp_path)[0], tmp_path)
+
+
+_TYPES = {
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "float": TensorProto.FLOAT,
+    "double": TensorProto.DOUBLE,
+}
+
+
+def _typed_model(kind, tmp_path, raw, external):
+    """Two dense layers of one element type, the second's weight read transposed and as it is."""
+    draw = np.random.default_rng(1)
+    shapes = {"a.weight": [4, 6], "a.bias": [6], "b.weight": [6, 3], "unread": [2]}
+    arrays = {n: draw.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}
+    tensors = [helper.make_tensor(n, _TYPES[kind], a.shape, a.ravel()) for n, a in arrays.items()]
+    if raw:
+        tensors = [numpy_helper.from_array(numpy_helper.to_array(t), t.name) for t in tensors]
+    scale = helper.make_node(
+        "Constant", [], ["half"], value=helper.make_tensor("", _TYPES[kind], [1], [0.5])
+    )
+    bodies = [
+        helper.make_node("Gemm", ["x", "a.weight", "a.bias"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Mul", ["r", "half"], ["s"]),
+        helper.make_node("MatMul", ["s", "b.weight"], ["y"]),
+        helper.make_node("Neg", ["y"], ["unused"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(n, _TYPES[kind], ["batch", width])
+        for n, width in (("x", 4), ("y", 3))
+    ]
+    graph = helper.make_graph([scale, *bodies], kind, ends[:1], ends[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    path = tmp_path / "typed.onnx"
+    onnx.save(model, path, save_as_external_data=external, location="typed.bin", size_threshold=16)
+    return path
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["inside", "external"])
+@pytest.mark.parametrize("raw", [False, True], ids=["typed", "raw"])
+@pytest.mark.parametrize("kind", _TYPES)
+def test_trained_model_keeps_every_form_of_data(kind, raw, external, tmp_path):
+    if external and not raw:
+        pytest.skip("external data are raw")
+    _assert_as_onnx_writes_it(_typed_model(kind, tmp_path, raw, external), tmp_path)
+
+
+def test_trained_model_refuses_a_damaged_graph(tmp_path):
+    program, state = _program(et.load_onnx(_zoo_model("mlp", tmp_path)[0]))
+    for data in (program.onnx[:-5], b"\x0a" * 40, b"\xff" * 9, b""):
+        broken = dataclasses.replace(program, onnx=data)
+        with pytest.raises(ProgramError, match="Compile"):
+            export_trained(broken, state, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()

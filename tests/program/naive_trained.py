@@ -1,8 +1,4 @@
-"""A trained Program back to ONNX: the original graph with trained weights, ready for inference.
-
-Names, dtypes and layout are those of the file that was compiled; batch-norm and dropout are set to
-inference. The metadata stay, so the result can be trained further.
-"""
+"""The naive twin of edgetrain/program/trained.py, by the onnx package: what it must agree with."""
 
 import json
 from collections.abc import Iterator, Mapping

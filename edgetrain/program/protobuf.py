@@ -1,0 +1,193 @@
+"""Protocol buffers on the wire: messages read, changed and written without any schema.
+
+A message is a row of (number, wire type, payload). What is not touched keeps its bytes and its
+place, so a file comes back with only those fields changed that were meant; messages inside are
+parsed when they are asked for. Writing copies no payload before the file takes it.
+
+Source: https://protobuf.dev/programming-guides/encoding.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
+MAX_DEPTH = 100  # messages inside messages, as protobuf's own readers have it
+_WIDTH = {EIGHT: 8, FOUR: 4}
+_MASK = 2**64 - 1
+
+Payload: TypeAlias = "int | bytes | memoryview | Message"
+
+
+class Message:
+    """One message; fields keep the order in which they stand in the file."""
+
+    __slots__ = ("_depth", "_fields")
+
+    def __init__(self, data: bytes | memoryview = b"", depth: int = 0) -> None:
+        """Parse the fields of `data`, those of messages inside when they are asked for.
+
+        Raises:
+          ValueError: the bytes are no message, or lie deeper than `MAX_DEPTH`.
+        """
+        if depth > MAX_DEPTH:
+            raise ValueError(f"messages nested over {MAX_DEPTH} deep")
+        self._depth = depth
+        self._fields: list[tuple[int, int, Payload]] = list(_parsed(memoryview(data)))
+
+    # What is read.
+
+    def has(self, number: int) -> bool:
+        """Whether the field is there."""
+        return any(field[0] == number for field in self._fields)
+
+    def numbers(self) -> set[int]:
+        """Numbers of the fields that are there; a packed row without an element is not."""
+        return {n for n, _, p in self._fields if isinstance(p, int | Message) or len(p)}
+
+    def integer(self, number: int, default: int = 0) -> int:
+        """The last value of a whole number."""
+        found = self.integers(number)
+        return found[-1] if found else default
+
+    def integers(self, number: int) -> list[int]:
+        """All values of a repeated whole number of 64 bits, packed or not."""
+        out: list[int] = []
+        for field, _, payload in self._fields:
+            if field != number:
+                continue
+            if isinstance(payload, int):
+                out.append(payload)
+            else:
+                data, at = memoryview(_view(payload)), 0
+                while at < len(data):
+                    value, at = _varint(data, at)
+                    out.append(value)
+        return [value - 2**64 if value >= 2**63 else value for value in out]
+
+    def text(self, number: int) -> str:
+        """The last value of a text, "" where there is none."""
+        found = self.texts(number)
+        return found[-1] if found else ""
+
+    def texts(self, number: int) -> list[str]:
+        """All values of a repeated text."""
+        return [str(_view(p), "utf-8") for n, _, p in self._fields if n == number]
+
+    def size(self, number: int) -> int:
+        """Bytes of the last value; 0 where there is none."""
+        sizes = [len(_view(p)) for n, _, p in self._fields if n == number]
+        return sizes[-1] if sizes else 0
+
+    def data(self, number: int) -> bytes:
+        """The last value as bytes."""
+        return [b"", *(bytes(_view(p)) for n, _, p in self._fields if n == number)][-1]
+
+    def messages(self, number: int) -> "list[Message]":
+        """The messages of a field; changes to them are changes to this one."""
+        out = []
+        for k, (field, wire, payload) in enumerate(self._fields):
+            if field == number:
+                if not isinstance(payload, Message):
+                    payload = Message(_view(payload), self._depth + 1)
+                    self._fields[k] = field, wire, payload
+                out.append(payload)
+        return out
+
+    # What is changed.
+
+    def set(self, number: int, value: "int | bytes | Message") -> None:
+        """Give a field one value, at its place in the order of numbers."""
+        self.replace(number, [value])
+
+    def clear(self, *numbers: int) -> None:
+        """Take fields away."""
+        self._fields = [field for field in self._fields if field[0] not in numbers]
+
+    def replace(self, number: int, values: "Sequence[int | bytes | Message]") -> None:
+        """Give a repeated field these values, where its first one stood."""
+        self.clear(number)
+        at = next((k for k, f in enumerate(self._fields) if f[0] > number), len(self._fields))
+        rows = [(number, VARINT if isinstance(v, int) else BYTES, v) for v in values]
+        self._fields[at:at] = rows
+
+    def keep(self, number: int, wanted: "Callable[[Message], bool]") -> None:
+        """Keep those messages of a field that are wanted."""
+        self.replace(number, [m for m in self.messages(number) if wanted(m)])
+
+    # What is written.
+
+    def chunks(self) -> list[bytes | memoryview]:
+        """The message's bytes in pieces, in order; large payloads are not copied."""
+        out: list[bytes | memoryview] = []
+        for number, wire, payload in self._fields:
+            head = _encoded(number << 3 | wire)
+            if isinstance(payload, int):
+                out.append(head + _encoded(payload & _MASK))
+            elif wire != BYTES:
+                out += [head, _view(payload)]
+            else:
+                inner = payload.chunks() if isinstance(payload, Message) else [_view(payload)]
+                out += [head + _encoded(sum(map(len, inner))), *inner]
+        return out
+
+    def nbytes(self) -> int:
+        """Bytes that the message takes."""
+        return sum(map(len, self.chunks()))
+
+
+def entry(key: str, value: str) -> Message:
+    """A pair of texts, as fields 1 and 2."""
+    message = Message()
+    message.replace(1, [key.encode()])
+    message.replace(2, [value.encode()])
+    return message
+
+
+def _view(payload: Payload) -> bytes | memoryview:
+    if isinstance(payload, int):
+        raise ValueError("a number where bytes are due")
+    return b"".join(payload.chunks()) if isinstance(payload, Message) else payload
+
+
+def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
+    at = 0
+    while at < len(data):
+        tag, head = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if number < 1:
+            raise ValueError(f"no field begins at byte {at}")
+        if wire == VARINT:
+            value, at = _varint(data, head)
+            yield number, wire, value
+            continue
+        if wire == BYTES:
+            length, head = _varint(data, head)
+        elif wire in _WIDTH:
+            length = _WIDTH[wire]
+        else:
+            raise ValueError(f"a field of wire type {wire} at byte {at}")
+        at = head + length
+        if at > len(data):
+            raise ValueError(f"a field at byte {head} ends at byte {at} of {len(data)}")
+        yield number, wire, data[head:at]
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """(value, where it ends)."""
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value & _MASK, at
+    raise ValueError(f"a number that does not end at byte {at}")
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,272 @@
+"""A trained Program back to ONNX: the original graph with trained weights, ready for inference.
+
+Names, dtypes and layout are those of the file that was compiled; batch-norm and dropout are set to
+inference. The metadata stay, so the result can be trained further. The onnx package is not needed:
+the stored model's bytes are changed where they must be (protobuf.py), and stay elsewhere.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ProgramError, RunError
+from ..formats.csr import dense_state, layers_of
+from .atomic import write_atomically
+from .finite import finite_part, nonfinite
+from .program import Program
+from .protobuf import Message, entry
+
+# A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
+INLINE_LIMIT_NBYTES = 1_500_000_000
+# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+_SOURCES = "edgetrain.sources"
+
+# Numbers of fields, as onnx.proto has them.
+_GRAPH, _METADATA = 7, 14  # of a ModelProto
+_NODES, _INITIALIZERS, _INPUTS, _OUTPUTS, _VALUES = 1, 5, 11, 12, 13  # of a GraphProto
+_READS, _WRITES, _OP_TYPE, _ATTRIBUTES = 1, 2, 4, 5  # of a NodeProto
+_TENSOR, _SUBGRAPH, _SUBGRAPHS = 5, 6, 11  # of an AttributeProto
+_DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14  # of a TensorProto
+_TYPED = (4, 10, 5)  # float_data, double_data, int32_data
+_FACTS = {_DIMS, _TYPE, _TENSOR_NAME, 12, _LOCATION, 16}  # no data; 12 and 16 are notes
+_NAME = 1  # of an attribute, an input, an output
+
+_BFLOAT16 = 16
+# Element type of a tensor -> its numpy type in a file.
+_STORED = {
+    1: "<f4", 2: "<u1", 3: "<i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2",
+    11: "<f8", 12: "<u4", 13: "<u8",
+}  # fmt: skip
+
+
+def export_trained(
+    program: Program,
+    state: Mapping[str, np.ndarray],
+    path: str | Path,
+    *,
+    inline_limit_nbytes: int = INLINE_LIMIT_NBYTES,
+) -> Path:
+    """Write the trained model as ONNX.
+
+    Outputs that training did not need, and whose weights the Program therefore does not hold,
+    are left out.
+
+    Args:
+      program: what was trained; it carries the graph without weights.
+      state: parameters and running statistics by name, stored as the Program stores them (sparse
+        weights are written dense); what else is in it (optimizer state) is ignored.
+      inline_limit_nbytes: more bytes of weights than this go into `<path>.data`.
+    Returns:
+      The path written.
+    Raises:
+      ProgramError: the Program's graph is damaged, or an array has not the graph's shape.
+      RunError: a weight is not finite, or the file cannot be written.
+    """
+    path = Path(path)
+    wrong = nonfinite(finite_part(_trained(program, state), program.init))
+    if wrong:
+        raise RunError(
+            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
+            "but NaN. Export an older checkpoint, or train with a lower learning rate."
+        )
+    try:
+        model, graph = _parsed(program)
+        state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
+        _finish(graph, state)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+    _save(model, graph, path, inline_limit_nbytes)
+    return path
+
+
+def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What of `state` goes into the file."""
+    roles = {slot.name: slot.role for slot in program.persistent}
+    return {n: a for n, a in state.items() if roles.get(n) in ("parameter", "buffer")}
+
+
+def _parsed(program: Program) -> tuple[Message, Message]:
+    """The stored model, and its graph."""
+    model = Message(program.onnx)
+    graphs = model.messages(_GRAPH)
+    if not graphs or not graphs[-1].has(_NODES):
+        raise ProgramError(
+            f"Program of {program.model_name!r}: it carries no ONNX graph. Compile it from an ONNX "
+            "file."
+        )
+    return model, graphs[-1]
+
+
+def _damaged(program: Program, error: Exception) -> str:
+    return (
+        f"Program of {program.model_name!r}: its ONNX graph is damaged ({error}). Compile the "
+        "model again."
+    )
+
+
+def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> None:
+    """The graph with trained weights, for inference; damage in it shows as any plain exception."""
+    missing = _fill(graph, state)
+    _set_inference(graph)
+    if missing:
+        _drop_outputs(graph, missing)
+    inputs = {value.text(_NAME) for value in graph.messages(_INPUTS)}
+    _drop_unused(graph, {*state, *inputs})
+
+
+def _by_file_name(model: Message, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The state under the names that the file has, in its layout: see importer/decode.py."""
+    out = dict(state)
+    texts = [item.text(2) for item in model.messages(_METADATA) if item.text(1) == _SOURCES]
+    model.keep(_METADATA, lambda item: item.text(1) != _SOURCES)
+    try:
+        for name, (source, axes) in json.loads(texts[0] if texts else "{}").items():
+            if source in state:
+                array = np.asarray(state[source])
+                out[name] = array if axes is None else np.transpose(array, axes)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramError(
+            f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
+            "Compile the model again."
+        ) from error
+    return out
+
+
+def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:
+    """Initializers, and the values of Constant nodes, by name."""
+    for tensor in graph.messages(_INITIALIZERS):
+        yield tensor.text(_TENSOR_NAME), tensor
+    for node in graph.messages(_NODES):
+        if node.text(_OP_TYPE) == "Constant":
+            for attribute in node.messages(_ATTRIBUTES):
+                if attribute.text(_NAME) == "value":
+                    yield node.texts(_WRITES)[0], attribute.messages(_TENSOR)[-1]
+
+
+def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> set[str]:
+    """Give every tensor of `state` its values; returns names of emptied ones it does not have."""
+    missing = set()
+    for name, tensor in _tensors(graph):
+        if name in state:
+            _store(tensor, name, np.asarray(state[name]))
+        elif 0 not in tensor.integers(_DIMS) and not _has_data(tensor):
+            missing.add(name)
+    return missing
+
+
+def _has_data(tensor: Message) -> bool:
+    return bool(tensor.numbers() - _FACTS)
+
+
+def _store(tensor: Message, name: str, array: np.ndarray) -> None:
+    dims, code = tensor.integers(_DIMS), tensor.integer(_TYPE)
+    if tuple(dims) != array.shape:
+        raise ProgramError(
+            f"parameter {name!r}: trained shape {list(array.shape)}, the graph's {dims}. Use the "
+            "state that was trained with this Program."
+        )
+    values = array.astype("<f4")
+    if code == _BFLOAT16:
+        values = _bfloat16(values)
+    elif code in _STORED:
+        values = values.astype(_STORED[code])
+    else:
+        raise ValueError(f"parameter {name!r} of element type {code}")
+    tensor.clear(*_TYPED, _EXTERNAL)
+    tensor.set(_RAW, values.tobytes())
+    tensor.set(_LOCATION, 0)
+
+
+def _bfloat16(array: np.ndarray) -> np.ndarray:
+    """The upper halves of float32, rounded to nearest even."""
+    bits = np.ascontiguousarray(array).view("<u4").astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+
+
+def _set_inference(graph: Message) -> None:
+    """Batch-norm by its running statistics, dropout off, extra outputs gone."""
+    moved: dict[str, str] = {}
+    for node in graph.messages(_NODES):
+        reads = [moved.get(name, name) for name in node.texts(_READS)]
+        kind = node.text(_OP_TYPE)
+        if kind == "BatchNormalization":
+            # A second application of the same layer reads what the first one moved.
+            writes = node.texts(_WRITES)
+            moved.update(zip(writes[1:3], reads[3:5], strict=False))
+            _rename(node, _WRITES, writes[:1])
+            node.keep(_ATTRIBUTES, lambda attribute: attribute.text(_NAME) != "training_mode")
+        elif kind == "Dropout":
+            reads = reads[:2]
+        _rename(node, _READS, reads)
+    gone = set(moved) - {""}
+    for field in (_OUTPUTS, _VALUES):
+        graph.keep(field, lambda value: value.text(_NAME) not in gone)
+
+
+def _rename(node: Message, field: int, names: list[str]) -> None:
+    if names != node.texts(field):
+        node.replace(field, [name.encode() for name in names])
+
+
+def _drop_outputs(graph: Message, missing: set[str]) -> None:
+    """Leave out the outputs that depend on `missing`."""
+    lost = set(missing)
+    for node in graph.messages(_NODES):
+        if lost.intersection(node.texts(_READS)):
+            lost.update(name for name in node.texts(_WRITES) if name)
+    graph.keep(_OUTPUTS, lambda output: output.text(_NAME) not in lost)
+    if not graph.has(_OUTPUTS):
+        raise ProgramError(
+            f"parameter {sorted(missing)[0]!r}: it is not in the state that was handed in. Use the "
+            "state of this Program."
+        )
+
+
+def _drop_unused(graph: Message, keep: set[str]) -> None:
+    """Nodes that no output needs, and constants that nobody reads."""
+    wanted, nodes = {output.text(_NAME) for output in graph.messages(_OUTPUTS)}, []
+    for node in reversed(graph.messages(_NODES)):
+        if wanted.intersection(node.texts(_WRITES)):
+            nodes.append(node)
+            wanted.update(node.texts(_READS))
+            wanted.update(_outer_names(node))
+    graph.replace(_NODES, nodes[::-1])
+
+    def is_read(tensor: Message) -> bool:
+        name = tensor.text(_TENSOR_NAME)
+        return name in wanted or name in keep and _has_data(tensor)
+
+    graph.keep(_INITIALIZERS, is_read)
+
+
+def _outer_names(node: Message) -> Iterator[str]:
+    """Names that the subgraphs of a node may take from outside."""
+    for attribute in node.messages(_ATTRIBUTES):
+        for graph in (*attribute.messages(_SUBGRAPH), *attribute.messages(_SUBGRAPHS)):
+            for inner in graph.messages(_NODES):
+                yield from inner.texts(_READS)
+                yield from _outer_names(inner)
+
+
+def _save(model: Message, graph: Message, path: Path, limit: int) -> None:
+    """The file of weights first: a model never names one that is not there."""
+    if model.nbytes() > limit:
+        data = path.with_name(f"{path.name}.data")
+        big = [t for t in graph.messages(_INITIALIZERS) if t.size(_RAW) >= 1024]
+        chunks = [tensor.data(_RAW) for tensor in big]
+        write_atomically(data, lambda file: file.writelines(chunks))
+        offset = 0
+        for tensor, chunk in zip(big, chunks, strict=True):
+            _point_to(tensor, data.name, offset, len(chunk))
+            offset += len(chunk)
+    pieces = model.chunks()
+    write_atomically(path, lambda file: file.writelines(pieces))
+
+
+def _point_to(tensor: Message, location: str, offset: int, length: int) -> None:
+    tensor.clear(_RAW)
+    tensor.set(_LOCATION, 1)
+    places = {"location": location, "offset": str(offset), "length": str(length)}
+    tensor.replace(_EXTERNAL, [entry(key, value) for key, value in places.items()])

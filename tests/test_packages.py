@@ -1,0 +1,90 @@
+"""What is imported for what: a device needs a subset, and what is missing is named."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOST = {
+    "onnx", "scipy", "torch", "rich", "numba", "edgetrain.compiler", "edgetrain.importer",
+    "edgetrain.ops", "edgetrain.api", "edgetrain.exporters",
+}  # fmt: skip
+# Runs a command in a process that finds none of the packages named first.
+BLOCKED = """
+import json, sys
+blocked = json.loads(sys.argv[1])
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Finder())
+"""
+COMMAND = BLOCKED + "from edgetrain.cli import main; sys.exit(main(sys.argv[2:]))"
+
+
+def child(code: str, *argv: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, argv)], capture_output=True, text=True, timeout=300
+    )
+
+
+def without(blocked: set[str], *argv: object) -> subprocess.CompletedProcess[str]:
+    """A command of the command line without these packages."""
+    return child(COMMAND, json.dumps(sorted(blocked)), *argv)
+
+
+def test_the_trainer_loads_neither_compilers_nor_onnx() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import edgetrain; edgetrain.Trainer"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    wrong = {"numba", "llvmlite", "scipy", "onnx", "edgetrain.compiler", "edgetrain.ops"}
+    assert loaded & wrong == set()
+    assert "edgetrain.runtime.session" in loaded
+
+
+def test_training_evaluating_and_exporting_need_no_host(digits_edge: Path, tmp_path: Path) -> None:
+    # kernels that this test alone would need are compiled here, where numba is
+    for blocked in (set(), HOST):
+        out = tmp_path / f"run{len(blocked)}"
+        trained = without(
+            blocked, "train", digits_edge, "--data", "digits", "--steps", 3, "--out", out
+        )
+        assert trained.returncode == 0, trained.stderr
+        evaluated = without(blocked, "eval", out, "--data", "digits", "--json")
+        assert evaluated.returncode == 0, evaluated.stderr
+        assert json.loads(evaluated.stdout)["samples"] > 0
+        exported = without(blocked, "export", out, "-o", tmp_path / f"{len(blocked)}.onnx")
+        assert exported.returncode == 0, exported.stderr
+    assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / f"{len(HOST)}.onnx").read_bytes()
+
+
+MISSING = [
+    ({"onnx"}, ("plan", "m.onnx"), "onnx", "onnx"),
+    ({"edgetrain.importer"}, ("plan", "m.onnx"), "edgetrain.importer, .*", "edgetrain"),
+    ({"edgetrain.ops"}, ("ops",), "edgetrain.ops, .*", "edgetrain"),
+    ({"torch"}, ("parity", "m.onnx"), "torch", r"'edgetrain\[torch\]'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("blocked, argv, what, pip", MISSING, ids=lambda value: str(value)[:20])
+def test_a_missing_package_is_named_with_what_brings_it(blocked, argv, what, pip) -> None:
+    done = without(blocked, *argv)
+    assert done.returncode == 2 and "bug" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert re.search(rf"{what} is needed .* pip install {pip}$", done.stderr.strip())
+
+
+def test_a_missing_package_is_named_in_python_too() -> None:
+    code = BLOCKED + (
+        "import edgetrain\n"
+        "try:\n    edgetrain.load_onnx\n"
+        "except edgetrain.UsageError as error:\n    print(error)"
+    )
+    done = child(code, '["onnx"]')
+    assert done.stdout == "onnx is needed for this and not installed. Run: pip install onnx\n"

@@ -1,0 +1,52 @@
+"""The public names: typed, and short when they are shown."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import edgetrain as et
+from edgetrain import exporters
+from tests.digits_runs import MODEL
+
+
+def functions() -> Iterator[tuple[str, Any]]:
+    for name in et.__all__:
+        found = getattr(et, name)
+        if inspect.isfunction(found):
+            yield name, found
+        for key, value in vars(found).items() if inspect.isclass(found) else ():
+            inner = value.fget if isinstance(value, property) else value
+            if inspect.isfunction(inner) and (key == "__init__" or key[0] != "_"):
+                yield f"{name}.{key}", inner
+    yield "export_torch", exporters.export_torch
+
+
+def test_public_functions_are_typed() -> None:
+    for name, function in functions():
+        signature = inspect.signature(function)
+        bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
+        assert set(bare) <= {"self", "cls"}, name
+        assert signature.return_annotation is not signature.empty or "__init__" in name, name
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(et.__file__).parent / "py.typed").exists()
+
+
+def test_large_objects_are_shown_in_a_line(digits: et.Program) -> None:
+    model = et.load_onnx(MODEL)
+    source = et.open_data("digits")
+    trainer = et.Trainer(digits, source)
+    try:
+        for shown, start in (
+            (digits, "Program('"),
+            (model, "Model('"),
+            (source, "RowsSource('digits"),
+            (trainer, "Trainer(Program('"),
+            (trainer.session, "Session(Program('"),
+        ):
+            assert repr(shown).startswith(start), repr(shown)
+            assert len(repr(shown)) < 300 and "\n" not in repr(shown)
+    finally:
+        trainer.close()

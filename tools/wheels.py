@@ -1,0 +1,103 @@
+"""Build both wheels: edgetrain, and edgetrain-runtime for devices that only run Programs.
+
+usage: python -m tools.wheels [DIR]        (default: dist)
+
+edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
+installed, not both. What it lacks says so when it is asked for, and names the whole.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# What trains, evaluates and exports a Program.
+RUNTIME = (
+    "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
+    "kernels", "optim", "sparse", "data", "runtime", "cli",
+)  # fmt: skip
+NEEDS = ("numpy>=2.0", "llvmlite>=0.44")
+HEADER = """\
+[build-system]
+requires = ["setuptools>=70"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "edgetrain-runtime"
+version = "{version}"
+description = "Trains compiled edgetrain Programs on a device: numpy and no compiler of models."
+license = "Apache-2.0"
+license-files = ["LICENSE"]
+requires-python = "{python}"
+dependencies = {needs}
+
+[project.optional-dependencies]
+compile = ["{numba}"]
+
+[project.scripts]
+edgetrain = "edgetrain.cli:main"
+
+[tool.setuptools.packages.find]
+include = ["edgetrain*"]
+
+[tool.setuptools.package-data]
+edgetrain = {data}
+"""
+
+
+def stage(folder: Path) -> Path:
+    """Lay out the source of edgetrain-runtime; returns `folder`."""
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = whole["project"]
+    numba = next(need for need in project["dependencies"] if need.startswith("numba"))
+    data = whole["tool"]["setuptools"]["package-data"]["edgetrain"]
+    text = HEADER.format(
+        version=project["version"], python=project["requires-python"], needs=list(NEEDS),
+        numba=numba, data=data,
+    )  # fmt: skip
+    (folder / "pyproject.toml").write_text(text)
+    shutil.copy(ROOT / "LICENSE", folder)
+    (folder / "edgetrain").mkdir()
+    for name in RUNTIME:
+        source, target = ROOT / "edgetrain" / name, folder / "edgetrain" / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    return folder
+
+
+def build(source: Path, out: Path) -> None:
+    """Build the wheel of a source tree into `out`, leaving nothing behind in the tree."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "source"
+        unwanted = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info")
+        ignored = shutil.ignore_patterns(*unwanted)
+        shutil.copytree(source, copy, symlinks=True, ignore=ignored)
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "-w", str(out), str(copy)], check=True)
+
+
+def build_runtime(out: Path) -> Path:
+    """Build edgetrain-runtime into `out`; returns the wheel's path."""
+    with tempfile.TemporaryDirectory() as folder:
+        build(stage(Path(folder)), out)
+    return max(out.glob("edgetrain_runtime-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def main(out: str = "dist") -> int:
+    """Build both; says where they lie."""
+    folder = Path(out).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    build(ROOT, folder)
+    build_runtime(folder)
+    for wheel in sorted(folder.glob("edgetrain*.whl")):
+        print(f"{wheel} ({wheel.stat().st_size:,} bytes)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
