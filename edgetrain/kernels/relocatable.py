@@ -47,6 +47,13 @@ class Relocation:
     addend: int
 
 
+def machine_of(code: bytes) -> int:
+    """e_machine of a relocatable file of 64 bits, little-endian; 0 of anything else."""
+    if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", code, 16) != (1,):
+        return 0
+    return struct.unpack_from("<H", code, 18)[0]
+
+
 class Relocatable:
     """Sections, symbols and relocations of an object file.
 
@@ -60,13 +67,13 @@ class Relocatable:
     """
 
     def __init__(self, code: bytes) -> None:
-        if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", code, 16) != (1,):
+        self.machine = machine_of(code)
+        if not self.machine:
             raise UnsupportedOpError(
                 "object of a kernel: not a relocatable ELF file of 64 bits, little-endian; these "
                 "are what can be joined into a library here."
             )
         self._code = code
-        (self.machine,) = struct.unpack_from("<H", code, 18)
         (table,) = struct.unpack_from("<Q", code, 40)
         count, names = struct.unpack_from("<HH", code, 60)
         self._rows = [struct.unpack_from(_SECTION, code, table + 64 * k) for k in range(count)]
