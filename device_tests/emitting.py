@@ -4,6 +4,7 @@ The same Program runs here in Python's runtime, over the same samples: both prin
 state. A kernel's object for this machine and the emitted code come from one text by different ways.
 """
 
+import dataclasses
 import shutil
 import subprocess
 import zlib
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from edgetrain.compiler.program import Program, Slot
 
 from edgetrain.kernels import control, emit, registry
 from edgetrain.kernels.drive import layout
 from edgetrain.kernels.targets import Target
+from edgetrain.optim import Schedule
+from edgetrain.program import Program, Slot
 from edgetrain.runtime.session import SAVED_ROLES, TARGET, Session
 from tests.kernels.harness import entry
 
@@ -71,6 +73,12 @@ class Case:
         self.fields = [(slot, self._raw(slot, rng)) for slot in slots]
         self.parts = [s for s in program.persistent if s.role in (*SAVED_ROLES, "control")]
         self.zeroed = [s for s in program.persistent if s.role == "accumulator"]
+        rate = np.array([len(program.kernels), 1, program.slot("ctl").offset], np.int64)
+        self.rated = dataclasses.replace(
+            program,
+            kernels=(*program.kernels, ("rate_constant", "plain", ())),
+            tapes={**program.tapes, "rate": rate},
+        )
 
     def _raw(self, slot: Slot, rng) -> np.ndarray:
         shape = (self.samples, *slot.shape[1:])
@@ -86,15 +94,14 @@ class Case:
     def session(self) -> Session:
         """The Program in memory, at the state it starts from."""
         session = Session(self.program, 1)
-        session.reals[control.LR] = session.reals[control.BASE_LR] = 0.05
         session.reals[control.LOSS_SCALE] = 8.0
-        session.ints[control.REWIRE_DUE] = bool(len(self.program.tapes["rewire"]))
+        session.set_rate(self.program.recipe["optimizer"]["lr"], Schedule(), 2 * self.steps)
         return session
 
     def expected(self) -> int:
         """The checksum after the steps in Python's runtime."""
         session = self.session()
-        plan, held = self._plan(session)
+        plan, fields = self._plan(session)
         for _ in range(self.steps):
             args = np.array([plan.ctypes.data, 1], np.int64)
             entry(registry.variants("drive_train")[0], ())(0, args.ctypes.data, 0, 1)
@@ -103,25 +110,12 @@ class Case:
         for slot in self.parts:
             crc = zlib.crc32(session.values[slot.name].tobytes(), crc)
         session.close()
-        del held
+        del fields
         return crc
 
-    def _plan(self, session: Session) -> tuple[np.ndarray, list]:
-        program, executor = self.program, session.executor
-        plan, held = np.zeros(layout.WORDS, np.int64), []
-        plan[layout.CTL] = session.values["ctl"].ctypes.data
-        import ctypes
-
-        plan[layout.RUN_TAPE] = ctypes.cast(executor._run, ctypes.c_void_p).value
-        for word, tape in zip(
-            (layout.RATE, layout.MICRO, layout.UPDATE, layout.REWIRE, layout.EVAL), TAPES,
-            strict=True,
-        ):  # fmt: skip
-            if len(program.tapes.get(tape, ())):
-                plan[word] = executor._addresses[tape]
-        plan[layout.MINIBATCH], plan[layout.MICROBATCH] = program.minibatch, program.microbatch
-        plan[layout.TARGETS_PER_SAMPLE] = program.target_count
-        plan[layout.SAMPLES] = self.samples
+    def _plan(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """The session's plan block over the samples in memory, and what its fields lie in."""
+        plan = session._plan.copy()
         fields = np.zeros((len(self.fields), layout.FIELD_WORDS), np.int64)
         for row, (slot, raw) in zip(fields, self.fields, strict=True):
             row[layout.STAGED] = session.arena.view(slot).ctypes.data
@@ -129,14 +123,14 @@ class Case:
             row[layout.SIZE] = raw[0].size
             row[layout.RAW], row[layout.RAW_STRIDE] = raw.ctypes.data, raw[0].nbytes
             row[layout.CHANNELS] = row[layout.INNER] = 1
+        plan[layout.SOURCE], plan[layout.SAMPLES] = layout.FROM_MEMORY, self.samples
         plan[layout.FIELDS], plan[layout.TRAIN_FIELDS] = len(fields), fields.ctypes.data
-        held += [fields]
-        return plan, held
+        return plan, fields
 
     def emitted(self, target: Target, *, size: bool = False) -> emit.Library:
         """The Program's code for a target."""
         return emit.library(
-            self.program, target, drive=DRIVE, text=_glue(self.program), size=size,
+            self.rated, target, drive=DRIVE, text=_glue(self.rated), size=size,
             exports=("et_train", "et_digest", "et_find"),
         )  # fmt: skip
 

@@ -13,11 +13,13 @@ import edgetrain as et
 from device_tests.emitting import Case, missing
 from edgetrain.kernels import jit, targets
 from edgetrain.kernels.elf import undefined
+from edgetrain.sparse import DSR
 from tests.digits_runs import MODEL
 from tests.fuzz.nets import NETS
 from tests.planner import hurried
 from tests.runtime.models import write_forked
 
+REWIRED = {**NETS["sparse"][1], "rewiring": DSR(frequency=1.0, periods=((1.0, 2),))}
 SGD = et.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
 
@@ -40,9 +42,10 @@ CASES: dict[str, tuple[Callable, dict]] = {
     "dropout": (_dropout, {"precision": "fp16", "max_grad_norm": 1.0}),
     **{
         name: (partial(_fuzzed, name), {"max_grad_norm": 1.0, **NETS[name][1]})
-        for name in ("mlp", "depthwise", "transposed", "lstm", "attention", "sparse", "pools")
+        for name in ("mlp", "depthwise", "transposed", "lstm", "attention", "pools")
     },
-    "sparse-fp16": (partial(_fuzzed, "sparse"), {**NETS["sparse"][1], "precision": "fp16"}),
+    "sparse": (partial(_fuzzed, "sparse"), REWIRED),
+    "sparse-fp16": (partial(_fuzzed, "sparse"), {**REWIRED, "precision": "fp16"}),
     "lstm-adam-fp16": (partial(_fuzzed, "lstm"), {"optimizer": "adam", "precision": "fp16"}),
 }
 

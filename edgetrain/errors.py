@@ -4,11 +4,34 @@ A message names the object, what was found, what was expected and the next move.
 else that escapes is a bug of ours.
 """
 
+import re
+
+_LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
+
+
+def one_line(text: str) -> str:
+    """A message as one line of moderate length that does nothing to a terminal."""
+    if not text.isprintable():
+        text = re.sub(r"\s*\n\s*", " ", text)
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    if len(text) > _LONG_WORD:
+        text = re.sub(rf"(\S{{{_LONG_WORD - 50}}})\S{{50,}}", r"\1...", text)
+    if len(text) > _LONG_LINE:
+        text = f"{text[: _LONG_LINE - 300]} ... {text[-250:]}"
+    return text
+
 
 class EdgetrainError(Exception):
-    """Base of all; `exit_status` is what the command line returns for it."""
+    """Base of all; `exit_status` is what the command line returns for it.
+
+    Args:
+      message: made one line of at most 2,000 characters.
+    """
 
     exit_status = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class UsageError(EdgetrainError):

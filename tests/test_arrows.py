@@ -32,14 +32,15 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {
         "program", "kernels", "optim", "sparse", "data", "formats", "errors", "units",
     },
+    "bundle": {"kernels", "program", "optim", "runtime", "data", "errors"},
     "api": {
         "compiler", "ir", "ops", "optim", "formats", "program", "runtime", "kernels", "importer",
         "errors", "units",
     },
     "__main__": {"cli"},
     "cli": {
-        "api", "compiler", "ir", "ops", "optim", "sparse", "formats", "program", "importer",
-        "runtime", "data", "kernels", "errors", "units", "exporters",
+        "api", "bundle", "compiler", "ir", "ops", "optim", "sparse", "formats", "program",
+        "importer", "runtime", "data", "kernels", "errors", "units", "exporters",
     },
 }  # fmt: skip
 # Library -> the rooms that may import it.

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Exit statuses and options are DESIGN.md, section 6.
+"""The command line: parse, call, print. The README lists commands and exit statuses.
 
 arguments.py has the parser, choices.py turns options into compiler options; a command lives in
 planning.py, training.py, looking.py or doctor.py and is imported when it is asked for.

@@ -111,7 +111,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
     with np.errstate(over="ignore"):  # what fp16 cannot hold is infinite, as in every store
-        return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32))
+        return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32), copy=False)
 
 
 def _sparse_recipe(graphs: Graphs) -> dict:

@@ -1,6 +1,9 @@
 """Model + options + bytes -> plan or Program."""
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..kernels import targets
 from ..ops.model import Model
@@ -21,7 +24,8 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
-    front = find_frontier(model, options, targets.get(options.target).processor)
+    with _collector_resting():
+        front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)
     nbytes = None if budget is None else parse_bytes(budget)
     plan = choose_plan(model, options, front, nbytes)
@@ -32,6 +36,18 @@ def plan_model(
         "plan_seconds": round(time.perf_counter() - start, 3),
     }
     return plan, front, facts
+
+
+@contextmanager
+def _collector_resting() -> Iterator[None]:
+    """Without searches for cycles: plans are millions of small tuples, none of which has one."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def compile_model(model: Model, options: Options, budget: str | int | None = None) -> Program:

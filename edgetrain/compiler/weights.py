@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from weakref import WeakKeyDictionary
 
 from ..errors import ModelError, UsageError
 from ..ops.model import Model
@@ -11,6 +12,8 @@ from .options import Options
 # One in so many numbers of the weights may stay constant before that is refused.
 TENTH = 10
 _NAMED = 3  # of the largest, in messages
+# The same for every microbatch, so that what was found out about it is known for all of them.
+_CHOSEN: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 
 
 def chosen_weights(model: Model, options: Options) -> Model:
@@ -21,6 +24,15 @@ def chosen_weights(model: Model, options: Options) -> Model:
       ModelError: more than a tenth of the weights' numbers would not be trained, and nobody asked
         for that.
     """
+    patterns = (options.train_constants, options.train, options.freeze)
+    key = (*map(tuple, patterns), options.allow_constants)
+    known = _CHOSEN.setdefault(model, {})
+    if key not in known:
+        known[key] = _chosen(model, options)
+    return known[key]
+
+
+def _chosen(model: Model, options: Options) -> Model:
     arrays = model.initializers
     known = {*model.parameters, *model.buffers}
     constants = [n for n, a in arrays.items() if n not in known and a.dtype.kind == "f" and a.size]

@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
-from .external import to_array
+from .external import check_total, restore, to_array
 from .initialise import described, initialised
+from .lean import tensors_of
 from .names import renamed
 from .parameters import Parameters, classify, frozen_names
 from .unmerge import unmerge
 
 OPSETS = range(7, 29)
+MAX_CONSTANT_NBYTES = 2**29
 MAX_DEPTH = 16
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
@@ -32,10 +34,11 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
     """
     opset = _opset(proto, path)
-    unmerge(proto)
+    unmerge(proto, path)
     graph = proto.graph
-    arrays = {t.name: to_array(t, path.parent) for t in graph.initializer}
-    nodes, constants = _nodes(graph, path.parent, 0)
+    check_total(tensors_of(graph))
+    arrays = {t.name: to_array(t, path) for t in graph.initializer}
+    nodes, constants = _nodes(graph, path, 0)
     arrays |= constants
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
@@ -47,23 +50,49 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     arrays |= initialised(made, found.parameters, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
     for name in found.parameters:
-        if not np.all(np.isfinite(arrays[name])):
+        if not _is_finite(arrays[name]):
             raise ModelError(
                 f"parameter {name!r}: values that are not finite; expected trained or initial "
                 "weights. Export the model again."
             )
-    weightless = _weightless(proto, arrays, found, list(made))
+    weights = {*found.parameters, *found.buffers}
+    _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
+    weightless = _weightless(proto, arrays, found, list(made), path)
     names = found.names
     copies = [
         OnnxNode(f"{n}.tied", "Transpose", (of,), (n,), {"perm": list(axes)})
         for n, (of, axes) in found.copies.items()
     ]
-    arrays = {names.get(n, n): a for n, a in arrays.items() if n not in found.copies}
+    arrays = {
+        names.get(n, n): a.astype(np.float32, copy=False) if n in weights else a
+        for n, a in arrays.items()
+        if n not in found.copies
+    }
     return Model(
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
         opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
-        weightless, found.warnings, frozen_names(proto), "", found.untrained,
+        weightless, found.warnings, frozen_names(proto), "",
+        tuple(n for n in found.untrained if n in arrays),
     )  # fmt: skip
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    """Without an array of as many truth values."""
+    with np.errstate(invalid="ignore"):
+        ends = (array.min(initial=0), array.max(initial=0))
+    return bool(np.all(np.isfinite(ends)))
+
+
+def _check_constants(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse constants beyond MAX_CONSTANT_NBYTES: they are kept in every Program as well."""
+    total = sum(array.nbytes for array in arrays.values())
+    if total > MAX_CONSTANT_NBYTES:
+        largest = max(arrays, key=lambda name: arrays[name].nbytes)
+        raise ModelError(
+            f"constants of {total} bytes besides the weights, the largest {largest!r} of shape "
+            f"{list(arrays[largest].shape)}; at most {MAX_CONSTANT_NBYTES} are kept. Where they "
+            "are weights, export the model with torch's names."
+        )
 
 
 def _opset(proto: onnx.ModelProto, path: Path) -> int:
@@ -101,12 +130,12 @@ def _input(value: onnx.ValueInfoProto) -> InputSpec:
 
 
 def _nodes(
-    graph: onnx.GraphProto, directory: Path, depth: int
+    graph: onnx.GraphProto, path: Path, depth: int
 ) -> tuple[list[OnnxNode], dict[str, np.ndarray]]:
     """(nodes but the constant ones, values of those)."""
     nodes, arrays = [], {}
     for index, node in enumerate(graph.node):
-        decoded = _node(node, index, directory, depth)
+        decoded = _node(node, index, path, depth)
         if decoded.op_type == "Constant":
             arrays[decoded.outputs[0]] = _constant(decoded)
         else:
@@ -114,10 +143,10 @@ def _nodes(
     return nodes, arrays
 
 
-def _node(node: onnx.NodeProto, index: int, directory: Path, depth: int) -> OnnxNode:
+def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:
     """What a branch uses of the graph around it follows the node's own inputs."""
     name = node.name or f"{node.op_type}_{index}"
-    attrs = {a.name: _attribute(a, name, directory, depth) for a in node.attribute}
+    attrs = {a.name: _attribute(a, name, path, depth) for a in node.attribute}
     domain = "" if node.domain == "ai.onnx" else node.domain
     op_type = node.op_type if not domain else f"{domain}.{node.op_type}"
     captured: dict[str, None] = {}
@@ -136,24 +165,29 @@ def _captured(part: Subgraph) -> list[str]:
     return [*out, *(name for name in part.outputs if name not in known)]
 
 
-def _subgraph(graph: onnx.GraphProto, node: str, directory: Path, depth: int) -> Subgraph:
+def _subgraph(graph: onnx.GraphProto, node: str, path: Path, depth: int) -> Subgraph:
     if depth > MAX_DEPTH:
         raise ModelError(f"node {node!r}: branches nested over {MAX_DEPTH} deep. Flatten them.")
-    nodes, arrays = _nodes(graph, directory, depth)
-    arrays |= {t.name: to_array(t, directory) for t in graph.initializer}
+    nodes, arrays = _nodes(graph, path, depth)
+    arrays |= {t.name: to_array(t, path) for t in graph.initializer}
     return Subgraph(tuple(nodes), arrays, tuple(v.name for v in graph.output))
 
 
-def _attribute(attribute: AttributeProto, node: str, directory: Path, depth: int) -> Any:
+def _attribute(attribute: AttributeProto, node: str, path: Path, depth: int) -> Any:
     kind = attribute.type
     if kind == AttributeProto.TENSOR:
-        return to_array(attribute.t, directory)
+        return to_array(attribute.t, path)
     if kind == AttributeProto.GRAPH:
-        return _subgraph(attribute.g, node, directory, depth + 1)
+        return _subgraph(attribute.g, node, path, depth + 1)
     if kind == AttributeProto.GRAPHS:
         raise ModelError(f"node {node!r}: several graphs in {attribute.name!r}; expected one.")
     if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
         raise ModelError(f"node {node!r}: a sparse attribute {attribute.name!r}; expected dense.")
+    if attribute.ref_attr_name:
+        raise ModelError(
+            f"node {node!r}: {attribute.name!r} refers to {attribute.ref_attr_name!r} of a "
+            "function that it is not in; expected a value. Export the model again."
+        )
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -179,6 +213,7 @@ def _weightless(
     arrays: Mapping[str, np.ndarray],
     found: Parameters,
     made: Sequence[str],
+    path: Path,
 ) -> bytes:
     """The file with parameters and buffers emptied; constants stay, external ones inside it.
 
@@ -199,8 +234,9 @@ def _weightless(
             for field in ("raw_data", "float_data", "double_data", "int32_data", "external_data"):
                 tensor.ClearField(field)
             tensor.data_location = TensorProto.DEFAULT
-        elif tensor.data_location == TensorProto.EXTERNAL:
-            tensor.CopyFrom(numpy_helper.from_array(arrays[tensor.name], tensor.name))
+    for tensor in tensors_of(copy.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            restore(tensor, path)
     sources: dict[str, list] = {name: [to, None] for name, to in found.names.items()}
     for name, (of, axes) in found.copies.items():
         sources[name] = [found.names.get(of, of), list(axes)]

@@ -1,22 +1,26 @@
 """Tensors of an ONNX file as numpy arrays, external ones read with every extent checked.
 
-A location must be a regular file with one link, inside the model's directory by real path; offset
-and length must lie within it. onnx's own loader is not used for that.
+A location must be a regular file with one link, inside the model's directory by real path, or the
+model's own file; offset and length must lie within it. onnx's own loader is not used for that.
 """
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
 from ..errors import ModelError
+from .lean import HERE
 
-MAX_TENSOR_NBYTES = 2**32
-MAX_MODEL_NBYTES = 2**33
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# Of all initializers together, 16-bit floats counted as what they become.
+MAX_MODEL_NBYTES = 2**30
 
 
 def tensor_nbytes(tensor: TensorProto) -> int:
@@ -32,26 +36,32 @@ def tensor_nbytes(tensor: TensorProto) -> int:
         raise ModelError(
             f"tensor {tensor.name!r}: element type {tensor.data_type}; expected a numeric type."
         ) from error
-    if count * itemsize > MAX_TENSOR_NBYTES:
+    if count * itemsize > MAX_MODEL_NBYTES:
         raise ModelError(
             f"tensor {tensor.name!r}: shape {list(tensor.dims)} needs {count * itemsize} bytes; "
-            f"at most {MAX_TENSOR_NBYTES} are read."
+            f"at most {MAX_MODEL_NBYTES} are read."
         )
     return count * itemsize
 
 
 def check_total(tensors: Iterable[TensorProto]) -> None:
     """Refuse tensors that together are beyond MAX_MODEL_NBYTES, before any is read."""
-    total = sum(tensor_nbytes(tensor) for tensor in tensors)
+    total = 0
+    for tensor in tensors:
+        nbytes = tensor_nbytes(tensor)
+        total += 2 * nbytes if tensor.data_type in _HALVES else nbytes
     if total > MAX_MODEL_NBYTES:
         raise ModelError(
-            f"initializers of {total} bytes together; at most {MAX_MODEL_NBYTES} are read."
+            f"initializers and constants of {total} bytes together; at most {MAX_MODEL_NBYTES} "
+            "are read. Export a smaller model."
         )
 
 
-def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
+def to_array(tensor: TensorProto, model: Path) -> np.ndarray:
     """The tensor's values.
 
+    Args:
+      model: the file that the tensor is from.
     Raises:
       ModelError: data that do not fill the shape, or an external file that is not to be trusted.
     """
@@ -62,7 +72,7 @@ def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
         raise ModelError(f"tensor {tensor.name!r}: it holds complex numbers; expected real ones.")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _widened(_external(tensor, directory, nbytes))
+            return _widened(_external(tensor, model, nbytes))
         if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
             raise ModelError(
                 f"tensor {tensor.name!r}: {len(tensor.raw_data)} bytes of data; shape "
@@ -75,37 +85,68 @@ def to_array(tensor: TensorProto, directory: Path) -> np.ndarray:
         ) from error
 
 
+def is_here(tensor: TensorProto) -> bool:
+    """Whether the data were left in the model's own file (lean.py)."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return False
+    return any(e.key == "location" and e.value == HERE for e in tensor.external_data)
+
+
+def restore(tensor: TensorProto, model: Path) -> None:
+    """Put data that were left in the model's own file back into the tensor."""
+    with _opened(tensor, model, tensor_nbytes(tensor)) as (file, length):
+        tensor.raw_data = file.read(length)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
 def _widened(array: np.ndarray) -> np.ndarray:
     """bfloat16 and 8-bit floats, which numpy has not, as float32."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
-def _external(tensor: TensorProto, directory: Path, nbytes: int) -> np.ndarray:
+def _external(tensor: TensorProto, model: Path, nbytes: int) -> np.ndarray:
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    with _opened(tensor, model, nbytes) as (file, length):
+        if dtype.kind in "fiub" and dtype.isbuiltin:
+            return np.fromfile(file, dtype, nbytes // dtype.itemsize).reshape(tuple(tensor.dims))
+        copy = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=file.read(length))
+    return numpy_helper.to_array(copy)
+
+
+@contextmanager
+def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[BinaryIO, int]]:
+    """(the file that holds the data, where they begin; their bytes), every extent checked."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))
     except ValueError as error:
         raise ModelError(f"tensor {tensor.name!r}: external offset or length: {error}.") from error
-    root = directory.resolve()
+    descriptor = (
+        os.open(model, os.O_RDONLY) if location == HERE
+        else _open_beside(tensor, location, model.parent.resolve())
+    )  # fmt: skip
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if offset < 0 or length != nbytes or offset + length > size:
+            where = "the file" if location == HERE else repr(location)
+            raise ModelError(
+                f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {where}, "
+                f"which has {size}; shape {list(tensor.dims)} needs {nbytes}."
+            )
+        file.seek(offset)
+        yield file, length
+
+
+def _open_beside(tensor: TensorProto, location: str, root: Path) -> int:
     path = (root / location).resolve()
     if not location or not path.is_relative_to(root):
         raise ModelError(
             f"tensor {tensor.name!r}: external data in {location!r}, outside the model's "
             "directory. Put the file beside the model."
         )
-    descriptor = _open_regular(tensor, location, path)
-    with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
-        if offset < 0 or length != nbytes or offset + length > size:
-            raise ModelError(
-                f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {location!r}, "
-                f"which has {size}; shape {list(tensor.dims)} needs {nbytes}."
-            )
-        file.seek(offset)
-        data = file.read(length)
-    copy = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
-    return numpy_helper.to_array(copy)
+    return _open_regular(tensor, location, path)
 
 
 def _open_regular(tensor: TensorProto, location: str, path: Path) -> int:

@@ -11,12 +11,12 @@ MAX_LEVELS = 256
 _Key = tuple[str, str, str]
 
 
-def check_functions(proto: onnx.ModelProto, label: str, most: int) -> None:
-    """Refuse functions that cannot be expanded to at most `most` nodes.
+def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) -> None:
+    """Refuse functions that cannot be expanded to at most `most` nodes and `nbytes` bytes.
 
     Raises:
       ModelError: functions that call themselves (also by way of others, or in a branch), that
-        are nested too deep or defined twice, or too many nodes.
+        are nested too deep or defined twice, or too many nodes or bytes.
     """
     bodies: dict[_Key, onnx.FunctionProto] = {}
     for function in proto.functions:
@@ -26,10 +26,13 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int) -> None:
         bodies[key] = function
     calls = {key: list(called(body.node)) for key, body in bodies.items()}
     sizes: dict[_Key, int] = {}
+    lengths: dict[_Key, int] = {}
     levels: dict[_Key, int] = {}
     for key in _innermost_first(calls, label):
         inner = [c for c in calls[key] if c in calls]
         sizes[key] = min(most + 1, sum(sizes.get(c, 1) for c in calls[key]))
+        own = min(nbytes + 1, bodies[key].ByteSize())
+        lengths[key] = min(nbytes + 1, own + sum(lengths[c] for c in inner))
         levels[key] = 1 + max((levels[c] for c in inner), default=0)
         if levels[key] > MAX_LEVELS:
             raise ModelError(
@@ -40,6 +43,11 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int) -> None:
     if total > most:
         raise ModelError(
             f"{label}: its functions expand to over {most} nodes. Export a smaller model."
+        )
+    if sum(lengths.get(c, 0) for c in called(proto.graph.node)) > nbytes:
+        raise ModelError(
+            f"{label}: its functions expand to over {nbytes} bytes. Export the model without "
+            "local functions."
         )
 
 

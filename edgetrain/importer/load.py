@@ -18,6 +18,7 @@ from ..ops.model import Model
 from .decode import decode
 from .external import check_total
 from .functions import called, check_functions
+from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
 from .outline import MAX_NODES, check_outline
 from .types import check_types
 
@@ -51,10 +52,10 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
         what = "a directory" if stat.S_ISDIR(kind) else "a device, pipe or socket"
         raise ModelError(f"{path}: it is {what}; expected an ONNX file.")
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb"):
         check_outline(descriptor, str(path))
         try:
-            return file.read()
+            return read_lean(descriptor, str(path))
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror}; expected an ONNX file.") from error
 
@@ -74,7 +75,8 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         ) from error
     if not proto.graph.output:
         raise ModelError(f"{label}: a model without outputs. Export the model again.")
-    check_total(proto.graph.initializer)
+    check_numbers(proto, label)
+    check_total(tensors_of(proto.graph))
     proto = _inlined(proto, label)
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: over {MAX_NODES} nodes, those of branches counted.")
@@ -95,21 +97,23 @@ def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
     """Local functions expanded, where nesting cannot blow them up."""
     if not proto.functions:
         return proto
-    check_functions(proto, label, MAX_NODES)
+    check_functions(proto, label, MAX_NODES, MAX_LEAN_NBYTES)
     try:
-        return onnx.inliner.inline_local_functions(proto)
+        expanded = onnx.inliner.inline_local_functions(proto)
     except (RuntimeError, ValueError, TypeError, onnx.checker.ValidationError) as error:
         raise ModelError(
             f"{label}: its functions cannot be expanded ({_first_line(error)}). Export the model "
             "without local functions."
         ) from error
+    check_total(tensors_of(expanded.graph))
+    return expanded
 
 
 def _without_external(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose tensors are all empty, so that the checker opens no file."""
+    """A copy whose external tensors are all empty, so that the checker opens no file."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for tensor in copy.graph.initializer:
+    for tensor in tensors_of(copy.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             del tensor.external_data[:]
             tensor.data_location = onnx.TensorProto.DEFAULT

@@ -17,8 +17,9 @@ MAX_FIELDS = 1_000_000  # of the model and of its graph, each
 
 _GRAPH, _FUNCTIONS, _NODES = 7, 25, 1  # of ModelProto and of GraphProto
 # Message -> field -> message in it, as far as weights may lie there.
-_INNER: dict[str, dict[int, str]] = {
-    "model": {7: "graph"}, "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
+INNER: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"}, "function": {7: "node"},
+    "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph"},
 }  # fmt: skip
 _LARGE = 2**20  # bytes from which on a part is looked into
@@ -48,9 +49,13 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
 
 
 class Field(NamedTuple):
-    """One field of a message: its number and where its bytes lie; 0 bytes for a number."""
+    """One field of a message: its number, where it begins and where its bytes lie.
+
+    A number has 0 bytes: `start` and `stop` are both its end.
+    """
 
     number: int
+    at: int
     start: int
     stop: int
 
@@ -74,11 +79,11 @@ def check_outline(descriptor: int, label: str) -> None:
             "Export the weights as external data."
         )
     try:
-        fields = list(_fields(descriptor, 0, size))
-        graphs = [f for f in fields if f.number == _GRAPH]
+        parts = list(fields(descriptor, 0, size))
+        graphs = [f for f in parts if f.number == _GRAPH]
         if not graphs:
             raise ValueError("it holds no graph")
-        functions = sum(f.number == _FUNCTIONS for f in fields)
+        functions = sum(f.number == _FUNCTIONS for f in parts)
         nodes = sum(_walk(descriptor, graph, "graph") for graph in graphs)
     except ValueError as error:
         raise ModelError(f"{label}: not an ONNX file ({error}). Export the model again.") from error
@@ -92,9 +97,9 @@ def check_outline(descriptor: int, label: str) -> None:
 def _walk(descriptor: int, part: Field, kind: str) -> int:
     """Nodes of a graph; the large parts of any message are walked over too."""
     nodes = 0
-    for field in _fields(descriptor, part.start, part.stop):
+    for field in fields(descriptor, part.start, part.stop):
         nodes += kind == "graph" and field.number == _NODES
-        inner = _INNER.get(kind, {}).get(field.number)
+        inner = INNER.get(kind, {}).get(field.number)
         if inner and field.stop - field.start > _LARGE:
             _walk(descriptor, field, inner)
     return nodes
@@ -122,7 +127,7 @@ def _printable(head: bytes) -> bool:
     return all(32 <= byte < 127 or byte in (9, 10, 13) for byte in head)
 
 
-def _fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
+def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
     """Fields of the message in these bytes.
 
     Raises:
@@ -153,7 +158,7 @@ def _fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
                 f"a field at byte {at} ends at byte {head + length} of {stop}: the file is cut "
                 "short or damaged"
             )
-        yield Field(number, head, head + length)
+        yield Field(number, at, head, head + length)
         at = head + length
     raise ValueError(f"it has over {MAX_FIELDS} parts")
 

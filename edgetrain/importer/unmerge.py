@@ -5,7 +5,6 @@ running mean a bias. One exporter leaves an Identity for each name that it merge
 the calls that its nodes came from. What is tied in the module has one name in both, and stays so.
 """
 
-import math
 import re
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import onnx
 from onnx import TensorProto
 
 from ..errors import ModelError
-from .external import to_array
+from .external import is_here, to_array
 from .origin import Origin, claim, is_anonymous, origin_of
 
-MAX_ELEMENTS = 2**28  # of all copies together
+MAX_NBYTES = 2**27  # of all copies together, data left in the file not counted
 
 _IDENTITY = re.compile(r"^Identity_\d+$")
 _NORMS = {"InstanceNormalization", "BatchNormalization", "LayerNormalization"}
@@ -24,9 +23,11 @@ _BIASED = {"Gemm", "Conv", "ConvTranspose"}
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
-def unmerge(proto: onnx.ModelProto) -> None:
+def unmerge(proto: onnx.ModelProto, path: Path) -> None:
     """Give each parameter of the module an initializer of its own; changes `proto`.
 
+    Args:
+      path: the model's file.
     Raises:
       ModelError: the copies are too large to be true.
     """
@@ -36,7 +37,7 @@ def unmerge(proto: onnx.ModelProto) -> None:
     _identities(proto.graph, graph)
     origin = origin_of(proto)
     if origin.arguments:
-        _calls(proto.graph, graph, origin)
+        _calls(proto.graph, graph, origin, path)
     graph.finish()
 
 
@@ -50,12 +51,12 @@ class _Copies:
         self._taken.update(name for node in graph.node for name in node.output)
         self._taken.update(value.name for value in graph.input)
         self._added: list[tuple[str, TensorProto]] = []
-        self._elements = 0
+        self._nbytes = 0
 
     def add(self, name: str, source: str, *, own: bool = False) -> str:
         """A copy; `own`: the name is free, since a node that made it goes. Returns its name."""
         tensor = self.known[source]
-        self._count(source, math.prod(tensor.dims))
+        self._count(source, tensor.ByteSize())
         base, k = name, 1
         while name in self._taken and not own:
             k += 1
@@ -67,18 +68,18 @@ class _Copies:
 
     def zeros(self, name: str, size: int) -> str:
         """A vector of zeros."""
-        self._count(name, size)
+        self._count(name, 4 * size)
         self.known[name] = TensorProto(
             dims=[size], data_type=TensorProto.FLOAT, raw_data=bytes(4 * size)
         )
         return self.add(name, name)
 
-    def _count(self, name: str, elements: int) -> None:
-        self._elements += abs(elements)
-        if self._elements > MAX_ELEMENTS:
+    def _count(self, name: str, nbytes: int) -> None:
+        self._nbytes += nbytes
+        if self._nbytes > MAX_NBYTES:
             raise ModelError(
-                f"initializer {name!r}: merged weights of over {MAX_ELEMENTS} elements. Export "
-                "the model again, by export_torch."
+                f"initializer {name!r}: merged weights of over {MAX_NBYTES} bytes. Export the "
+                "model again, by export_torch."
             )
 
     def finish(self) -> None:
@@ -104,7 +105,7 @@ def _identities(graph: onnx.GraphProto, copies: _Copies) -> None:
         graph.node.extend(nodes)
 
 
-def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin) -> None:
+def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin, path: Path) -> None:
     """What the newer one merged: an initializer whose readers were called with different names."""
     readers: dict[str, list[tuple[onnx.NodeProto, int, tuple[str, ...]]]] = {}
     listed = {*(origin.parameters or ()), *origin.others}
@@ -113,7 +114,7 @@ def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin) -> None:
             if name not in copies.known:
                 continue
             names = claim(node, index, origin)
-            filler = _is_filler(node, index, copies.known[name])
+            filler = _is_filler(node, index, copies.known[name], path)
             # Ones of a norm without a scale may be read from a scale; else they are nobody's.
             if names and not (filler and is_anonymous(name)) or names == () and filler:
                 readers.setdefault(name, []).append((node, index, names))
@@ -150,9 +151,9 @@ def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
         node.input.append(copies.zeros(gone[0], size))
 
 
-def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto) -> bool:
+def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto, path: Path) -> bool:
     """Whether a norm reads ones as its scale, zeros as its shift: it may have been given none."""
     expected = {1: 1.0, 2: 0.0}.get(index) if node.op_type in _NORMS else None
-    if expected is None or tensor.data_location == TensorProto.EXTERNAL:
+    if expected is None or (tensor.data_location == TensorProto.EXTERNAL and not is_here(tensor)):
         return False
-    return bool((to_array(tensor, Path()) == expected).all())
+    return bool((to_array(tensor, path) == expected).all())

@@ -9,7 +9,7 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,13 +70,13 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
     name = f"libraries/{identity[:40]}.so"
     path = cache.path_of(name, identity)
     if path is None:
-        objects = {symbol: make() for symbol, make in makers.items()}
+        objects = [make() for make in makers.values()]
         code = _joined(objects)
         if code is not None:
             cache.write(name, identity, code)
             path = cache.path_of(name, identity)
         if path is None:
-            _loaded.update(_opened(objects, code))
+            _loaded.update(opened(objects, missing))
             return
     _loaded.update(_found(path, missing))
 
@@ -91,42 +91,46 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     """
     made = {symbol: make() for symbol, make in objects.items() if symbol not in _loaded}
     if made:
-        _loaded.update(_opened(made, _joined(made)))
+        _loaded.update(opened(list(made.values()), made))
     return {symbol: _loaded[symbol] for symbol in objects}
 
 
-def _joined(objects: Mapping[str, bytes]) -> bytes | None:
+def opened(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+    """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
+    code = _joined(objects)
+    return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
+
+
+def _joined(objects: Sequence[bytes]) -> bytes | None:
     """The objects as one file; None where this system has others, or code of another kind."""
     if sys.platform != "linux":
         return None
     from .shared_object import shared_object
 
     try:
-        return shared_object(list(objects.values()), IMPORTS)
+        return shared_object(objects, IMPORTS)
     except UnsupportedOpError:
         return None
 
 
-def _opened(objects: Mapping[str, bytes], code: bytes | None) -> dict[str, int]:
-    """Symbol -> address of a file that lies in memory alone."""
-    if code is not None:
-        try:
-            file = os.memfd_create("edgetrain-kernels")
-            try:
-                with open(file, "wb", closefd=False) as out:
-                    out.write(code)
-                # The system's loader knows files by their paths: no two may be the same.
-                return _found(f"/proc/self{'/.' * next(_count)}/fd/{file}", objects)
-            finally:
-                os.close(file)
-        except OSError:
-            pass  # no /proc, or no memory that may be run: LLVM asks the system in its own way
+def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
+    file = os.memfd_create("edgetrain-kernels")
+    try:
+        with open(file, "wb", closefd=False) as out:
+            out.write(code)
+        # The system's loader knows files by their paths: no two may be the same.
+        return _found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
+    finally:
+        os.close(file)
+
+
+def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
     from . import engine, jit
 
-    return engine.load(objects, jit.host())
+    return engine.load(objects, symbols, jit.host())
 
 
-def _found(path: str | Path, symbols) -> dict[str, int]:
+def _found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
     handle = ctypes.CDLL(str(path))
     _handles.append(handle)
     return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}

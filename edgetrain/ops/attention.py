@@ -16,6 +16,8 @@ from .elementwise import scalar
 from .registry import onnx_rule
 from .strides import contiguous, prod
 
+_WIDEST = 2**30  # a window of more is one of all
+
 
 @dataclass
 class _Steps:
@@ -150,6 +152,7 @@ def _capped(steps: _Steps, scores: Value) -> Value:
 def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | None, bool]:
     """Truth values to apply, a bias to add, and whether some query may attend nothing."""
     context, node = steps.context, steps.node
+    context.room(node, prod(shape[2:]), 6, weight=8)
     known = np.ones(shape[2:], np.bool_)
     masks: list[Value | str] = []
     bias, given = None, context.const(node, 3)
@@ -168,7 +171,8 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
         if not _reaches(given.shape, shape):
             raise node.fail(f"mask of shape {list(given.shape)}", f"one that fits {list(shape)}")
         known = known & given
-    ahead = np.arange(shape[3])[None, :] - np.arange(shape[2])[:, None]  # key - query
+    queries, keys = (np.arange(count, dtype=np.int32) for count in shape[2:])
+    ahead = keys - queries[:, None]
     frontiers = _frontiers(node)
     if context.has(node, 6):
         masks += _padded(steps, ahead, frontiers, shape)
@@ -190,8 +194,8 @@ def _reaches(shape, to) -> bool:
 
 def _frontiers(node) -> list[tuple[int, int]]:
     """(sign, limit): sign * (key - query's place) <= limit must hold."""
-    right = int(node.attrs.get("right_window_size", -1))
-    left = int(node.attrs.get("left_window_size", -1))
+    right = min(int(node.attrs.get("right_window_size", -1)), _WIDEST)
+    left = min(int(node.attrs.get("left_window_size", -1)), _WIDEST)
     found = [(1, 0)] if node.attrs.get("is_causal", 0) else []
     found += [(1, right)] if right >= 0 else []
     return found + ([(-1, left)] if left >= 0 else [])

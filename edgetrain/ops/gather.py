@@ -67,6 +67,7 @@ def gather(context, node) -> None:
         context.emit(node, "gather", [x, indices], [shape], {"axis": axis}, dtype=x.dtype)
         return
     size = x.shape[axis]
+    context.room(node, index.size, weight=8)
     if index.size == 0 or index.min() < -size or index.max() >= size:
         raise node.fail(f"constant indices {index.ravel()[:5].tolist()}", f"-{size} to {size - 1}")
     if index.size == 1:  # One row: a slice.

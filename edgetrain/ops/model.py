@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import UsageError
+from .allowance import Memory
 from .registry import OnnxNode
 
 
@@ -36,6 +37,7 @@ class Model:
       frozen: parameters that the original did not train; trained only where a pattern asks.
       source: path of the file; "" where there was none.
       untrained: constants that may have been weights; trained only where a pattern asks.
+      memory: constants that were folded; one for all models that are made of this one.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Model:
     frozen: tuple[str, ...] = ()
     source: str = ""
     untrained: tuple[str, ...] = ()
+    memory: Memory = field(default_factory=Memory, repr=False)
 
     def __repr__(self) -> str:
         numbers = sum(self.initializers[name].size for name in self.parameters)

@@ -48,6 +48,7 @@ def windows(context, node, x):
     include = node.attrs.get("count_include_pad", 0)
     counts = []
     for k in range(rank):
+        context.room(node, out[k] * kernel[k], 16, weight=8)
         taps = np.arange(out[k])[:, None] * strides[k] - before[k]
         taps = taps + np.arange(kernel[k]) * dilations[k]
         low, high = (-before[k], x.shape[2 + k] + after[k]) if include else (0, x.shape[2 + k])
@@ -62,6 +63,7 @@ def windows(context, node, x):
 
 def summed(context, node, x, attrs, kernel, shape, *, outputs=None) -> None:
     """Emit the sums of the windows."""
+    context.room(node, x.shape[1] * prod(kernel))
     ones = context.constant(node, "ones", np.ones((x.shape[1], 1, *kernel), np.float32))
     context.emit(node, "conv", [x, ones, "", "", "", ""], [shape], attrs, outputs=outputs)
 
@@ -72,6 +74,7 @@ def dilated_average(context, node) -> None:
     attrs, kernel, shape, counts = windows(context, node, x)
     total = context.temporary(node, "total", shape)
     summed(context, node, x, attrs, kernel, shape, outputs=[total])
+    context.room(node, prod(shape[2:]), 16, weight=4)
     number = counts[0] if len(counts) == 1 else np.outer(*counts)
     if number.min() < 1:
         raise node.fail("a window of padding alone", "windows that meet the input")

@@ -64,6 +64,8 @@ def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int
     return None
 
 
+_TAP = 2048  # what one tap takes: it is made in Python
+
 _ROUND: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: math.floor(x + 0.5),
@@ -98,9 +100,13 @@ def _interpolated(node, x: float, size: int, scale: float) -> Taps:
     return [(min(max(i, 0), size - 1), w / total) for i, w in taps]
 
 
-def _axis_taps(node, size: int, count: int, scale: float) -> list[Taps]:
+def _axis_taps(context, node, size: int, count: int, scale: float) -> list[Taps]:
     """Taps of every output element along one axis."""
     name = node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    reach = {"nearest": 0, "cubic": 2}.get(node.attrs.get("mode", "nearest"), 1)
+    narrow = min(1.0, scale) if node.attrs.get("antialias", 0) else 1.0
+    context.room(node, count * (1 + math.ceil(2 * reach / narrow)), 128, _TAP)
+    context.room(node, size, 8, 8)
     place = _coordinate(name, size, count, scale)
     if place is None:
         raise node.fail(
@@ -160,7 +166,9 @@ def _resize(context, node, x, sizes: Sequence[int], scales: Sequence[float]) -> 
         return
     if min(sizes) < 1 or max(sizes) > 2**24:
         raise node.fail(f"an output of shape {list(sizes)}", "positive sizes below 2^24")
-    tables = {k: (_axis_taps(node, x.shape[k], sizes[k], scales[k]), sizes[k]) for k in changed}
+    tables = {
+        k: (_axis_taps(context, node, x.shape[k], sizes[k], scales[k]), sizes[k]) for k in changed
+    }
     rank = len(x.shape)
     passes = [[k] for k in changed]
     if changed[-2:] == [rank - 2, rank - 1]:

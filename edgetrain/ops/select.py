@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
-from .strides import broadcast, contiguous, merged, numbered
+from .strides import broadcast, contiguous, merged, numbered, prod
 
 
 class Compare(Op):
@@ -135,6 +135,7 @@ def trilu(context, node) -> None:
         raise node.fail(f"input of shape {list(x.shape)}", "two or more dimensions")
     k = (context.ints(node, 1) or [0])[0]
     part = np.triu if node.attrs.get("upper", 1) else np.tril
+    context.room(node, prod(x.shape[-2:]), weight=4)
     kept = part(np.ones(x.shape[-2:], np.bool_), max(-(2**31), min(k, 2**31)))
     mask = context.constant(node, "mask", kept)
     kind = np.float32 if x.dtype == "f32" else np.int32

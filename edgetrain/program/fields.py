@@ -71,8 +71,19 @@ RECIPE = record({
     "target": one_of(*targets.names()),
     "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
-})  # fmt: skip
+}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
 
+_COUNTED = record({
+    "count": integer(0, _SAMPLES),
+    "numbers": _NBYTES,
+    "nbytes": _NBYTES,
+    "names": several(text()),
+})  # fmt: skip
+# compiler/listing.py
+_TRAINING = record(
+    {"trained": _COUNTED, "frozen": _COUNTED, "moves": _COUNTED, "stays": _COUNTED},
+    {"sparse": several(text()), "dense": by_name(text())},
+)
 ACCOUNT = record(
     {
         "feasible": boolean,
@@ -87,7 +98,7 @@ ACCOUNT = record(
         "extra_forward_flops": number(0),
         "steps": integer(0, 2**40),
     },
-    {"budget_nbytes": optional(_NBYTES), "relative_time": number(0)},
+    {"budget_nbytes": optional(_NBYTES), "relative_time": number(0), "training": _TRAINING},
     others=plain(),
 )
 

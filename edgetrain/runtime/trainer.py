@@ -28,6 +28,7 @@ from .session import Session, StepResult
 from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
 from .signals import StopRequests
 from .state import load_state, recipe_digest
+from .stored import keep_schedule, stored_checkpoint, write_stored
 
 Event = dict[str, Any]
 
@@ -283,6 +284,8 @@ class Trainer:
     def resume(self, directory: str | Path | None = None) -> bool:
         """Go on from the newest checkpoint of `directory` (default `out`); False where none is.
 
+        Args:
+          directory: of a run, or a file with the state of a bundle (`save_stored`).
         Raises:
           CheckpointError: it belongs to another run, or cannot be read.
         """
@@ -290,7 +293,9 @@ class Trainer:
         if where is None:
             raise UsageError("resume: expected a directory.")
         self.session.executor.check_process()
-        loaded = latest(where)
+        counts = self.source.n, self.data.held_out
+        stored = where.is_file()
+        loaded = stored_checkpoint(where, self.program, *counts) if stored else latest(where)
         if loaded is None:
             return False
         meta = check_run(loaded).meta
@@ -300,7 +305,7 @@ class Trainer:
                 f"Program in {where / PROGRAM_FILE}, or choose another directory."
             )
         ran = meta["samples"], meta["held_out"]
-        if ran != (self.source.n, self.data.held_out):
+        if ran != counts:
             raise CheckpointError(
                 f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
                 f"data now has {self.source.n} and {self.data.held_out}. Resume with the same data "
@@ -318,6 +323,19 @@ class Trainer:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
         return True
+
+    def save_stored(self, path: str | Path, program: Program | None = None) -> None:
+        """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
+
+        Args:
+          program: the bundle's; None: this one. Of another, values go on and not bits.
+        Raises:
+          CheckpointError: the other Program has other parameters.
+          RunError: it cannot be written.
+        """
+        block = self.session.ints.copy()
+        keep_schedule(block, self.schedule)
+        write_stored(path, program or self.program, self.session.state(), block)
 
     def _check_rates(self, loaded: Loaded) -> None:
         """Learning rate and schedule are the run's own; others were asked for by mistake."""

@@ -22,7 +22,7 @@ pages = [mmap.mmap(-1, mmap.PAGESIZE, flags=PRIVATE, prot=k % 4) for k in range(
 array = np.zeros(3 * 2**30, np.uint8)
 for page in pages[::2]:  # room for a section of constants, not for one of code
     page.close()
-print(len(engine.load(objects, jit.host())))
+print(len(engine.load(objects.values(), objects, jit.host())))
 """
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from ...errors import ModelError, UnsupportedOpError, UsageError
 from ...ir import Builder, Graph, Value
 from ...ops import registry
+from ...ops.allowance import Allowance, check_list
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.registry import OnnxNode, Subgraph
-from .fold import FOLDS, fold
+from .fold import FOLDS, fold, own_nbytes
 
 MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
-MAX_FOLDED_NBYTES = 2**28
 
 # What autodiff and the update tape add to every graph.
 RESERVED = {"ctl", "loss.target", "loss.partials", "update.partials"}
@@ -45,7 +45,11 @@ _Kind = TypeVar("_Kind", bound="Context")
 
 
 def bound_context(
-    model: Model, batch: int, dims: Mapping[str, int], kind: type[_Kind]
+    model: Model,
+    batch: int,
+    dims: Mapping[str, int],
+    kind: type[_Kind],
+    allowance: Allowance | None = None,
 ) -> tuple[_Kind, list[OnnxNode]]:
     """Run the nodes that the outputs need; returns what they left behind, and them.
 
@@ -58,7 +62,7 @@ def bound_context(
             f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
             "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
         )
-    context = kind(model, batch, dims)
+    context = kind(model, batch, dims, allowance)
     try:
         context.expect(nodes, model.outputs)
         for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
@@ -107,7 +111,14 @@ def _dtype(array: np.ndarray) -> str:
 class Context:
     """The ImportContext of registry.py."""
 
-    def __init__(self, model: Model, batch: int, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        batch: int,
+        dims: Mapping[str, int],
+        allowance: Allowance | None = None,
+    ) -> None:
+        self.allowance = Allowance() if allowance is None else allowance.restart()
         self.opset, self.batch = model.opset, batch
         self._model, self._dims = model, dict(dims)
         self._builder = Builder()
@@ -118,7 +129,7 @@ class Context:
         self._lost: set[str] = set()  # what unsupported nodes would have made
         self._temporaries: set[str] = set()
         self._read: set[str] = set()  # names that some node or the caller reads
-        self._folded_nbytes = 0
+        self._varying: set[str] = set()  # constants that follow from the shape of a value
         self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
         self._taken.update(name for node in model.nodes for name in node.outputs)
         for name in RESERVED.intersection([*model.initializers, *(s.name for s in model.inputs)]):
@@ -171,7 +182,10 @@ class Context:
 
     def const(self, node: OnnxNode, index: int) -> np.ndarray | None:
         """The input as an array where it is known now, else None."""
-        return self._consts.get(node.inputs[index]) if self.has(node, index) else None
+        array = self._consts.get(node.inputs[index]) if self.has(node, index) else None
+        if array is not None:
+            self.allowance.spend(node, array.size)
+        return array
 
     def ints(self, node: OnnxNode, index: int, attr: str = "") -> list[int] | None:
         """A list of ints that newer opsets give as an input and older ones as an attribute."""
@@ -183,6 +197,7 @@ class Context:
         array = self.const(node, index)
         if array is None:
             raise node.fail(f"input {index} depends on values", "a constant (bind it with --dim)")
+        check_list(node, index, array)
         return [int(v) for v in array.ravel()]
 
     def value(self, node: OnnxNode, index: int) -> Value:
@@ -198,11 +213,12 @@ class Context:
         model = self._model
         if name in model.initializers and name not in self._consts:
             role = "parameter" if name in model.parameters else "buffer"
-            array, label = model.initializers[name].astype(np.float32), name
+            array, label = model.initializers[name].astype(np.float32, copy=False), name
         elif name in self._consts:
             array, role = self._consts[name], "constant"
             label = name or f"{node.name}.constant"
-            array = array.astype(_KINDS.get(array.dtype.kind, np.int32))
+            kind = _KINDS.get(array.dtype.kind, np.int32)
+            array = model.memory.converted(name, array, kind)
         else:
             raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
         self._check(node, array.shape)
@@ -212,8 +228,20 @@ class Context:
 
     # What rules do.
 
+    def room(self, node: OnnxNode, elements: int, itemsize: int = 4, weight: int = 1) -> None:
+        """Ask before an array is made that follows from sizes.
+
+        Args:
+          weight: what an element takes; a nanosecond is 1.
+        Raises:
+          ModelError: too many elements.
+        """
+        self.allowance.room(node, elements * itemsize)
+        self.allowance.spend(node, elements, weight)
+
     def constant(self, node: OnnxNode, tag: str, array: np.ndarray) -> str:
         """A new constant in the arena."""
+        self.allowance.hold(node, array.nbytes)
         name = self._own(node, tag, array.shape, _dtype(array), "constant")
         self._arrays[name] = array
         return name
@@ -334,18 +362,23 @@ class Context:
             shape = self.value(node, 0).shape if value is None else value.shape
             part = shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
             self.fold(node, 0, np.array(part, np.int64))
+            self._varying.update(node.outputs if value is None else ())
             return True
         known = [self._consts.get(name) if name else None for name in node.inputs]
         complete = all(c is not None or not n for c, n in zip(known, node.inputs, strict=True))
         if not complete or node.op_type not in FOLDS:
             return False
-        for k, array in enumerate(fold(node, known)):
-            self._folded_nbytes += array.nbytes if array.base is None else 0
+        varies = not self._varying.isdisjoint(node.inputs)
+        memory = self._model.memory
+        outputs = memory.recall(node, known)
+        if outputs is None:
+            outputs = fold(node, known, self.allowance, varies)
+            memory.keep(node, known, outputs)
+        for k, array in enumerate(outputs):
+            self.allowance.hold(node, own_nbytes(array, known), varies)
             self.fold(node, k, array)
-        if self._folded_nbytes > MAX_FOLDED_NBYTES:
-            raise node.fail(
-                f"constants of {self._folded_nbytes} bytes so far", f"at most {MAX_FOLDED_NBYTES}"
-            )
+        if varies:
+            self._varying.update(node.outputs)
         return True
 
     def finish(self) -> Bound:

@@ -1,16 +1,16 @@
 """Numpy meaning of the ops that shape arithmetic is made of: constants in, constant out.
 
-Only sizes, indices and masks pass through here; an element limit keeps a malformed file from
-asking for a terabyte.
+Sizes, indices, masks and tables pass through here. What a fold makes is known before it is made,
+so that an allowance (allowance.py) can refuse it.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
+from ...ops.allowance import Allowance, check_list
 from ...ops.registry import OnnxNode
-
-MAX_ELEMENTS = 2**22
+from ...ops.strides import prod
 
 _DTYPES = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
@@ -23,16 +23,6 @@ def numpy_dtype(code: int, node: OnnxNode) -> type:
     if code not in _DTYPES:
         raise node.fail(f"element type {code}", "a numeric or boolean type")
     return _DTYPES[code]
-
-
-def _limit(node: OnnxNode, shape) -> tuple[int, ...]:
-    shape = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
-    count = 1
-    for dim in shape:
-        count *= dim
-    if any(d < 0 for d in shape) or count > MAX_ELEMENTS:
-        raise node.fail(f"a constant of shape {list(shape)}", f"at most {MAX_ELEMENTS} elements")
-    return shape
 
 
 def _axes(node: OnnxNode, inputs, index: int = 1) -> list[int] | None:
@@ -96,24 +86,23 @@ def _mod(node, inputs):
 
 def _range(node, inputs):
     start, limit, step = (x.ravel()[0] for x in inputs)
-    if step == 0 or abs((limit - start) / step) > MAX_ELEMENTS:
-        raise node.fail(f"Range({start}, {limit}, {step})", f"at most {MAX_ELEMENTS} elements")
     return np.arange(start, limit, step, dtype=inputs[0].dtype)
 
 
 def _constant_of_shape(node, inputs):
-    value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32)))
-    return np.full(_limit(node, inputs[0]), value.ravel()[0], value.dtype)
+    value = _filler(node)
+    return np.full(_sizes(node, inputs[0]), value.ravel()[0], value.dtype)
+
+
+def _filler(node) -> np.ndarray:
+    return np.asarray(node.attrs.get("value", np.zeros(1, np.float32)))
 
 
 def _expand(node, inputs):
-    shape = np.broadcast_shapes(inputs[0].shape, tuple(int(d) for d in inputs[1].ravel()))
-    return np.broadcast_to(inputs[0], _limit(node, shape)).copy()
+    return np.broadcast_to(inputs[0], _expanded(node, inputs)).copy()
 
 
 def _tile(node, inputs):
-    counts = [int(r) for r in inputs[1].ravel()]
-    _limit(node, [d * r for d, r in zip(inputs[0].shape, counts, strict=True)])
     return np.tile(inputs[0], inputs[1].astype(np.int64))
 
 
@@ -123,7 +112,6 @@ def _gather(node, inputs):
     size = data.shape[axis]
     if index.size and (index.min() < -size or index.max() >= size):
         raise node.fail(f"an index of {index.min()}..{index.max()}", f"[{-size}, {size})")
-    _limit(node, (index.size, data.size // max(1, size)))
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
@@ -160,7 +148,6 @@ def _cast(node, inputs):
 
 
 def _concat(node, inputs):
-    _limit(node, (sum(part.size for part in inputs),))
     return np.concatenate(inputs, axis=node.attrs["axis"])
 
 
@@ -253,23 +240,120 @@ FOLDS: dict[str, Callable] = {
 }  # fmt: skip
 
 
-_BROADCAST = {
-    "Where", "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less",
-    "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or",
+# How many elements a fold makes where that is not the number of its largest input.
+
+
+def _sizes(node, shape) -> tuple[int, ...]:
+    found = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
+    if any(d < 0 for d in found):
+        raise node.fail(f"a constant of shape {list(found)}", "sizes of 0 or more")
+    return found
+
+
+def _expanded(node, inputs) -> tuple[int, ...]:
+    return _sizes(node, np.broadcast_shapes(inputs[0].shape, _sizes(node, inputs[1])))
+
+
+def _tiled(node, inputs) -> int:
+    return inputs[0].size * prod(_sizes(node, inputs[1]))
+
+
+def _counted(node, inputs) -> int:
+    start, limit, step = (x.ravel()[0] for x in inputs)
+    if step == 0:
+        raise node.fail(f"Range({start}, {limit}, {step})", "a step that is not 0")
+    count = (float(limit) - float(start)) / float(step)
+    if not count < 2**62:
+        raise node.fail(f"Range({start}, {limit}, {step})", "a finite number of steps")
+    return max(0, int(count) + 1)
+
+
+def _gathered(node, inputs) -> int:
+    data, index = inputs
+    return index.size * (data.size // max(1, data.shape[node.attrs.get("axis", 0)]))
+
+
+def _broadcast(node, inputs) -> int:
+    return prod(np.broadcast_shapes(*(x.shape for x in inputs if x is not None)))
+
+
+def _copied(node, inputs) -> int:
+    return 0 if inputs[0].flags.c_contiguous else inputs[0].size
+
+
+_VIEWS = ("Identity", "Unsqueeze", "Squeeze", "Slice", "Transpose", "Split", "Size")
+_ELEMENTS: dict[str, Callable] = {
+    "Reshape": _copied,
+    "Flatten": _copied,
+    "Expand": lambda node, inputs: prod(_expanded(node, inputs)),
+    "Tile": _tiled,
+    "Range": _counted,
+    "ConstantOfShape": lambda node, inputs: prod(_sizes(node, inputs[0])),
+    "Gather": _gathered,
+    "Concat": lambda node, inputs: sum(x.size for x in inputs),
+    "NonZero": lambda node, inputs: inputs[0].size * max(1, inputs[0].ndim),
+    **{name: lambda node, inputs: 0 for name in _VIEWS},
+    **{
+        name: _broadcast
+        for name in (
+            "Where", "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Equal",
+            "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor",
+        )
+    },
+}  # fmt: skip
+_REDUCED = ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean")
+# What an element takes, a plain one 1.
+_WEIGHTS = {
+    "Pow": 32, "Mod": 32, "Div": 32, "Sin": 16, "Cos": 16, "Exp": 8, "Log": 16, "NonZero": 16,
+    "CumSum": 8, "ArgMax": 8, "ArgMin": 8, "Gather": 8, "Where": 4,
+}  # fmt: skip
+# Op -> the first of its inputs that are lists of sizes, axes or places.
+_LISTS = {
+    "Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 1, "Unsqueeze": 1, "Squeeze": 1, "Split": 1,
+    "ConstantOfShape": 0, **dict.fromkeys(_REDUCED, 1),
 }  # fmt: skip
 
 
-def fold(node: OnnxNode, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+def _itemsize(node: OnnxNode, inputs: list[np.ndarray | None]) -> int:
+    """Bytes of an element of the result, or more."""
+    if node.op_type == "Cast":
+        return np.dtype(numpy_dtype(int(node.attrs["to"]), node)).itemsize
+    if node.op_type == "ConstantOfShape":
+        return _filler(node).dtype.itemsize
+    return 8 if node.op_type == "NonZero" else max(x.itemsize for x in inputs if x is not None)
+
+
+def fold(
+    node: OnnxNode, inputs: list[np.ndarray | None], allowance: Allowance, varies: bool = False
+) -> list[np.ndarray]:
     """Outputs of a node all of whose inputs are known.
 
+    Args:
+      varies: whether the inputs may be others for another batch.
     Raises:
-      ModelError: the inputs make no sense for the op.
+      ModelError: the inputs make no sense for the op, or more than the allowance is needed.
     """
+    op = node.op_type
     try:
-        if node.op_type in _BROADCAST:
-            _limit(node, np.broadcast_shapes(*(x.shape for x in inputs if x is not None)))
+        for index, array in enumerate(inputs):
+            if array is not None and index >= _LISTS.get(op, len(inputs)):
+                check_list(node, index, array)
+        read = 0 if op in _VIEWS else max((x.size for x in inputs if x is not None), default=0)
+        made = _ELEMENTS[op](node, inputs) if op in _ELEMENTS else read
+        if op in _REDUCED:
+            made = 0
+        if made or read:
+            allowance.room(node, made * _itemsize(node, inputs), varies)
+            allowance.spend(node, max(made, read), _WEIGHTS.get(op, 1))
         with np.errstate(all="ignore"):
-            out = FOLDS[node.op_type](node, inputs)
+            out = FOLDS[op](node, inputs)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise node.fail(f"constant inputs that do not fit ({error})", "valid inputs") from error
     return [np.asarray(part) for part in out] if isinstance(out, list) else [np.asarray(out)]
+
+
+def own_nbytes(array: np.ndarray, inputs: list[np.ndarray | None]) -> int:
+    """Bytes of an output that are not those of an input."""
+    if any(x is not None and np.may_share_memory(array, x) for x in inputs):
+        return 0
+    return array.nbytes

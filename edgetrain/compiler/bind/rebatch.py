@@ -162,7 +162,7 @@ class _Search(Lockstep):
         )  # fmt: skip
         for batch in (self._primes[1], self._baked):
             try:
-                context, _ = bound_context(made, batch, self._dims, Probe)
+                context, _ = bound_context(made, batch, self._dims, Probe, self._allowance)
             except ModelError as error:
                 raise self._refusal(str(error).rstrip(".")) from error
             for name in self._model.outputs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...errors import ModelError
+from ...ops.allowance import Allowance
 from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from .context import Context, bound_context
@@ -109,7 +110,8 @@ class Lockstep:
         firsts = {s.name: s.dims[0] for s in model.inputs if s.dims}
         if any(isinstance(first, int) and first != self._baked for first in firsts.values()):
             raise self._refusal(f"its inputs begin with different sizes: {firsts}")
-        self._truth, self._needed = bound_context(model, self._baked, dims, Probe)
+        self._allowance = Allowance()
+        self._truth, self._needed = bound_context(model, self._baked, dims, Probe, self._allowance)
         taken = self._truth.sizes()
         free = [p for p in _PRIMES if p not in taken and p != self._baked]
         if len(free) < 2:
@@ -126,7 +128,7 @@ class Lockstep:
     # One trial.
 
     def _trial(self, fixes: Mapping) -> Trial:
-        probe = Probe(self._model, self._primes[0], self._dims)
+        probe = Probe(self._model, self._primes[0], self._dims, self._allowance)
         trial = self._last = Trial(probe)
         probe.expect(self._needed, self._model.outputs)
         for spec in self._model.inputs:
@@ -275,6 +277,7 @@ class Lockstep:
         count = shape[axis] // self._baked
         array = self._truth.array(name)
         if array is not None:
+            self._allowance.spend(node, array.size, 4)
             blocks = array.reshape(*shape[:axis], self._baked, count, *shape[axis + 1 :])
             one = blocks.take([0], axis)
             if not np.array_equal(np.broadcast_to(one, blocks.shape), blocks, equal_nan=True):

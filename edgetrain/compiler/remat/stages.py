@@ -72,12 +72,12 @@ def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chai
     backward = _backward(problem, turn, born_stage, [len(row) for row in forward])
     crossing = crossing_nbytes(idle, len(problem.steps))
     out = np.array([0, *(crossing[b] for b in bounds[1:])], np.float64)
-    handed = {
-        k: int(v)
-        for k, b in enumerate(bounds[1:], 1)
-        for v, born, last in zip(idle.value, idle.born, idle.last, strict=True)
-        if born < b <= last
-    }
+    handed: dict[
+        int, int
+    ] = {}  # stage -> the value that is live at its end: born before it, read after it
+    ends = np.searchsorted(bounds[1:], np.stack([idle.born, idle.last]), side="right") + 1
+    for v, begins, stops in zip(idle.value, *ends, strict=True):
+        handed |= dict.fromkeys(range(int(begins), int(stops)), int(v))
     saved, cost = np.zeros(count + 1), np.zeros(count + 1)
     for v, wanted, size in zip(idle.value, idle.wanted, idle.nbytes, strict=True):
         stage = born_stage[int(v)]

@@ -11,12 +11,14 @@ FILL, FILL_USER, INDICES = layout.FILL, layout.FILL_USER, layout.INDICES
 RAW, RAW_STRIDE, RAW_TYPE = layout.RAW, layout.RAW_STRIDE, layout.RAW_TYPE
 STAGED, STAGED_TYPE, SIZE = layout.STAGED, layout.STAGED_TYPE, layout.SIZE
 BAD_FIELD, BAD_SAMPLE, BAD_VALUE = layout.BAD_FIELD, layout.BAD_SAMPLE, layout.BAD_VALUE
-FROM_MEMORY, STRIDE = layout.FROM_MEMORY, 8 * layout.FIELD_WORDS
+FROM_MEMORY, STRIDE, ASIDE = layout.FROM_MEMORY, 8 * layout.FIELD_WORDS, layout.ASIDE
 
 
 @inline
 def _own_raw(field, row):
-    """Address of the raw sample at the end of a staged row."""
+    """Address of the raw sample: aside, or at the end of a staged row."""
+    if ld_i64(field, ASIDE) != 0:
+        return ld_i64(field, ASIDE)
     size = ld_i64(field, SIZE)
     wide = nbytes_of(ld_i64(field, STAGED_TYPE))
     end = ld_i64(field, STAGED) + (row + 1) * size * wide

@@ -64,6 +64,7 @@ CHANNELS, INNER = 8, 9  # element e has the factor of channel (e / INNER) % CHAN
 LIMIT = 10  # integers lie in [0, LIMIT); 0: not checked
 IGNORED = 11  # an integer that LIMIT does not touch, where CHECK_IGNORED is 1
 CHECK_IGNORED = 12
+ASIDE = 13  # address of where a callback leaves a raw sample that is wider than a staged one, or 0
 FIELD_WORDS = 16
 
 TYPES = ("f32", "f16", "i32", "i64", "u8")  # storages by their number in a field

@@ -1,0 +1,115 @@
+"""Bundles linked and run: natively, by user emulation, or on an emulated board."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgetrain.kernels.targets import Target
+
+BOARD = Path(__file__).resolve().parents[1] / "examples" / "cortex_m7"
+PACKAGES = (
+    "gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu gcc-arm-none-eabi "
+    "qemu-user-static qemu-system-arm musl-tools"
+)
+TICK = 40  # instructions of a tick of the counter, at one a nanosecond and 25 MHz
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A board that qemu has: its name, where flash and RAM begin, address of a 25 MHz counter."""
+
+    name: str
+    flash: int
+    ram: int
+    counter: int
+
+
+MACHINES = {
+    "cortex-m7": Machine("mps2-an500", 0x00000000, 0x60000000, 0x40028018),
+    "cortex-m4": Machine("mps2-an386", 0x00000000, 0x21000000, 0x40028018),
+    "cortex-m33": Machine("mps2-an505", 0x10000000, 0x38000000, 0x50302018),
+}
+EMULATORS = {
+    "aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static",
+}  # fmt: skip
+
+
+def compiler_of(target: Target) -> str:
+    """The C compiler that links a bundle of the target; this machine's own for x86-64."""
+    return "gcc" if target.name == "host" or target.name.startswith("x86-64") else target.compiler
+
+
+def missing(target: Target) -> str:
+    """Why the target's bundles cannot be run here; "" where they can."""
+    needed = [compiler_of(target), "make"]
+    needed += ["qemu-system-arm"] if target.name in MACHINES else []
+    needed += [EMULATORS[target.name]] if target.name in EMULATORS else []
+    absent = [command for command in needed if shutil.which(command) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed; on Debian: apt install {PACKAGES}"
+    if target.name == "x86-64-v4" and "avx512vl" not in Path("/proc/cpuinfo").read_text():
+        return "this processor has no AVX-512"
+    return ""
+
+
+def board_files(folder: Path, target: Target, name: str, ram: str = "16M") -> None:
+    """What a bundle of a Cortex-M needs besides: board.c, board.h, board.ld."""
+    machine = MACHINES[target.name]
+    shutil.copy(BOARD / "board.c", folder)
+    script = (BOARD / "board.ld").read_text()
+    for word, value in (("FLASH_AT", machine.flash), ("RAM_AT", machine.ram), ("RAM_SIZE", ram)):
+        script = script.replace(word, value if isinstance(value, str) else f"{value:#x}")
+    (folder / "board.ld").write_text(script)
+    (folder / "board.h").write_text(
+        f'#include "{name}.h"\n#define COUNTER {machine.counter:#x}\n'
+        f'#define NET_SAMPLES "{name}_samples"\n'
+        f"extern const {name}_store *const board_store;\n"
+        f"#ifndef STORE\nconst {name}_store *const board_store = NULL;\n#endif\n"
+    )
+
+
+def made(folder: Path, target: Target, defines: Sequence[str] = ()) -> None:
+    """Run the bundle's Makefile; a warning fails.
+
+    Raises:
+      AssertionError: with what make said.
+    """
+    given = ["make", "-B", "-C", str(folder), f"CC={compiler_of(target)} -Werror"]
+    if defines:
+        given[-1] += " " + " ".join(f"-D{define}" for define in defines)
+    done = subprocess.run(given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def ran(folder: Path, target: Target, name: str, *arguments: str) -> str:
+    """What the executable prints."""
+    binary = str(folder / name)
+    machine, emulator = MACHINES.get(target.name), EMULATORS.get(target.name)
+    command = [*([emulator] if emulator else []), binary, *arguments]
+    if machine is not None:
+        command = [
+            "qemu-system-arm", "-M", machine.name, "-nographic", "-monitor", "none", "-serial",
+            "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0",
+            "-kernel", binary,
+        ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
+    assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-500:])
+    return done.stdout + done.stderr
+
+
+def said(text: str, name: str) -> int:
+    """The number behind a word of what a board printed."""
+    line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
+    return int(line.split()[1], 16 if name == "digest" else 10)
+
+
+def checked(folder: Path, target: Target, name: str, steps: int, spike: int = 1) -> int:
+    """The digest that the bundle's executable prints after so many steps of made-up samples."""
+    if target.name not in MACHINES:
+        made(folder, target, [f"SPIKE={spike}"])
+        return int(ran(folder, target, name, "check", str(steps)).split()[0], 16)
+    board_files(folder, target, name)
+    made(folder, target, ["CHECK", f"STEPS={steps}", f"SPIKE={spike}"])
+    return said(ran(folder, target, name), "digest")

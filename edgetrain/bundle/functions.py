@@ -1,0 +1,210 @@
+"""The C functions of a bundle: prototypes for the header, LLVM text that calls the kernels."""
+
+from dataclasses import dataclass
+
+# C type -> LLVM type; others are pointers.
+_TYPES = {"int": "i32", "int64_t": "i64", "double": "double", "uint32_t": "i32"}
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function `NAME_<name>`.
+
+    Attributes:
+      kernel: of kernels/device, called with `words` and, where something is returned, with the
+        address of the result.
+      parameters: (C type, name) after the first one, which is the net.
+      words: what the kernel gets: memory, rom, a parameter, or a number.
+      comment: for the header, with %N for the prefix in capitals.
+    """
+
+    name: str
+    kernel: str
+    parameters: tuple[tuple[str, str], ...]
+    words: tuple[str, ...]
+    comment: str
+    returns: str = "int"
+
+
+FUNCTIONS = (
+    Function(
+        "data", "drive_data",
+        (("NAME_fill *", "fill"), ("void *", "user"), ("int64_t", "train"), ("int64_t", "held")),
+        ("memory", "fill", "user", "train", "held"),
+        "Where samples come from: `train` of split 1 to train on, `held` of split 0 for eval.",
+    ),
+    Function(
+        "input", "drive_input",
+        (("int", "input"), ("int", "type"), ("const float *", "factor"), ("const float *", "shift"),
+         ("int", "channels"), ("int", "inner")),
+        ("memory", "input", "type", "factor", "shift", "channels", "inner"),
+        "Raw values of an input are of `type`; element e becomes value * factor[c] + shift[c] with "
+        "c = e / inner % channels. NULL: as they are. The two arrays stay in use.",
+    ),
+    Function(
+        "settings", "drive_settings",
+        (("double", "lr"), ("int", "schedule"), ("int64_t", "total_steps"),
+         ("int64_t", "warmup_steps"), ("int64_t", "step_size"), ("double", "gamma")),
+        ("memory", "lr", "schedule", "total_steps", "warmup_steps", "step_size", "gamma"),
+        "Learning rate, its schedule and the steps of the whole run (%N_COSINE needs them; "
+        "step_size and gamma are %N_STEP's).",
+    ),
+    Function(
+        "step", "drive_step", (), ("memory", "rom", "1"),
+        "One minibatch: %N_DONE, or what the fill callback returned: it was discarded.",
+    ),
+    Function(
+        "poll", "drive_step", (), ("memory", "rom", "0"),
+        "The next piece of a minibatch: %N_MORE until it is %N_DONE.",
+    ),
+    Function(
+        "split", "drive_split", (("int", "parts"),), ("memory", "parts"),
+        "Pieces of poll become up to `parts` times shorter; the bits stay.",
+    ),
+    Function(
+        "eval", "drive_measure", (("double *", "loss"), ("double *", "accuracy")),
+        ("memory", "rom", "loss", "accuracy"),
+        "Means over the samples held for evaluation.",
+    ),
+    Function(
+        "predict", "drive_predict",
+        (("const void *", "x"), ("int64_t", "samples"), ("float *", "out")),
+        ("memory", "rom", "x", "samples", "out"),
+        "out[samples][%N_OUTPUT] of raw samples (of several inputs: x is an array of pointers).",
+    ),
+    Function(
+        "save", "drive_save", (("const NAME_store *", "store"),), ("memory", "rom", "store"),
+        "Write the state to the slot that does not hold the newest.",
+    ),
+    Function(
+        "load", "drive_load", (("const NAME_store *", "store"),), ("memory", "rom", "store"),
+        "Take the newest good state; %N_NOTHING where there is none.",
+    ),
+    Function(
+        "get", "drive_get", (("int", "value"), ("float *", "to")),
+        ("memory", "rom", "value", "to"), "Copy a value of the table below.",
+    ),
+    Function(
+        "set", "drive_set", (("int", "value"), ("const float *", "from")),
+        ("memory", "rom", "value", "from"), "Replace a value of the table below.",
+    ),
+    Function(
+        "digest", "drive_sum", (), ("memory", "rom"),
+        "CRC-32 of the state: equal bits have equal digests.", "uint32_t",
+    ),
+    Function(
+        "progress", "drive_progress", (("NAME_report *", "report"),), ("memory", "report"),
+        "What the last minibatch gave.", "void",
+    ),
+)  # fmt: skip
+THREADS = Function(
+    "threads", "drive_threads",
+    (("NAME_run *", "run"), ("void *", "user"), ("NAME_yield *", "yield_")),
+    ("memory", "run", "user", "yield_"),
+    "Tapes go to `run`, which calls work(tape, thread, nthreads) on every thread and waits for "
+    "all; threads wait for each other with `yield_`.", "void",
+)  # fmt: skip
+RATES = ("rate_constant", "rate_step", "rate_cosine")
+
+
+def functions(threads: int) -> tuple[Function, ...]:
+    """Those of a bundle whose Program has so many threads."""
+    return FUNCTIONS if threads == 1 else (*FUNCTIONS, THREADS)
+
+
+def kernels(threads: int) -> list[str]:
+    """What must be linked."""
+    used = dict.fromkeys(f.kernel for f in functions(threads))
+    return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
+
+
+def exports(prefix: str, threads: int) -> list[str]:
+    """Symbols that a bundle defines."""
+    names = ["init", *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
+    return [f"{prefix}_{name}" for name in names]
+
+
+def llvm_text(prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int) -> str:
+    """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`."""
+    lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads)]
+    lines += [_init(prefix, pointer_bits, align, nbytes)]
+    lines += [_wrapper(prefix, function) for function in functions(threads)]
+    if threads > 1:
+        lines.append(
+            f"define void @{prefix}_work(ptr %tape, i32 %thread, i32 %nthreads) {{\n"
+            "  %a = ptrtoint ptr %tape to i64\n  %b = sext i32 %thread to i64\n"
+            "  %c = sext i32 %nthreads to i64\n"
+            "  call void @et_run_tape__plain(i64 0, i64 %a, i64 %b, i64 %c)\n  ret void\n}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _init(prefix: str, pointer_bits: int, align: int, nbytes: int) -> str:
+    size = f"i{pointer_bits}"
+    widen = "%w = zext i32 %bytes to i64" if pointer_bits == 32 else "%w = add i64 %bytes, 0"
+    return f"""define ptr @{prefix}_init(ptr %memory, {size} %bytes) {{
+  %a = ptrtoint ptr %memory to i64
+  {widen}
+  %up = add i64 %a, {align - 1}
+  %first = and i64 %up, -{align}
+  %end = add i64 %a, %w
+  %need = add i64 %first, {nbytes}
+  %short = icmp ugt i64 %need, %end
+  br i1 %short, label %refuse, label %open
+refuse:
+  ret ptr null
+open:
+  %args = alloca [2 x i64], align 8
+  store i64 %first, ptr %args
+  %second = getelementptr i64, ptr %args, i32 1
+  %rom = ptrtoint ptr @rom to i64
+  store i64 %rom, ptr %second
+  %list = ptrtoint ptr %args to i64
+  call void @et_drive_open__plain(i64 0, i64 %list, i64 0, i64 1)
+  %net = inttoptr i64 %first to ptr
+  ret ptr %net
+}}"""
+
+
+def _wrapper(prefix: str, function: Function) -> str:
+    given = {"memory": "ptr"} | {n: _TYPES.get(c, "ptr") for c, n in function.parameters}
+    kind = _TYPES.get(function.returns, "void")
+    head = ", ".join(f"{llvm} %{name}" for name, llvm in given.items())
+    words = [*function.words, *([".out"] if kind != "void" else [])]
+    lines = [
+        f"define {kind} @{prefix}_{function.name}({head}) {{",
+        "  %.out = alloca i64, align 8",
+        f"  %args = alloca [{len(words)} x i64], align 8",
+    ]
+    for k, word in enumerate(words):
+        lines.append(_word(k, word, given.get(word, "")))
+        lines.append(f"  %p{k} = getelementptr i64, ptr %args, i32 {k}")
+        lines.append(f"  store i64 %w{k}, ptr %p{k}")
+    lines += [
+        "  %list = ptrtoint ptr %args to i64",
+        f"  call void @et_{function.kernel}__plain(i64 0, i64 %list, i64 0, i64 1)",
+    ]
+    if kind == "void":
+        return "\n".join([*lines, "  ret void\n}"])
+    return "\n".join([
+        *lines, "  %found = load i64, ptr %.out", f"  %short = trunc i64 %found to {kind}",
+        f"  ret {kind} %short\n}}",
+    ])  # fmt: skip
+
+
+def _word(k: int, word: str, kind: str) -> str:
+    """Text that makes one operand a word of 64 bits."""
+    if word in ("rom", ".out"):
+        name = "@rom" if word == "rom" else "%.out"
+        return f"  %w{k} = ptrtoint ptr {name} to i64"
+    if kind == "ptr":
+        return f"  %w{k} = ptrtoint ptr %{word} to i64"
+    if kind == "double":
+        # by its address: words of operands are counts, which emission may keep in 32 bits
+        return (
+            f"  %d{k} = alloca double, align 8\n  store double %{word}, ptr %d{k}\n"
+            f"  %w{k} = ptrtoint ptr %d{k} to i64"
+        )
+    if kind == "i32":
+        return f"  %w{k} = sext i32 %{word} to i64"
+    return f"  %w{k} = add i64 {f'%{word}' if kind else word}, 0"

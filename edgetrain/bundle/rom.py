@@ -1,0 +1,100 @@
+"""The constants of a bundle as LLVM text: tables, names of the state, initial values."""
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from ..kernels.device import layout as device
+from ..kernels.drive import layout as plans
+from ..runtime.stored import names_table, state_digest
+from .functions import RATES
+from .image import Image, initial_values
+
+Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
+
+
+def llvm_text(image: Image, pointer_bits: int) -> str:
+    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside."""
+    program, wide = image.program, pointer_bits
+    inits = initial_values(program)
+    named = {name for name, _ in image.addresses.values() if not name.startswith("et_")} - {"rates"}
+    lines = [f"@{name} = external constant i8" for name in sorted(named)]
+    lines += [_bytes(symbol, array.tobytes()) for symbol, _, array in inits]
+    lines.append(_bytes("names", names_table(program)))
+    lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
+    tables: dict[str, list[Entry]] = {
+        "literals": _flat(image.literals.items()),
+        "relatives": _flat(image.relatives.items()),
+        "addresses": _flat(image.addresses.items()),
+        "inits": _flat(((s, 0), image.place(slot), a.nbytes) for s, slot, a in inits),
+        "states": _flat(row[1:] for row in image.state),
+        "values": _flat(
+            (image.place(s), s.size, plans.TYPES.index(s.dtype)) for s in image.values
+        ),
+    }  # fmt: skip
+    lines += [_table(name, entries or [0], wide) for name, entries in tables.items()]
+    lines.append(_table("rom", _rom(image, len(inits)), wide))
+    return "\n".join(lines) + "\n"
+
+
+def _rom(image: Image, inits: int) -> list[Entry]:
+    program = image.program
+    target = program.targets["eval"]
+    rom: list[Entry] = [0] * device.ROM_WORDS
+    rom[device.MEMORY] = image.nbytes
+    rom[device.ARENA] = image.control_nbytes
+    rom[device.CTL] = image.place(program.slot("ctl"))
+    counted = {
+        device.LITERALS: ("literals", len(image.literals)),
+        device.RELATIVES: ("relatives", len(image.relatives)),
+        device.ADDRESSES: ("addresses", len(image.addresses)),
+        device.INITS: ("inits", inits),
+        device.STATES: ("states", len(image.state)),
+        device.NAMES: ("names", len(names_table(program))),
+        device.VALUES: ("values", len(image.values)),
+    }
+    for word, (name, count) in counted.items():
+        rom[word], rom[word + 1] = (name, 0), count
+    rom[device.STORED_NBYTES] = image.stored_nbytes
+    rom[device.DIGEST], rom[device.DIGEST + 1] = struct.unpack("<2q", state_digest(program))
+    rom[device.TRAIN] = "et_drive_train__plain", 0
+    rom[device.EVALUATE] = "et_drive_evaluate__plain", 0
+    rom[device.TARGET], rom[device.TARGET_NBYTES] = image.place(target), target.nbytes
+    return rom
+
+
+def _flat(rows: Iterable[Sequence]) -> list[Entry]:
+    return [entry for row in rows for entry in row]
+
+
+def _table(name: str, entries: Sequence[Entry], pointer_bits: int) -> str:
+    """Entries of 8 bytes each; addresses of 32 bits have four zero bytes behind them."""
+    kinds, values = [], []
+    for entry in entries:
+        if isinstance(entry, int):
+            kinds.append("i64")
+            values.append(f"i64 {entry}")
+            continue
+        symbol, behind = entry
+        at = f"ptr @{symbol}"
+        if behind:
+            at = f"ptr getelementptr (i8, ptr @{symbol}, i64 {behind})"
+        kinds += ["ptr"] if pointer_bits == 64 else ["ptr", "i32"]
+        values += [at] if pointer_bits == 64 else [at, "i32 0"]
+    return f"@{name} = internal constant <{{ {', '.join(kinds)} }}> " + (
+        f"<{{ {', '.join(values)} }}>, align 8"
+    )
+
+
+def _bytes(name: str, data: bytes) -> str:
+    """A constant of bytes, in as few characters as can be."""
+    table = [f"\\{k:02X}" for k in range(256)]
+    for k in range(32, 127):
+        if chr(k) not in '"\\':
+            table[k] = chr(k)
+    text = "".join(map(table.__getitem__, data))
+    return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 8'
+
+
+def initial_nbytes(image: Image) -> int:
+    """Bytes of the initial values, names and tables of constants."""
+    return sum(array.nbytes for _, _, array in initial_values(image.program))

@@ -1,0 +1,51 @@
+/* Trains ${net} from samples in flash (${net}_samples, such as ${net}.samples by .incbin) and
+   reports through board_print, both of the board's own file. board_store may be NULL.
+   -DCHECK: on made-up samples, for the digest of MANIFEST.json; -DSTEPS=N: minibatches. */
+#include "${net}.h"
+
+void board_print(const char *text);
+extern const ${net}_store *const board_store;
+#ifndef STEPS
+#define STEPS 200
+#endif
+#ifdef CHECK
+${made_up_part}#else
+${sample_part}#endif
+
+static void print(const char *name, uint32_t value, uint32_t base) {
+  char text[12], *at = text + sizeof text - 1;
+  *at = 0;
+  do *--at = "0123456789abcdef"[value % base]; while ((value /= base) != 0);
+  board_print(name);
+  board_print(at);
+  board_print("\n");
+}
+
+static union { uint64_t align; unsigned char bytes[${NET}_MEMORY]; } memory;
+
+int main(void) {
+  ${net}_report report;
+  ${net} *net = ${net}_init(&memory, sizeof memory);
+#ifdef CHECK
+  if (net == NULL || ${net}_data(net, made_up, NULL, 4 * ${NET}_MINIBATCH, 0)) return 1;
+#else
+  if (net == NULL || open_samples(net)) return 1;
+#endif
+  ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, STEPS, 0, 0, 0);
+  if (board_store != NULL && ${net}_load(net, board_store) == ${NET}_FAILED) return 1;
+  ${net}_progress(net, &report);
+  while (report.step < STEPS) {
+    int status = ${net}_poll(net); /* the watchdog, the radio and the like have their turn here */
+    if (status != ${NET}_MORE && status != ${NET}_DONE) return 1;
+    ${net}_progress(net, &report);
+  }
+  if (board_store != NULL && ${net}_save(net, board_store) != ${NET}_DONE) return 1;
+  print("loss*1000 ", (uint32_t)(report.loss * 1000), 10);
+#ifndef CHECK
+  double loss, accuracy;
+  if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
+    print("accuracy*10000 ", (uint32_t)(accuracy * 10000), 10);
+#endif
+  print("digest ", ${net}_digest(net), 16);
+  return 0;
+}

@@ -1,0 +1,182 @@
+"""The files of a bundle that people read: header, main, Makefile."""
+
+import re
+from pathlib import Path
+from string import Template
+
+from .. import __version__
+from ..kernels.targets import Target
+from ..program import Program, Slot
+from .functions import Function, functions
+from .image import Image
+from .samples import elements, fields, limit_of, raw_type, record_nbytes
+
+_FOLDER = Path(__file__).with_name("templates")
+_WIDTH = 100
+_C_TYPES = {"f32": "float", "i32": "int32_t"}
+
+
+def memory_nbytes(image: Image) -> int:
+    """What a caller hands over: memory that begins at a multiple of 8 may have to begin later."""
+    return image.nbytes + image.align - 8
+
+
+def header(name: str, image: Image) -> str:
+    """NAME.h."""
+    program = image.program
+    inputs = program.inputs["micro"]
+    sizes = "".join(
+        f"#define {name.upper()}_X{k or ''} {elements(program, slot)} "
+        f"/* {_C_TYPES[raw_type(slot)]} values of a sample's input {_comment(slot.name)} */\n"
+        for k, slot in enumerate(inputs)
+    )
+    target = program.targets["micro"]
+    prototypes = "".join(_prototype(name, f) for f in functions(program.threads))
+    if program.threads > 1:
+        prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
+    return _filled(
+        "net.h", name, title=f"{name}: trains {_comment(program.model_name)}",
+        version=__version__,
+        memory=memory_nbytes(image), arena=program.arena_nbytes,
+        stored=image.stored_nbytes + 64, minibatch=program.minibatch,
+        threads=program.threads, lr=float(program.recipe["optimizer"]["lr"]),
+        inputs=len(inputs), input_sizes=sizes,
+        output=elements(program, program.outputs["eval"][0]),
+        target=elements(program, target), target_type=_C_TYPES[raw_type(target)],
+        thread_types=_thread_types(name) if program.threads > 1 else "",
+        functions=prototypes, values=_values(name, image),
+    )  # fmt: skip
+
+
+def main(name: str, program: Program, target: Target) -> str:
+    """main.c: of files where there is an operating system, else of flash."""
+    files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
+    files |= {"made_up_part": "made_up.c"}
+    lines = {
+        "copies": _copies(program, target.hosted), "made_up": _made_up(program),
+        "record_most": record_nbytes(program),
+    }  # fmt: skip
+    parts = {part: _filled(file, name, **lines) for part, file in files.items()}
+    if not target.hosted:
+        return _filled("main_flash.c", name, **parts)
+    threaded = program.threads > 1
+    parts["thread_part"] = _filled("threads.c", name) if threaded else ""
+    failed = 'return fail("no threads")'
+    parts["thread_start"] = f"  if (start_threads(net)) {failed};\n" if threaded else ""
+    return _filled("main_posix.c", name, **parts)
+
+
+def makefile(name: str, program: Program, target: Target, cc: str | None) -> str:
+    """What makes the executable of main.c."""
+    flags = "".join(f" {option}" for option in target.options)
+    if target.hosted:
+        libraries = " -lpthread" if program.threads > 1 else ""
+        extra = {"ldflags": "-static", "more": "", "libraries": libraries}
+    else:
+        flags += " -ffreestanding"
+        extra = {"ldflags": "-nostdlib -T board.ld", "more": "board.c", "libraries": " -lgcc"}
+    return _filled(
+        "Makefile", name, cc=cc or target.compiler or "cc", flags=flags, **extra
+    )  # fmt: skip
+
+
+def _filled(template: str, name: str, **values: object) -> str:
+    text = (_FOLDER / template).read_text()
+    text = Template(text).substitute(net=name, NET=name.upper(), **values)
+    return re.sub(r" +$", "", text, flags=re.M)
+
+
+def _comment(text: str) -> str:
+    """A name from a file, harmless inside a comment."""
+    return re.sub(r"[^\w .:/\[\]-]", "_", text.replace("*/", "__"))[:80]
+
+
+def _prototype(name: str, function: Function) -> str:
+    named = [(c.replace("NAME", name), n) for c, n in function.parameters]
+    given = [f"{name} *net", *(c + n if c.endswith("*") else f"{c} {n}" for c, n in named)]
+    comment = function.comment.replace("%N", name.upper())
+    head = f"{function.returns} {name}_{function.name}("
+    line = f"{head}{', '.join(given)});"
+    if len(line) > _WIDTH:
+        cut = next(k for k in range(len(given), 0, -1) if len(head + ", ".join(given[:k])) < _WIDTH)
+        line = f"{head}{', '.join(given[:cut])},\n    {', '.join(given[cut:])});"
+    return f"{_wrapped(comment)}\n{line}\n"
+
+
+def _wrapped(comment: str) -> str:
+    lines, line = [], "/*"
+    for word in [*comment.split(), "*/"]:
+        if len(line) + 1 + len(word) > _WIDTH:
+            lines.append(line)
+            line = "  "
+        line += f" {word}"
+    return "\n".join([*lines, line])
+
+
+def _thread_types(name: str) -> str:
+    return f"\ntypedef void {name}_run(void *user, void *tape);\ntypedef void {name}_yield(void);\n"
+
+
+def value_names(name: str, image: Image) -> list[str]:
+    """C names of the values, each its own."""
+    out: list[str] = []
+    for slot in image.values:
+        plain = f"{name}_{re.sub(r'[^0-9a-zA-Z]+', '_', slot.name)}".upper().strip("_")
+        chosen, k = plain, 2
+        while chosen in out:
+            chosen, k = f"{plain}_{k}", k + 1
+        out.append(chosen)
+    return out
+
+
+def _values(name: str, image: Image) -> str:
+    rows = [
+        f"#define {c} {k} /* {_comment(slot.name)}: {_shape(slot)} */"
+        for k, (c, slot) in enumerate(zip(value_names(name, image), image.values, strict=True))
+    ]
+    return "\n".join([*rows, f"#define {name.upper()}_VALUES {len(rows)}"])
+
+
+def _shape(slot: Slot) -> str:
+    return "x".join(map(str, slot.shape)) or "1"
+
+
+def _fields(program: Program) -> list[tuple[str, Slot, str]]:
+    """(C expression of where the raw values go, slot, its name in the limits)."""
+    found = fields(program)
+    last = len(found) - 1
+    places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]
+    return [(w, slot, name) for w, (slot, name) in zip([*places, "y"], found, strict=True)]
+
+
+def _copies(program: Program, hosted: bool) -> str:
+    """Lines that take a record apart."""
+    found, copy = _fields(program), "memcpy" if hosted else "copy"
+    sizes = [4 * elements(program, slot) for _, slot, _ in found]
+    if len(found) == 2:
+        return (
+            f"  {copy}(x, record, samples.bytes - {sizes[1]});\n"
+            f"  {copy}(y, record + samples.bytes - {sizes[1]}, {sizes[1]});\n"
+        )
+    lines, at = [], 0
+    for (where, _, _), nbytes in zip(found, sizes, strict=True):
+        lines.append(f"  {copy}({where}, record + {at}, {nbytes});\n")
+        at += nbytes
+    return "".join(lines)
+
+
+def _made_up(program: Program) -> str:
+    lines = []
+    for k, (where, slot, name) in enumerate(_fields(program)):
+        limit, bits = limit_of(program, name), f"mixed(mixed(key + {k}u) + e)"
+        if raw_type(slot) == "i32":
+            kind, value = "int32_t", f"(int32_t)({bits} % {max(limit, 2)}u)"
+        else:
+            kind, value = "float", f"(float)({bits} >> 8) / 16777216"
+            if limit != -1:
+                value = f"({value} * 2 - 1) * (sample == 0 ? SPIKE : 1)"
+        lines.append(
+            f"  for (uint32_t e = 0; e < {elements(program, slot)}; e++)\n"
+            f"    (({kind} *){where})[e] = {value};\n"
+        )
+    return "".join(lines)

@@ -1,0 +1,227 @@
+"""`edgetrain bundle`: the files of a bundle, and what they take."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import UsageError
+from ..kernels import emit, targets
+from ..kernels.decode import bound, decode
+from ..kernels.targets import Target
+from ..program import Program
+from ..program.atomic import unwritable, write_atomically
+from . import functions, rom, texts
+from .archive import archive
+from .check import state_digest
+from .image import Image, image_of
+
+CHECKED_STEPS = 5
+_WORDS = {  # of C and C++ that a prefix must not be
+    "auto", "bool", "break", "case", "char", "class", "const", "default", "delete", "double",
+    "else", "enum", "export", "extern", "float", "for", "friend", "goto", "if", "inline", "int",
+    "long", "main", "namespace", "new", "operator", "private", "public", "register", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "try",
+    "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while",
+}  # fmt: skip
+
+
+def bundle(
+    program: Program,
+    directory: str | Path,
+    *,
+    name: str = "net",
+    target: str | None = None,
+    size: bool = False,
+    cc: str | None = None,
+    data: Any = None,
+) -> dict[str, Any]:
+    """Write a C library that trains a Program, and what uses it, into `directory`.
+
+    libNAME.a, NAME.h, main.c, Makefile, MANIFEST.json, and NAME.samples of `data`. Where a compiler
+    is asked for, the executable too.
+
+    Args:
+      name: prefix of all symbols, such as `digits`.
+      target: a name of kernels/targets.py; None: the Program's own.
+      size: few bytes rather than few cycles.
+      cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
+      data: a Source whose samples main is to read.
+    Returns:
+      What MANIFEST.json holds.
+    Raises:
+      UsageError: the target, name or compiler cannot be used, or the Program is another target's.
+      RunError: a file cannot be written.
+    """
+    where, processor = Path(directory), _target(program, target)
+    _check_name(name)
+    compiler = _compiler(cc, processor) if cc is not None else None
+    image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
+    made = library(image, name, processor, size=size)
+    exported = functions.exports(name, program.threads)
+    manifest = _manifest(image, name, made, size)
+    files = {
+        f"lib{name}.a": archive({f"{name[:13]}.o": (made.code, exported)}),
+        f"{name}.h": texts.header(name, image).encode(),
+        "main.c": texts.main(name, program, processor).encode(),
+        "Makefile": texts.makefile(name, program, processor, cc).encode(),
+        "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
+    }
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise unwritable(where, "-o", error) from error
+    for file, content in files.items():
+        _write(where / file, content)
+    if data is not None:
+        from .samples import write_samples
+
+        write_samples(program, data, where / f"{name}.samples")
+    if compiler is not None:
+        _build(where, compiler)
+    return manifest
+
+
+def _write(path: Path, content: bytes) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    write_atomically(path, write)
+
+
+def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
+    """The object of a bundle, whose symbols begin with `name`."""
+    threads = image.program.threads
+    text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
+        name, threads, target.pointer_bits, image.align, image.nbytes
+    )
+    return emit.library(
+        image.program, target, drive=functions.kernels(threads), text=text,
+        exports=functions.exports(name, threads), size=size,
+    )  # fmt: skip
+
+
+def _target(program: Program, name: str | None) -> Target:
+    """The target asked for, which must take what the Program was planned for."""
+    own = program.recipe.get("target") or targets.HOST
+    found = targets.get(name or own)
+    planned = targets.lanes_of(program.recipe)
+    if found.lanes < planned:
+        raise UsageError(
+            f"target {found.name}: has vectors of {found.lanes} lanes; the Program was compiled "
+            f"for {own} with {planned}. Compile the model with --target {found.name}."
+        )
+    if not found.hosted and program.threads > 1:
+        raise UsageError(
+            f"target {found.name}: has no threads; the Program was compiled for "
+            f"{program.threads}. Compile the model with --target {found.name} --threads 1."
+        )
+    return found
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name in _WORDS:
+        raise UsageError(
+            f"name {name[:80]!r}: expected a name for C functions of lower-case letters, digits "
+            "and _, such as digits. Choose one with --name."
+        )
+
+
+def _compiler(cc: str, target: Target) -> list[str]:
+    """The command of a C compiler.
+
+    Raises:
+      UsageError: it is not there.
+    """
+    if not target.hosted:
+        raise UsageError(
+            f"cc {cc!r}: an executable for {target.name} takes the board's own files. Leave --cc "
+            "out, and see the Makefile."
+        )
+    if cc == "zig":
+        if find_spec("ziglang") is None:
+            raise UsageError("cc zig: the package ziglang is not installed. pip install ziglang.")
+        triple = "-".join(p for p in target.triple.split("-") if p not in ("unknown", "pc"))
+        return [sys.executable, "-m", "ziglang", "cc", "-target", triple]
+    if shutil.which(cc) is None:
+        raise UsageError(
+            f"cc {cc!r}: no such command. Install it ({target.compiler or 'gcc'} on Debian), name "
+            "another with --cc, or leave it out: lib and header need none."
+        )
+    return [cc]
+
+
+def _build(where: Path, compiler: list[str]) -> None:
+    """Make the executable."""
+    done = subprocess.run(
+        ["make", "-C", str(where), f"CC={' '.join(compiler)}"], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        raise UsageError(
+            f"cc {compiler[0]!r}: could not make {where}: {said[:200]}. Use another --cc, or leave "
+            "it out."
+        )
+
+
+def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[str, Any]:
+    program = image.program
+    initial = rom.initial_nbytes(image)
+    flash = sum(n for section, n in made.sizes.items() if _in_flash(section))
+    tapes = sum(made.lengths.values())
+    piece, work = _longest(program)
+    return {
+        "name": name,
+        "model": program.model_name,
+        "target": {
+            "name": made.target.name, "triple": made.target.triple, "cpu": made.target.cpu,
+            "lanes": targets.lanes_of(program.recipe), "floats": made.target.abi,
+        },
+        "optimised_for": "size" if size else "speed",
+        "ram_nbytes": {
+            "memory": texts.memory_nbytes(image), "arena": program.arena_nbytes,
+            "plan": image.control_nbytes, "written_globals": _written(made),
+        },
+        "flash_nbytes": {
+            "all": flash, "initial_values": initial, "tapes": tapes,
+            "code_and_tables": flash - initial - tapes,
+        },
+        "stored_state_nbytes": image.stored_nbytes + 64,
+        "threads": program.threads,
+        "longest_piece_of_poll": {
+            "instruction": piece, "turns_of_the_innermost_loop": work,
+            "note": "split(net, n) cuts all but the instructions marked whole in up to n parts",
+        },
+        "check": {"steps": CHECKED_STEPS, "digest": f"{state_digest(program, CHECKED_STEPS):08x}"},
+        "licences": {
+            "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
+            "weights_and_model": "those of the model they come from",
+        },
+    }  # fmt: skip
+
+
+def _in_flash(section: str) -> bool:
+    return not section.startswith((".bss", ".eh_frame", ".symtab"))
+
+
+def _written(made: emit.Library) -> int:
+    return sum(
+        n for section, n in made.sizes.items()
+        if section.startswith((".bss", ".data")) and not section.startswith(".data.rel.ro")
+    )  # fmt: skip
+
+
+def _longest(program: Program) -> tuple[str, int]:
+    """The instruction of most work in the tapes that a minibatch runs."""
+    kernels, lanes = bound(program.kernels), targets.lanes_of(program.recipe)
+    best = "", 0
+    for tape in ("micro", "update", "rewire"):
+        for found in decode(program.tapes[tape].tolist(), kernels):
+            work = found.work(found.extents(program.threads, lanes), program.threads, lanes)
+            if work > best[1]:
+                best = f"{tape}: {found.kernel.name}.{found.kernel.variant}", work
+    return best

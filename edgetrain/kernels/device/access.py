@@ -1,0 +1,73 @@
+"""Values of the arena by their number in ROM: read, replaced, summed up."""
+
+from ..drive.digest import crc32
+from ..drive.layout import PHASE, TYPES
+from ..registry import kernel
+from ..words.prim import STORAGES, ld_i64, st_i64
+from . import layout
+
+PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED
+VALUES, VALUE_COUNT = layout.VALUES, layout.VALUE_COUNT
+STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
+F16 = TYPES.index("f16")
+
+
+@kernel("drive_get", "memory rom number to out:w:i64[1]")
+def drive_get():
+    """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
+    ld_f32, st_f32, ld_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].ld
+
+    def run(thread, nthreads, memory, rom, number, to, out):
+        if thread != 0:
+            return
+        if number < 0 or number >= ld_i64(rom, VALUE_COUNT):
+            st_i64(out, 0, REFUSED)
+            return
+        row = ld_i64(rom, VALUES) + 24 * number
+        value, half = memory + ld_i64(row, 0), ld_i64(row, 2) == F16
+        for e in range(ld_i64(row, 1)):
+            st_f32(to, e, ld_f16(value, e) if half else ld_f32(value, e))
+        st_i64(out, 0, 0)
+
+    return run
+
+
+@kernel("drive_set", "memory rom number source out:w:i64[1]")
+def drive_set():
+    """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
+    ld_f32, st_f32, st_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].st
+
+    def run(thread, nthreads, memory, rom, number, source, out):
+        if thread != 0:
+            return
+        status = 0
+        if number < 0 or number >= ld_i64(rom, VALUE_COUNT):
+            status = REFUSED
+        elif ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
+            status = BUSY
+        else:
+            row = ld_i64(rom, VALUES) + 24 * number
+            value, half = memory + ld_i64(row, 0), ld_i64(row, 2) == F16
+            for e in range(ld_i64(row, 1)):
+                if half:
+                    st_f16(value, e, ld_f32(source, e))
+                else:
+                    st_f32(value, e, ld_f32(source, e))
+        st_i64(out, 0, status)
+
+    return run
+
+
+@kernel("drive_sum", "memory rom out:w:i64[1]")
+def drive_sum():
+    """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
+
+    def run(thread, nthreads, memory, rom, out):
+        if thread == 0:
+            table, crc = ld_i64(rom, STATES), 0
+            for k in range(ld_i64(rom, STATE_COUNT) - 1):
+                at = memory + ld_i64(table, 3 * k)
+                crc = crc32(at, ld_i64(table, 3 * k + 1), crc)
+            st_i64(out, 0, crc)
+
+    return run

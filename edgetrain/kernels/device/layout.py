@@ -1,0 +1,43 @@
+"""Words of a bundle's memory, and of the table of constants (ROM) that its object holds.
+
+Memory is what the caller hands over: words of 8 bytes that are here, the plan block
+(drive/layout.py), what its addresses point to, then the arena. Every entry of ROM has 8 bytes,
+addresses too. Offsets are in bytes from the first byte of the memory.
+"""
+
+# Memory, in words.
+PLAN = 0  # address of the plan block; with WHOLE the operands of `drive_train`
+WHOLE = 1
+RATE_CODE = 2  # one instruction of four words: number of the schedule, 2, control block, step_size
+BUFFER = 8  # BLOCK bytes
+WORDS = 16  # the plan block follows
+BLOCK = 64  # bytes that are read or written of a store at least, and whose multiple all are
+
+# ROM, in words.
+MEMORY = 0  # bytes
+ARENA, CTL = 1, 2  # offsets
+LITERALS, LITERAL_COUNT = 3, 4  # pairs (offset, word)
+RELATIVES, RELATIVE_COUNT = 5, 6  # pairs (offset, offset whose address stands there)
+ADDRESSES, ADDRESS_COUNT = 7, 8  # pairs (offset, address of something constant)
+INITS, INIT_COUNT = 9, 10  # triples (address, offset, bytes): initial values
+STATES, STATE_COUNT = 11, 12  # triples (offset, bytes, offset in a stored state); the last: ctl
+NAMES, NAMES_NBYTES = 13, 14  # the stored table of names; bytes are a multiple of BLOCK
+STORED_NBYTES = 15  # of a stored state behind its header
+DIGEST = 16  # two words: which Programs may read each other's stored states
+VALUES, VALUE_COUNT = 18, 19  # triples (offset, elements, storage): what may be got and set
+TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
+TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
+ROM_WORDS = 24
+
+# What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
+BUSY = -2  # a minibatch is half done
+NOTHING = -3  # neither slot holds a good state of this Program
+FAILED = -4  # the store said so, or does not give back what was written
+REFUSED = -5  # an argument
+
+# Header of a stored state: words of BLOCK bytes. Sums are over what stands before, then the rest.
+MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1
+SEQUENCE, STORED_DIGEST, LENGTH, ROWS, CRC = 1, 2, 4, 5, 7
+# A row of the table of names is u32 hash of the name, offset, bytes, number of its storage.
+
+SAVED_RATE = 5  # words of the control block from RATE + SAVED_RATE: schedule's number, step_size

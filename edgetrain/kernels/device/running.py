@@ -1,0 +1,254 @@
+"""Data, learning rate, steps, evaluation and predictions of a bundle: the drive is called."""
+
+from .. import control
+from ..drive import layout as plans
+from ..drive.staging import nbytes_of
+from ..drive.words import call_entry
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
+from . import layout
+from .words import load_pointer
+
+PLAN, WHOLE, RATE_CODE = layout.PLAN, layout.WHOLE, layout.RATE_CODE
+BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
+TARGET, TARGET_NBYTES = layout.TARGET, layout.TARGET_NBYTES
+CTL, STATUS, PHASE, PARTS = plans.CTL, plans.STATUS, plans.PHASE, plans.PARTS
+RUN, RUN_USER, MICRO = plans.RUN, plans.RUN_USER, plans.MICRO
+SAMPLES, EVAL_SAMPLES, MINIBATCH = plans.SAMPLES, plans.EVAL_SAMPLES, plans.MINIBATCH
+FILL, FILL_USER, SOURCE = plans.FILL, plans.FILL_USER, plans.SOURCE
+FROM_MEMORY, FROM_SAMPLES = plans.FROM_MEMORY, plans.FROM_SAMPLES
+FIELDS, TRAIN_FIELDS, EVAL_FIELDS = plans.FIELDS, plans.TRAIN_FIELDS, plans.EVAL_FIELDS
+FIELD_NBYTES, SIZE, ASIDE = 8 * plans.FIELD_WORDS, plans.SIZE, plans.ASIDE
+RAW, RAW_STRIDE, RAW_TYPE = plans.RAW, plans.RAW_STRIDE, plans.RAW_TYPE
+STAGED_TYPE, FACTOR, SHIFT = plans.STAGED_TYPE, plans.FACTOR, plans.SHIFT
+CHANNELS, INNER, MICROBATCH = plans.CHANNELS, plans.INNER, plans.MICROBATCH
+PREDICTIONS, OUTPUT_SIZE, DONE = plans.PREDICTIONS, plans.OUTPUT_SIZE, plans.DONE
+F32, F16, I32, I64, U8 = range(len(plans.TYPES))
+BASE_LR, TOTAL_STEPS, WARMUP = control.BASE_LR, control.TOTAL_STEPS, control.WARMUP
+RATE, STEP, LAST_LOSS = control.RATE, control.STEP, control.LAST_LOSS
+LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
+REPORTED = (control.LR, control.GRAD_NORM, control.LOSS_SCALE)
+LR_WORD, NORM_WORD, SCALE_WORD = REPORTED
+SKIP = control.SKIP
+SCHEDULES = 3
+KIND, STEP_SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
+
+
+@inline
+def restore_rate(memory, ctl):
+    """The instruction that sets the learning rate, from what the control block says."""
+    st_i64(memory, RATE_CODE, ld_i64(ctl, KIND))
+    st_i64(memory, RATE_CODE + 3, ld_i64(ctl, STEP_SIZE))
+
+
+@kernel("drive_data", "memory fill user train held out:w:i64[1]")
+def drive_data():
+    """Samples come through `fill`: `train` to train on, `held` to evaluate on; out: 0, REFUSED."""
+
+    def run(thread, nthreads, memory, fill, user, train, held, out):
+        if thread == 0:
+            plan = ld_i64(memory, PLAN)
+            enough = (train == 0 or train >= ld_i64(plan, MINIBATCH)) and held >= 0
+            st_i64(out, 0, 0 if enough and fill != 0 else REFUSED)
+            if enough and fill != 0:
+                st_i64(plan, SOURCE, FROM_SAMPLES)
+                st_i64(plan, FILL, fill)
+                st_i64(plan, FILL_USER, user)
+                st_i64(plan, SAMPLES, train)
+                st_i64(plan, EVAL_SAMPLES, held)
+
+    return run
+
+
+@kernel("drive_input", "memory number storage factor shift channels inner out:w:i64[1]")
+def drive_input():
+    """How raw values of input `number` lie and what they are multiplied by and added to them.
+
+    out: 0, or REFUSED for a storage that leaves no place for the raw values.
+    """
+
+    @inline
+    def suits(field, storage):
+        staged = ld_i64(field, STAGED_TYPE)
+        if storage < 0 or storage > U8 or (staged == I32 and storage < I32):
+            return False
+        wide = nbytes_of(storage)
+        return wide <= nbytes_of(staged) or (wide == 4 and ld_i64(field, ASIDE) != 0)
+
+    def run(thread, nthreads, memory, number, storage, factor, shift, channels, inner, out):
+        if thread != 0:
+            return
+        plan = ld_i64(memory, PLAN)
+        first = ld_i64(plan, TRAIN_FIELDS) + number * FIELD_NBYTES
+        inside = number >= 0 and number < ld_i64(plan, FIELDS) - 1 and channels > 0 and inner > 0
+        if not inside or not suits(first, storage) or (factor == 0) != (shift == 0):
+            st_i64(out, 0, REFUSED)
+            return
+        for k in range(2):
+            field = ld_i64(plan, TRAIN_FIELDS + k) + number * FIELD_NBYTES
+            st_i64(field, RAW_TYPE, storage)
+            st_i64(field, FACTOR, factor)
+            st_i64(field, SHIFT, shift)
+            st_i64(field, CHANNELS, channels)
+            st_i64(field, INNER, inner)
+        st_i64(out, 0, 0)
+
+    return run
+
+
+@kernel("drive_settings", "memory lr kind total warmup size gamma out:w:i64[1]")
+def drive_settings():
+    """lr, gamma: addresses of float64; kind: 0 constant, 1 step, 2 cosine; out: 0 or REFUSED."""
+
+    def run(thread, nthreads, memory, lr, kind, total, warmup, size, gamma, out):
+        if thread != 0:
+            return
+        ctl = ld_i64(ld_i64(memory, PLAN), CTL)
+        good = kind >= 0 and kind < SCHEDULES and total >= 0 and warmup >= 0
+        if not good or (kind == 1 and size < 1) or (kind == 2 and total <= warmup):
+            st_i64(out, 0, REFUSED)
+            return
+        st_f64(ctl, BASE_LR, ld_f64(lr, 0))
+        st_i64(ctl, TOTAL_STEPS, total)
+        st_i64(ctl, WARMUP, warmup)
+        st_f64(ctl, RATE, ld_f64(gamma, 0))
+        st_i64(ctl, KIND, kind)
+        st_i64(ctl, STEP_SIZE, size)
+        restore_rate(memory, ctl)
+        st_i64(out, 0, 0)
+
+    return run
+
+
+@kernel("drive_step", "memory rom whole out:w:i64[1]")
+def drive_step():
+    """A minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
+
+    def run(thread, nthreads, memory, rom, whole, out):
+        if thread == 0:
+            plan = ld_i64(memory, PLAN)
+            st_i64(memory, WHOLE, whole)
+            if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+                st_i64(out, 0, REFUSED)
+            else:
+                call_entry(ld_i64(rom, TRAIN), 0, memory, 0, 1)
+                st_i64(out, 0, ld_i64(plan, STATUS))
+
+    return run
+
+
+@kernel("drive_split", "memory parts out:w:i64[1]")
+def drive_split():
+    """Pieces of `drive_step` become parts of instructions; out: 0, REFUSED or BUSY."""
+
+    def run(thread, nthreads, memory, parts, out):
+        if thread == 0:
+            plan = ld_i64(memory, PLAN)
+            status = REFUSED if parts < 1 else (BUSY if ld_i64(plan, PHASE) != 0 else 0)
+            if status == 0:
+                st_i64(plan, PARTS, parts)
+            st_i64(out, 0, status)
+
+    return run
+
+
+@kernel("drive_threads", "memory run user yield_")
+def drive_threads():
+    """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
+
+    def run(thread, nthreads, memory, run, user, yield_):
+        if thread == 0:
+            plan = ld_i64(memory, PLAN)
+            st_i64(plan, RUN, run)
+            st_i64(plan, RUN_USER, user)
+            barrier = ld_i64(ld_i64(plan, MICRO), 4)
+            st_i64(barrier, 16, yield_)
+
+    return run
+
+
+@kernel("drive_progress", "memory to")
+def drive_progress():
+    """to: step, skipped (int64), loss, gradient norm, learning rate, loss scale (float64)."""
+
+    def run(thread, nthreads, memory, to):
+        if thread == 0:
+            ctl = ld_i64(ld_i64(memory, PLAN), CTL)
+            st_i64(to, 0, ld_i64(ctl, STEP))
+            st_i64(to, 1, ld_i64(ctl, SKIP))
+            st_f64(to, 2, ld_f64(ctl, LAST_LOSS))
+            st_f64(to, 3, ld_f64(ctl, NORM_WORD))
+            st_f64(to, 4, ld_f64(ctl, LR_WORD))
+            st_f64(to, 5, ld_f64(ctl, SCALE_WORD))
+
+    return run
+
+
+@kernel("drive_measure", "memory rom loss accuracy out:w:i64[1]")
+def drive_measure():
+    """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY."""
+
+    def run(thread, nthreads, memory, rom, loss, accuracy, out):
+        if thread != 0:
+            return
+        plan = ld_i64(memory, PLAN)
+        if ld_i64(plan, PHASE) != 0:
+            st_i64(out, 0, BUSY)
+            return
+        if ld_i64(plan, EVAL_SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+            st_i64(out, 0, REFUSED)
+            return
+        call_entry(ld_i64(rom, EVALUATE), 0, memory, 0, 1)
+        ctl = ld_i64(plan, CTL)
+        targets = to_real(max(1, ld_i64(ctl, TARGETS)))
+        st_f64(loss, 0, ld_f64(ctl, LOSS_SUM) / targets)
+        st_f64(accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        st_i64(out, 0, ld_i64(plan, STATUS))
+
+    return run
+
+
+@kernel("drive_predict", "memory rom x samples to out:w:i64[1]")
+def drive_predict():
+    """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
+
+    out: as STATUS, or BUSY.
+    """
+
+    @inline
+    def place(plan, x, first):
+        inputs, fields = ld_i64(plan, FIELDS), ld_i64(plan, EVAL_FIELDS)
+        for k in range(inputs):
+            field = fields + k * FIELD_NBYTES
+            stride = ld_i64(field, SIZE) * nbytes_of(ld_i64(field, RAW_TYPE))
+            source = x if inputs == 1 else load_pointer(x, k)
+            st_i64(field, RAW, source + first * stride)
+            st_i64(field, RAW_STRIDE, stride)
+
+    def run(thread, nthreads, memory, rom, x, samples, to, out):
+        if thread != 0:
+            return
+        plan, status, first = ld_i64(memory, PLAN), DONE, 0
+        if ld_i64(plan, PHASE) != 0:
+            st_i64(out, 0, BUSY)
+            return
+        source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
+        st_i64(plan, SOURCE, FROM_MEMORY)
+        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) - 1)
+        while first < samples and status == DONE:
+            for e in range(ld_i64(rom, TARGET_NBYTES)):
+                st_u8(memory + ld_i64(rom, TARGET), e, 0)
+            place(plan, x, first)
+            st_i64(plan, EVAL_SAMPLES, min(samples - first, ld_i64(plan, MICROBATCH)))
+            st_i64(plan, PREDICTIONS, to + 4 * first * ld_i64(plan, OUTPUT_SIZE))
+            call_entry(ld_i64(rom, EVALUATE), 0, memory, 0, 1)
+            status = ld_i64(plan, STATUS)
+            first += ld_i64(plan, MICROBATCH)
+        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) + 1)
+        st_i64(plan, PREDICTIONS, 0)
+        st_i64(plan, EVAL_SAMPLES, held)
+        st_i64(plan, SOURCE, source)
+        st_i64(out, 0, status)
+
+    return run

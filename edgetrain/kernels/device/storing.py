@@ -1,0 +1,188 @@
+"""The state in two slots of a store: whatever moment the power goes, one good state is left.
+
+A save erases the slot that is not the newest good one, writes names, then values, and the header
+last. A state counts when its magic, digest, length and CRC-32 are right; the newer of two goes by
+its sequence. Everything is read and written in multiples of 64 bytes, each place once between two
+erasures: what any flash allows.
+"""
+
+from ..drive import layout as plans
+from ..drive.digest import crc32
+from ..drive.minibatch import zero_ranges
+from ..drive.words import copy_byte
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_i64, st_i64
+from . import layout
+from .running import restore_rate
+from .words import call_erase, call_move, load_pointer
+
+PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK
+BUSY, NOTHING, FAILED = layout.BUSY, layout.NOTHING, layout.FAILED
+NAMES, NAMES_NBYTES, DIGEST = layout.NAMES, layout.NAMES_NBYTES, layout.DIGEST
+STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
+STORED_NBYTES, MAGIC, SEQUENCE = layout.STORED_NBYTES, layout.MAGIC, layout.SEQUENCE
+STORED_DIGEST, LENGTH = layout.STORED_DIGEST, layout.LENGTH
+ROWS, CRC = layout.ROWS, layout.CRC
+CTL, PHASE, ZERO, ZEROS = plans.CTL, plans.PHASE, plans.ZERO, plans.ZEROS
+USER, ERASE, WRITE, READ = 0, 1, 2, 3  # pointers of a store
+SUMMED = 8 * CRC  # bytes of the header that its sum is of
+
+
+@inline
+def _move(store, function, slot, offset, data, nbytes):
+    user = load_pointer(store, USER)
+    return call_move(load_pointer(store, function), user, slot, offset, data, nbytes)
+
+
+@inline
+def _sequence(store, buffer, rom, slot):
+    """Of the good state in a slot; -1 where there is none."""
+    if _move(store, READ, slot, 0, buffer, BLOCK) != 0:
+        return -1
+    good = ld_i64(buffer, 0) == MAGIC and ld_i64(buffer, LENGTH) == ld_i64(rom, STORED_NBYTES)
+    for k in range(2):
+        good = good and ld_i64(buffer, STORED_DIGEST + k) == ld_i64(rom, DIGEST + k)
+    sequence, wanted = ld_i64(buffer, SEQUENCE), ld_i64(buffer, CRC)
+    if not good or sequence < 1:
+        return -1
+    crc, at = crc32(buffer, SUMMED, 0), BLOCK
+    while at < BLOCK + ld_i64(rom, STORED_NBYTES):
+        if _move(store, READ, slot, at, buffer, BLOCK) != 0:
+            return -1
+        crc = crc32(buffer, BLOCK, crc)
+        at += BLOCK
+    return sequence if crc == wanted else -1
+
+
+@inline
+def _block_of(buffer, source, nbytes):
+    """`nbytes` of `source` in the buffer, zeros behind them."""
+    for k in range(8):
+        st_i64(buffer, k, 0)
+    for k in range(nbytes):
+        copy_byte(buffer, source, k)
+
+
+@inline
+def _header(buffer, rom, sequence):
+    """Header without its sum, in the buffer."""
+    for k in range(8):
+        st_i64(buffer, k, 0)
+    st_i64(buffer, 0, MAGIC)
+    st_i64(buffer, SEQUENCE, sequence)
+    st_i64(buffer, STORED_DIGEST, ld_i64(rom, DIGEST))
+    st_i64(buffer, STORED_DIGEST + 1, ld_i64(rom, DIGEST + 1))
+    st_i64(buffer, LENGTH, ld_i64(rom, STORED_NBYTES))
+    st_i64(buffer, ROWS, ld_i64(rom, STATE_COUNT))
+
+
+@inline
+def _write_names(store, buffer, rom, slot, crc):
+    """The table of names, behind the header; the sum, or -1."""
+    for at in range(0, ld_i64(rom, NAMES_NBYTES), BLOCK):
+        _block_of(buffer, ld_i64(rom, NAMES) + at, BLOCK)
+        crc = crc32(buffer, BLOCK, crc)
+        if _move(store, WRITE, slot, BLOCK + at, buffer, BLOCK) != 0:
+            return -1
+    return crc
+
+
+@inline
+def _write_values(store, buffer, memory, rom, slot, crc):
+    """Every value; the sum, or -1."""
+    table = ld_i64(rom, STATES)
+    for k in range(ld_i64(rom, STATE_COUNT)):
+        value, nbytes = memory + ld_i64(table, 3 * k), ld_i64(table, 3 * k + 1)
+        at, tail = ld_i64(table, 3 * k + 2), nbytes & (BLOCK - 1)
+        full = nbytes - tail
+        crc = crc32(value, full, crc)
+        if full != 0 and _move(store, WRITE, slot, at, value, full) != 0:
+            return -1
+        if tail != 0:
+            _block_of(buffer, value + full, tail)
+            crc = crc32(buffer, BLOCK, crc)
+            if _move(store, WRITE, slot, at + full, buffer, BLOCK) != 0:
+                return -1
+    return crc
+
+
+@inline
+def _write_state(store, buffer, memory, rom, slot, sequence):
+    """0, or FAILED."""
+    if call_erase(load_pointer(store, ERASE), load_pointer(store, USER), slot) != 0:
+        return FAILED
+    _header(buffer, rom, sequence)
+    crc = _write_names(store, buffer, rom, slot, crc32(buffer, SUMMED, 0))
+    if crc >= 0:
+        crc = _write_values(store, buffer, memory, rom, slot, crc)
+    if crc < 0:
+        return FAILED
+    _header(buffer, rom, sequence)
+    st_i64(buffer, CRC, crc)
+    if _move(store, WRITE, slot, 0, buffer, BLOCK) != 0:
+        return FAILED
+    return 0 if _sequence(store, buffer, rom, slot) == sequence else FAILED
+
+
+@kernel("drive_save", "memory rom store out:w:i64[1]")
+def drive_save():
+    """The state between two minibatches to the slot that is not the newest; read back, too.
+
+    store: address of {user, erase, write, read}. out: 0, BUSY or FAILED; then the state before is
+    still the newest.
+    """
+
+    def run(thread, nthreads, memory, rom, store, out):
+        if thread != 0:
+            return
+        if ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
+            st_i64(out, 0, BUSY)
+            return
+        buffer = memory + 8 * BUFFER
+        first, second = _sequence(store, buffer, rom, 0), _sequence(store, buffer, rom, 1)
+        slot = 1 if first > second else 0
+        newest = max(0, max(first, second))
+        st_i64(out, 0, _write_state(store, buffer, memory, rom, slot, newest + 1))
+
+    return run
+
+
+@kernel("drive_load", "memory rom store out:w:i64[1]")
+def drive_load():
+    """The newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
+
+    A minibatch that is half done is discarded.
+    """
+
+    @inline
+    def copy(store, buffer, memory, rom, slot):
+        table = ld_i64(rom, STATES)
+        for k in range(ld_i64(rom, STATE_COUNT)):
+            value, nbytes = memory + ld_i64(table, 3 * k), ld_i64(table, 3 * k + 1)
+            at, tail = ld_i64(table, 3 * k + 2), nbytes & (BLOCK - 1)
+            full = nbytes - tail
+            if full != 0 and _move(store, READ, slot, at, value, full) != 0:
+                return FAILED
+            if tail != 0:
+                if _move(store, READ, slot, at + full, buffer, BLOCK) != 0:
+                    return FAILED
+                for e in range(tail):
+                    copy_byte(value + full, buffer, e)
+        return 0
+
+    def run(thread, nthreads, memory, rom, store, out):
+        if thread != 0:
+            return
+        buffer, plan = memory + 8 * BUFFER, ld_i64(memory, PLAN)
+        first, second = _sequence(store, buffer, rom, 0), _sequence(store, buffer, rom, 1)
+        if max(first, second) < 1:
+            st_i64(out, 0, NOTHING)
+            return
+        status = copy(store, buffer, memory, rom, 1 if second > first else 0)
+        zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
+        st_i64(plan, PHASE, 0)
+        restore_rate(memory, ld_i64(plan, CTL))
+        st_i64(out, 0, status)
+
+    return run

@@ -1,0 +1,102 @@
+"""A bundle's library inside this process: its object is loaded, its functions called as C would."""
+
+import ctypes
+import itertools
+
+import numpy as np
+
+from edgetrain.bundle import functions
+from edgetrain.bundle.check import made_up_fill
+from edgetrain.bundle.image import Image, image_of
+from edgetrain.bundle.writing import library
+from edgetrain.kernels import emit, targets
+from edgetrain.kernels.load import opened
+from edgetrain.program import Program
+
+FILL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
+ERASE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+MOVE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32
+)
+_TYPES = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "double": ctypes.c_double}
+_numbers = itertools.count()
+
+
+class Report(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_int64) for n in ("step", "skipped")] + [
+        (n, ctypes.c_double) for n in ("loss", "grad_norm", "lr", "loss_scale")
+    ]
+
+
+class Store(ctypes.Structure):
+    _fields_ = [("user", ctypes.c_void_p), ("erase", ERASE), ("write", MOVE), ("read", MOVE)]
+
+
+class Loaded:
+    """A library of one Program; `net()` gives nets of it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, prefix = program, f"net{next(_numbers)}"
+        target = targets.host()
+        self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
+        made = library(self.image, prefix, target)
+        names = functions.exports(prefix, program.threads)
+        addresses = opened([made.code], names)
+        self._functions = {}
+        for function in functions.functions(program.threads):
+            kinds = [_TYPES.get(c, ctypes.c_void_p) for c, _ in function.parameters]
+            returns = {"int": ctypes.c_int, "uint32_t": ctypes.c_uint32}.get(function.returns)
+            kind = ctypes.CFUNCTYPE(returns, ctypes.c_void_p, *kinds)
+            self._functions[function.name] = kind(addresses[f"{prefix}_{function.name}"])
+        kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+        self.init = kind(addresses[f"{prefix}_init"])
+
+    def net(self) -> "Net":
+        """A net in memory of its own."""
+        return Net(self)
+
+
+class Net:
+    """One net; the C functions are its methods, without their first argument."""
+
+    def __init__(self, library: Loaded) -> None:
+        self.library = library
+        self.memory = np.full(library.image.nbytes + 64, 0xA5, np.uint8)
+        self.handle = library.init(self.memory.ctypes.data, self.memory.nbytes)
+        self._kept: list = []
+
+    def __getattr__(self, name: str):
+        function = self.library._functions[name]
+        return lambda *given: function(self.handle, *given)
+
+    def ask(self, fill, train: int, held: int = 0) -> int:
+        """`data` with a Python function."""
+        made = FILL(fill)
+        self._kept.append(made)
+        return self.data(ctypes.cast(made, ctypes.c_void_p), None, train, held)
+
+    def made_up(self, held: int = 0) -> "Net":
+        """Trains on made-up samples, four minibatches of them."""
+        program = self.library.program
+        assert self.ask(made_up_fill(program), 4 * program.minibatch, held) == 0
+        return self
+
+    def steps(self, count: int) -> "Net":
+        """So many minibatches."""
+        for _ in range(count):
+            assert self.step() == 0
+        return self
+
+    def report(self) -> Report:
+        out = Report()
+        self.progress(ctypes.addressof(out))
+        return out
+
+    def value(self, number: int) -> np.ndarray:
+        """What `get` gives."""
+        slot = self.library.image.values[number]
+        out = np.zeros(slot.shape, np.float32)
+        assert self.get(number, out.ctypes.data) == 0
+        return out

@@ -1,0 +1,160 @@
+"""The files of a bundle: what tools and compilers make of them, and what is refused before."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.bundle.archive import archive
+from edgetrain.bundle.check import state_digest
+from edgetrain.bundle.samples import HEAD_NBYTES
+from edgetrain.bundle.writing import bundle
+from edgetrain.cli import main
+from edgetrain.errors import UsageError
+
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only")
+
+
+def needs(*commands: str):
+    absent = [command for command in commands if shutil.which(command) is None]
+    return pytest.mark.skipif(bool(absent), reason=f"{', '.join(absent)} not installed")
+
+
+@pytest.fixture(scope="module")
+def made(program, tmp_path_factory):
+    """A bundle with samples, and what its manifest says."""
+    folder = tmp_path_factory.mktemp("made")
+    draw = np.random.default_rng(1)
+    x, y = draw.standard_normal((24, 6)).astype(np.float32), np.arange(24) % 3
+    np.savez(folder / "data.npz", x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
+    data = et.open_data(f"npz:{folder / 'data.npz'}")
+    return folder, bundle(program, folder, name="two", data=data)
+
+
+def said(*argv: object, cwd=None) -> str:
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_bundle_is_these_files_and_says_what_they_take(made, program):
+    folder, manifest = made
+    assert {path.name for path in folder.iterdir()} == {
+        "libtwo.a", "two.h", "main.c", "Makefile", "MANIFEST.json", "two.samples", "data.npz",
+    }  # fmt: skip
+    assert json.loads((folder / "MANIFEST.json").read_text()) == manifest
+    assert manifest["check"] == {"steps": 5, "digest": f"{state_digest(program, 5):08x}"}
+    ram, flash = manifest["ram_nbytes"], manifest["flash_nbytes"]
+    assert ram["arena"] == program.arena_nbytes and ram["written_globals"] == 0
+    assert ram["arena"] + ram["plan"] <= ram["memory"] < ram["arena"] + 2048
+    assert flash["all"] == sum(n for part, n in flash.items() if part != "all")
+    begun = [name for name, array in program.init.items() if array.any()]
+    assert flash["initial_values"] == sum(program.slot(name).nbytes for name in begun)
+
+
+def test_a_bundle_is_the_same_bytes_each_time(made, program, tmp_path):
+    folder, _ = made
+    bundle(program, tmp_path, name="two")
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (folder / path.name).read_bytes(), path.name
+
+
+@needs("ar", "nm")
+def test_the_archive_is_one_to_binutils(made, tmp_path):
+    folder, _ = made
+    assert said("ar", "t", folder / "libtwo.a").split() == ["two.o"]
+    rows = [line.split() for line in said("nm", "-g", folder / "libtwo.a").splitlines() if line]
+    symbols = [row[-1] for row in rows if len(row) == 3]
+    assert {row[1] for row in rows if len(row) == 3} == {"T"} and "two_step" in symbols
+    assert all(name.startswith("two_") for name in symbols)
+    indexed = said("nm", "-s", folder / "libtwo.a").split("\n\n")[0]
+    assert all(f"{name} in two.o" in indexed for name in symbols)
+    both = tmp_path / "both.a"
+    both.write_bytes(archive({"a.o": (b"odd", ["x", "yy"]), "bb.o": (b"even", [])}))
+    assert said("ar", "t", both).split() == ["a.o", "bb.o"]
+    assert said("ar", "p", both, "a.o") == "odd"
+
+
+def test_the_archive_refuses_long_names():
+    with pytest.raises(ValueError, match="more than 15 bytes"):
+        archive({"a" * 16: (b"", [])})
+
+
+@needs("gcc", "g++")
+def test_the_header_is_c_and_cpp_without_a_warning(made):
+    folder, _ = made
+    for compiler, standard in (("gcc", "c99"), ("g++", "c++11")):
+        kind = "c" if compiler == "gcc" else "c++"
+        said(compiler, f"-std={standard}", *STRICT, "-x", kind, folder / "two.h")
+
+
+@needs("gcc", "make")
+def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_path):
+    folder, manifest = made
+    for path in folder.iterdir():
+        shutil.copy(path, tmp_path)
+    said("make", "CC=gcc -Werror", cwd=tmp_path)
+    assert said("./two", "check", cwd=tmp_path).strip() == manifest["check"]["digest"]
+    whole = said("./two", "two.samples", 9, cwd=tmp_path).splitlines()
+    said("./two", "two.samples", 4, "state", cwd=tmp_path)
+    parts = said("./two", "two.samples", 9, "state", cwd=tmp_path).splitlines()
+    assert whole[-2:] == parts[-2:] and whole[-1].startswith("digest ")
+    trainer = et.Trainer(program, f"npz:{folder / 'data.npz'}")
+    assert trainer.resume(tmp_path / "state") and trainer.step == 9
+    found = trainer.evaluate(f"npz:{folder / 'data.npz'}")
+    assert whole[-2] == f"eval loss {found['loss']:.6f} accuracy {found['accuracy']:.4f}"
+    trainer.close()
+
+
+def test_samples_of_bytes_stay_bytes(program, tmp_path):
+    from edgetrain.bundle.samples import write_samples
+    from tests.digits_runs import digits_program
+
+    digits = digits_program(threads=1)
+    nbytes = write_samples(digits, et.open_data("digits"), tmp_path / "digits.samples")
+    data = (tmp_path / "digits.samples").read_bytes()
+    assert nbytes == len(data) == HEAD_NBYTES + 1797 * (64 + 4)
+    with pytest.raises(et.errors.DataError, match="expected"):
+        write_samples(program, et.open_data("digits"), tmp_path / "wrong.samples")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "Net"}, "name 'Net': expected a name for C functions"),
+        ({"name": "int"}, "name 'int': expected"),
+        ({"name": "../x"}, "name '../x': expected"),
+        ({"target": "pdp11"}, "target 'pdp11': expected one of host, "),
+        ({"target": "cortex-m7"}, "compiled for host with"),
+        ({"cc": "no-such-cc"}, "cc 'no-such-cc': no such command"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(program, tmp_path, given, message):
+    if given == {"target": "cortex-m7"} and program.recipe["lanes"] == 1:
+        pytest.skip("this processor has no vectors")
+    with pytest.raises(UsageError, match=message):
+        bundle(program, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_threads_and_executables_of_a_microcontroller_are_refused(two_layers, tmp_path):
+    one = et.compile(two_layers, minibatch=4, target="armv7", threads=2)
+    with pytest.raises(UsageError, match="has no threads; the Program was compiled for 2"):
+        bundle(one, tmp_path / "out", target="cortex-m7")
+    one = et.compile(two_layers, minibatch=4, target="cortex-m7")
+    with pytest.raises(UsageError, match="the board's own files"):
+        bundle(one, tmp_path / "out", cc="gcc")
+
+
+def test_bundle_is_a_command(program, tmp_path, capsys):
+    path = program.save(tmp_path / "Two Layers.edge")
+    assert main(["bundle", str(path), "-o", str(tmp_path / "out"), "--size", "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert (manifest["name"], manifest["optimised_for"]) == ("two_layers", "size")
+    assert main(["bundle", str(path), "-o", str(tmp_path / "out")]) == 0
+    assert "wrote " in capsys.readouterr().out
+    assert main(["bundle", str(path), "-o", str(tmp_path / "out"), "--name", "9"]) == 2
+    assert capsys.readouterr().err.startswith("edgetrain bundle: error: name '9': expected")

@@ -1,0 +1,186 @@
+"""The C functions of a bundle against the drive in Python, argument by argument."""
+
+import numpy as np
+import pytest
+
+from edgetrain.bundle.check import made_up_fill, state_digest
+from edgetrain.bundle.samples import made_up
+from edgetrain.kernels.device import layout as device
+from edgetrain.runtime.session import Session
+from tests.bundle.loaded import Loaded
+
+STEPS = 7
+F16, I32, I64, U8 = 1, 2, 3, 4
+
+
+@pytest.fixture(scope="module")
+def expected(program):
+    return state_digest(program, STEPS)
+
+
+def test_steps_have_the_bits_of_the_drive_in_python(library, expected):
+    net = library.net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == expected
+    report = net.report()
+    assert (report.step, report.skipped, report.loss_scale) == (STEPS, 0, 4096.0)
+    assert report.lr == 0.01 and 0 < report.loss < 5 and report.grad_norm > 0
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
+    net, pieces = library.net().made_up(), 0
+    assert net.split(parts) == 0
+    while net.report().step < STEPS:
+        status = net.poll()
+        assert status in (0, 1)
+        pieces += 1
+        if status == 1 and net.report().step == 2:
+            assert {net.eval(None, None), net.predict(None, 1, None), net.split(2),
+                    net.set(0, None)} == {device.BUSY}  # fmt: skip
+    assert net.digest() & 0xFFFFFFFF == expected and pieces > STEPS * 20 * parts
+
+
+def test_a_net_in_memory_that_is_short_is_refused(library):
+    nbytes = library.image.nbytes
+    memory = np.zeros(nbytes + 64, np.uint8)
+    start = memory.ctypes.data + -memory.ctypes.data % 64
+    assert library.init(start, nbytes) == start
+    assert library.init(start, nbytes - 1) is None
+    assert library.init(start - 8, nbytes + 7) is None
+
+
+def test_memory_that_was_used_is_begun_anew(library, expected):
+    net = library.net().made_up().steps(3)
+    net.handle = library.init(net.memory.ctypes.data, net.memory.nbytes)
+    assert net.step() == device.REFUSED  # no data
+    assert net.made_up().steps(STEPS).digest() & 0xFFFFFFFF == expected
+
+
+def test_two_nets_do_not_meet(library, expected):
+    one, other = library.net().made_up(), library.net().made_up()
+    for _ in range(STEPS):
+        one.steps(1)
+        other.steps(2)
+    assert one.digest() & 0xFFFFFFFF == expected
+    assert other.digest() & 0xFFFFFFFF == state_digest(library.program, 2 * STEPS)
+
+
+def test_a_callback_that_fails_discards_the_minibatch(library, expected):
+    net, calls, good = library.net(), [], made_up_fill(library.program)
+
+    def fill(*given):
+        calls.append(0)
+        return 7 if len(calls) == 13 else good(*given)
+
+    net.ask(fill, 4 * library.program.minibatch)
+    assert net.step() == 0 and net.step() == 7
+    net.steps(STEPS - 1)
+    assert net.digest() & 0xFFFFFFFF == expected
+
+
+def test_a_label_out_of_its_limit_is_refused(library):
+    net = library.net()
+
+    def fill(user, split, sample, x, y):
+        made_up_fill(library.program)(user, split, sample, x, y)
+        np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int32 * 1).from_address(y))[0] = 3
+        return 0
+
+    net.ask(fill, 32)
+    assert net.step() == -1 and net.report().step == 0
+
+
+def test_data_settings_inputs_and_values_refuse_what_cannot_be(library):
+    net = library.net()
+    refused = [
+        net.ask(lambda *_: 0, 7), net.ask(lambda *_: 0, 8, -1), net.data(None, None, 8, 0),
+        net.settings(0.1, 3, 0, 0, 1, 0.0), net.settings(0.1, 1, 0, 0, 0, 0.0),
+        net.settings(0.1, 2, 5, 5, 0, 0.0), net.settings(0.1, 0, 0, -1, 0, 0.0), net.split(0),
+        net.input(1, 0, None, None, 1, 1), net.input(0, I64, None, None, 1, 1),
+        net.input(0, 0, net.memory.ctypes.data, None, 1, 1), net.input(0, 0, None, None, 0, 1),
+        net.input(-1, 0, None, None, 1, 1), net.input(0, 5, None, None, 1, 1),
+        net.get(-1, None), net.get(4, None), net.set(4, None), net.step(), net.eval(None, None),
+    ]  # fmt: skip
+    assert refused == [device.REFUSED] * len(refused)
+
+
+def test_the_learning_rate_follows_its_schedule(library):
+    rates = {}
+    for kind in range(3):
+        net = library.net().made_up()
+        assert net.settings(0.5, kind, 10, 2, 3, 0.5) == 0
+        rates[kind] = []
+        for _ in range(8):
+            net.steps(1)
+            rates[kind].append(net.report().lr)
+    cosine = 0.25 * (1 + np.cos(np.pi * np.arange(6) / 8))
+    np.testing.assert_allclose(rates[2], [0.25, 0.5, *cosine], rtol=1e-15)
+    assert rates[0] == [0.25] + [0.5] * 7
+    assert rates[1] == [0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125]
+
+
+def test_bytes_are_scaled_as_they_are_staged(library):
+    program, samples = library.program, np.arange(32 * 6, dtype=np.uint8).reshape(32, 6)
+    factor = np.array([0.01, 0.02, 0.03], np.float32)
+    shift = np.array([-1.0, 0.0, 0.5], np.float32)
+    floats = samples * np.repeat(factor, 2) + np.repeat(shift, 2)
+
+    def filled(rows):
+        def fill(user, split, sample, x, y):
+            np.ctypeslib.ctypes.memmove(x, rows[sample].ctypes.data, rows[sample].nbytes)
+            np.ctypeslib.ctypes.memset(y, 0, 4)
+            return 0
+
+        return fill
+
+    net, other, half = library.net(), library.net(), library.net()
+    assert net.input(0, U8, factor.ctypes.data, shift.ctypes.data, 3, 2) == 0
+    net.ask(filled(samples), 32)
+    other.ask(filled(floats.astype(np.float32)), 32)
+    assert half.input(0, F16, None, None, 1, 1) == 0
+    half.ask(filled(floats.astype(np.float32).astype(np.float16)), 32)
+    digests = {one.steps(3).digest() for one in (net, other, half)}
+    assert len(digests) == 1 and program.inputs["micro"][0].dtype == "f16"
+
+
+def test_eval_and_predict_are_the_sessions(library):
+    program = library.program
+    net = library.net().made_up(held=11).steps(3)
+    loss, accuracy = np.zeros(1), np.zeros(1)
+    assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0
+    x = np.stack([made_up(program, program.inputs["micro"][0], 0, k, "x") for k in range(11)])
+    y = np.array(
+        [made_up(program, program.targets["micro"], 1, k, "loss.target")[0] for k in range(11)]
+    )
+    out = np.zeros((11, 3), np.float32)
+    before = net.digest()
+    assert net.predict(x.ctypes.data, 11, out.ctypes.data) == 0
+    session = Session(program, 1)
+    for number, slot in enumerate(library.image.values):
+        session.values[slot.name][...] = net.value(number)
+    np.testing.assert_array_equal(out, session.predict({"x": x}))
+    session.close()
+    assert accuracy[0] == (out.argmax(1) == y).mean() and net.digest() == before
+    shifted = out - out.max(1, keepdims=True)
+    each = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(11), y]
+    np.testing.assert_allclose(loss[0], each.mean(), rtol=1e-3)  # logits are stored as fp16
+    assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0  # the data is still there
+    assert net.steps(4).digest() & 0xFFFFFFFF == state_digest(program, STEPS)
+
+
+def test_values_are_read_and_replaced(library):
+    net, names = library.net(), [slot.name for slot in library.image.values]
+    assert names == ["one.w", "one.b", "two.w", "two.b"]
+    for number, name in enumerate(names):
+        np.testing.assert_array_equal(net.value(number), library.program.init[name])
+    new = np.linspace(-2, 2, 36, dtype=np.float32).reshape(3, 12)
+    assert net.set(2, new.ctypes.data) == 0
+    np.testing.assert_array_equal(net.value(2), new.astype(np.float16).astype(np.float32))
+
+
+def test_fp32_steps_have_the_bits_of_the_drive_in_python(two_layers):
+    import edgetrain as et
+
+    made = et.compile(two_layers, minibatch=6, microbatch=2, threads=1, loss="mse")
+    net = Loaded(made).net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(made, STEPS)

@@ -1,0 +1,66 @@
+"""Documents cite what is there: files, folders, targets of make; the linters are one list."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+_HIDDEN = {".git", ".venv", ".ci", "build", "dist", "runs", "node_modules"}
+FILES = [
+    path
+    for path in ROOT.rglob("*")
+    if path.is_file() and not _HIDDEN & set(path.relative_to(ROOT).parts)
+]
+NAMES = {path.name for path in FILES}
+DOCUMENTS = sorted(path for path in FILES if path.suffix == ".md" and ".pytest" not in str(path))
+# Kernels are compiled anew when a word of theirs changes: what they cite is not looked at here.
+SOURCES = sorted(
+    path
+    for path in FILES
+    if path.suffix == ".py" and path.parts[len(ROOT.parts)] in ("edgetrain", "exporters")
+    if "kernels" not in path.parts
+)
+_CITED = re.compile(r"`([\w./-]+(?:\.(?:py|md|toml|yaml|sh|json|svg)|/))`")
+_LINK = re.compile(r"\]\(([^)#\s]+)\)")
+
+
+def _is_there(cited: str, document: Path) -> bool:
+    if "/" not in cited:
+        return cited in NAMES
+    places = (document.parent, ROOT, ROOT / "edgetrain", ROOT / "edgetrain" / "compiler")
+    return any((place / cited).exists() for place in places)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_cite_what_is_there(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.S)
+    links = [link for link in _LINK.findall(text) if "://" not in link]
+    cited = [name for name in _CITED.findall(text) if not name.startswith("runs")]
+    made_by_a_command = {"plan.svg"}
+    wrong = {name for name in (*links, *cited) if not _is_there(name, document)}
+    assert wrong - made_by_a_command == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_name_targets_of_make_that_are_there(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"`make ([a-z-]+)", document.read_text())) <= targets
+
+
+def test_sources_cite_documents_that_are_there() -> None:
+    wrong = [
+        (path.name, cited)
+        for path in SOURCES
+        for cited in re.findall(r"[\w/]+\.md\b", path.read_text())
+        if not _is_there(cited, path)
+    ]
+    assert wrong == []
+
+
+def test_pre_commit_runs_what_make_lint_runs() -> None:
+    makefile, hooks = (ROOT / name for name in ("Makefile", ".pre-commit-config.yaml"))
+    rule = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile.read_text(), re.M)
+    assert rule is not None
+    asked = [line.strip().replace("$(BIN)", ".venv/bin") for line in rule[1].splitlines()]
+    assert re.findall(r"entry: (.*)", hooks.read_text()) == asked
