@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "units": {"errors"},
     "ir": {"errors"},
     "formats": {"ir", "errors", "units"},
-    "kernels": {"errors"},
+    "kernels": {"errors", "units"},
     "program": {"ir", "formats", "kernels", "errors", "units"},
     "ops": {"ir", "formats", "errors", "units"},
     "importer": {"ir", "ops", "errors"},

@@ -148,7 +148,9 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
-        return _parser()[0].parse_args(argv)
+        return _parser(next((word for word in argv if not word.startswith("-")), ""))[0].parse_args(
+            argv
+        )
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -160,7 +162,7 @@ def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
     """The command that goes on with a run: what it keeps itself is left out."""
-    train = _parser()[1]["train"]
+    train = _parser("train")[1]["train"]
     own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
     given = vars(arguments)
@@ -175,8 +177,15 @@ def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> s
     return shlex.join(map(str, words))
 
 
-def _parser() -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
-    """The parser, and those of the commands by name."""
+class _Unasked:
+    """A command's parser while another command is asked for: its options are not made."""
+
+    def __getattr__(self, name: str) -> Callable[..., "_Unasked"]:
+        return lambda *given, **named: self
+
+
+def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by name; only `asked` has its options."""
     parser = _Parser(
         prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
         "number of bytes, every byte counted.",
@@ -184,13 +193,17 @@ def _parser() -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
         "budget; 4 bad input file; 130 interrupted (129 hung up, 143 terminated).",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        prog="edgetrain", dest="command", required=True, metavar="COMMAND"
+    )
 
-    def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser:
+    def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
         )  # fmt: skip
+        if name != asked:
+            return _Unasked()
         sub.set_defaults(module=module, function=name, debug=False, json=False)
         sub.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
         if json:
