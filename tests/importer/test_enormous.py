@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from edgetrain.ops.bind import bind
 
 import edgetrain as et
 from edgetrain.api import make_options
