@@ -30,7 +30,7 @@ _PUBLIC = {
     "Adam": "optim",
     "AdamW": "optim",
     "Schedule": "optim",
-    "Loss": "ops.loss",
+    "Loss": "losses",
     "EdgetrainError": "errors",
     "BudgetError": "errors",
     "ModelError": "errors",
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .importer import load_onnx
-    from .ops.loss import Loss
+    from .losses import Loss
     from .optim import SGD, Adam, AdamW, Schedule
     from .program import Program
     from .runtime.loading import load_program

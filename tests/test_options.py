@@ -15,12 +15,15 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import arguments, main
 from edgetrain.cli.choices import compile_arguments
+from edgetrain.cli.plugins import owners
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
-from edgetrain.optim import OPTIMIZERS
+from edgetrain.losses import LOSSES, Loss
+from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
 from edgetrain.runtime.checkpoint import latest
 from edgetrain.units.options import NEEDS, flag
+from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that
@@ -159,11 +162,19 @@ def test_options_of_the_compiler_are_compiled_in(option: str) -> None:
 
 @pytest.mark.parametrize("option", sorted(NEEDS.keys() & COMPILED.keys()))
 def test_options_without_the_one_they_need_are_refused(option: str, capsys) -> None:
-    alone = {"label_smoothing", "ignore_index", "class_axis"} & {option}
-    others = ["--loss", "mse"] if alone else []
-    status = main(["plan", str(MODEL), flag(option), *COMPILED[option][0], *others])
+    status = main(["plan", str(MODEL), flag(option), *COMPILED[option][0]])
     err = capsys.readouterr().err
     assert status == 2 and flag(option) in err and flag(NEEDS[option].option) in err, err
+
+
+@pytest.mark.parametrize("family", [Loss, Optimizer])
+def test_options_of_another_plugin_are_refused(family: type[Plugin], capsys) -> None:
+    for option, members in owners(family).items():
+        for name in family.kinds.keys() - members.keys():
+            given = [flag(family.choice), name, flag(option), *COMPILED[option][0]]
+            status, err = main(["plan", str(MODEL), *given]), capsys.readouterr().err
+            assert status == 2 and err.count("\n") == 1, err
+            assert flag(option) in err and f"{flag(family.choice)} {next(iter(members))}" in err
 
 
 @pytest.mark.parametrize(
@@ -292,7 +303,7 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # The Python face.
 
-OWNERS = [Options, et.Loss, et.Schedule, *OPTIMIZERS.values()]
+OWNERS = [Options, *LOSSES.values(), *SCHEDULES.values(), *OPTIMIZERS.values()]
 
 
 class Wrong:

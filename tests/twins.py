@@ -1,7 +1,7 @@
 """What the drive's kernels do, once more in plain Python: order, rates, loss scale, a minibatch."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from edgetrain.data.permute import permuted
 from edgetrain.kernels import control
 from edgetrain.optim import Schedule
 from edgetrain.optim.loss_scale import MAX_SCALE
+from edgetrain.optim.schedules import Cosine
 from edgetrain.runtime.session import Session, StepResult
 from edgetrain.sparse.rewiring import LAST, LEAST, PERIODS, SHORT_RUN, Rewiring
 
@@ -126,13 +127,21 @@ def factor(schedule: Schedule, step: int) -> float:
     """Of the learning rate at 0-based `step`, skipped steps included."""
     if step < schedule.warmup_steps:
         return (step + 1) / schedule.warmup_steps
-    if schedule.kind == "step":
-        return schedule.gamma ** (step // schedule.step_size)
-    if schedule.kind == "cosine":
-        span = max(1, schedule.total_steps - schedule.warmup_steps)
-        done = min(1.0, (step - schedule.warmup_steps) / span)
-        return 0.5 * (1.0 + math.cos(math.pi * done))
-    return 1.0
+    return FACTORS[schedule.name](schedule, step)
+
+
+def _cosine(schedule: Cosine, step: int) -> float:
+    span = max(1, schedule.total_steps - schedule.warmup_steps)
+    done = min(1.0, (step - schedule.warmup_steps) / span)
+    return 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+# Schedule -> its factor after warm-up.
+FACTORS: dict[str, Callable[..., float]] = {
+    "constant": lambda schedule, step: 1.0,
+    "step": lambda schedule, step: schedule.gamma ** (step // schedule.step_size),
+    "cosine": _cosine,
+}
 
 
 def due(method: Rewiring, step: int, total_steps: int) -> bool:

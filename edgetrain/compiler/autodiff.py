@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import ModelError, UsageError
 from ..ir import Builder, Graph, Value
-from ..ops.loss import Loss
+from ..losses import Loss
 from ..ops.registry import op
 
 
@@ -52,7 +52,8 @@ def add_loss(builder: Builder, loss: Loss, output: str) -> str:
         "loss.target", loss.target_shape(value.shape), loss.target_dtype, "target"
     )
     partials = builder.value("loss.partials", (192,), "f64", "statistic")
-    builder.node("loss", [output, target], [partials], loss.attrs(value), name="loss", phase="loss")
+    attrs = {"kernel": loss.kernel, **loss.numbers(value.shape)}
+    builder.node("loss", [output, target], [partials], attrs, name="loss", phase="loss")
     return target
 
 
@@ -191,7 +192,7 @@ class Gradients:
 
     def start(self, output: str, target: str, loss: Loss) -> None:
         """The gradient of the loss by the model's output."""
-        attrs = loss.attrs(self.value(output))
+        attrs = {"kernel": loss.kernel, **loss.numbers(self.value(output).shape)}
         self.contribute(output, "loss_bwd", [output, target], attrs)
 
     def release(self, names: Sequence[str]) -> None:

@@ -137,7 +137,7 @@ def only_output(graph: Graph, output: str) -> Graph:
 
 
 def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
-    """Cross-entropy takes logits: a trailing Softmax or LogSoftmax is not run in training.
+    """What the loss absorbs (a Softmax before cross-entropy) is not run in training.
 
     One with a change of shape behind it becomes a view itself.
     """
@@ -145,10 +145,7 @@ def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
     node = makers.get(output)
     while node is not None and node.op == "view":
         node = makers.get(node.inputs[0])
-    wanted = {
-        "cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": (),
-    }[options.loss.kind]  # fmt: skip
-    if node is None or node.op not in wanted:
+    if node is None or node.op not in options.loss.absorbs:
         return graph, output
     logits, name = node.inputs[0], node.outputs[0]
     if name == output:

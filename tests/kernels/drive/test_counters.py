@@ -1,6 +1,7 @@
 """Learning rate, loss scale and rewiring times against their Python twins."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -9,38 +10,37 @@ from edgetrain.kernels import control as layout
 from edgetrain.optim import Schedule
 from edgetrain.sparse import DSR, SET
 from tests.kernels.harness import call, control
+from tests.optim.cases import SCHEDULE_CASES, TOTAL
 from tests.twins import Scale, due, factor
 
-TOTAL = 1000
 STEPS = (0, 1, 4, 5, 6, 99, 100, 101, 499, 500, 777, 998, 999, 1000, 5000)
 
 
-def rate(kernel: str, step: int, lr: float, gamma: float = 0.0, **operands: int) -> float:
-    words = {"STEP": step, "WARMUP": 5, "TOTAL_STEPS": TOTAL, "BASE_LR": lr, "RATE": gamma}
-    ctl = call(kernel, ctl=control(**words), **operands)["ctl"]
-    return float(ctl.view(np.float64)[layout.LR])
+def rates(schedule: Schedule, steps: Iterable[int], lr: float) -> list[float]:
+    """The learning rates that a schedule's kernels leave at LR."""
+    words = {"WARMUP": schedule.warmup_steps, "TOTAL_STEPS": TOTAL, "BASE_LR": lr}
+    ctl, out = control(**words), []
+    numbers = schedule.numbers()
+    ctl.view(np.float64)[layout.RATE : layout.RATE + len(numbers)] = numbers
+    for ctl[layout.STEP] in steps:
+        for one in schedule.calls():
+            ctl = call(one.kernel, **{**one.args, "ctl": ctl})["ctl"]
+        out.append(float(ctl.view(np.float64)[layout.LR]))
+    return out
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(
-    "kernel, operands, schedule",
-    [
-        ("rate_constant", {}, Schedule(warmup_steps=5)),
-        ("rate_step", {"size": 7}, Schedule("step", 5, step_size=7, gamma=0.97)),
-        ("rate_cosine", {}, Schedule("cosine", 5, total_steps=TOTAL)),
-    ],
-    ids=lambda v: v if isinstance(v, str) else "",
-)
-def test_rates_equal_their_twins(kernel, operands, schedule, step):
-    found = rate(kernel, step, 0.3, schedule.gamma, **operands)
-    assert found == pytest.approx(0.3 * factor(schedule, step), rel=1e-12, abs=2e-16)
+@pytest.mark.parametrize("case", SCHEDULE_CASES)
+def test_rates_equal_their_twins(case):
+    schedule = SCHEDULE_CASES[case]
+    expected = [0.3 * factor(schedule, step) for step in STEPS]
+    assert rates(schedule, STEPS, 0.3) == pytest.approx(expected, rel=1e-12, abs=2e-16)
 
 
 def test_cosine_is_off_by_at_most_4e_16():
-    worst = 0.0
-    for step in range(5, TOTAL + 1, 7):
-        true = 0.5 * (1 + math.cos(math.pi * (step - 5) / (TOTAL - 5)))
-        worst = max(worst, abs(rate("rate_cosine", step, 1.0) - true))
+    steps = range(5, TOTAL + 1, 7)
+    found = rates(Schedule("cosine", 5, total_steps=TOTAL), steps, 1.0)
+    true = [0.5 * (1 + math.cos(math.pi * (step - 5) / (TOTAL - 5))) for step in steps]
+    worst = max(abs(a - b) for a, b in zip(found, true, strict=True))
     assert worst < 4e-16
 
 
