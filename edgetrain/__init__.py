@@ -29,6 +29,10 @@ _PUBLIC = {
     "SGD": "optim",
     "Adam": "optim",
     "AdamW": "optim",
+    "RMSprop": "optim",
+    "Adagrad": "optim",
+    "Lion": "optim",
+    "Adafactor": "optim",
     "Schedule": "optim",
     "Loss": "losses",
     "EdgetrainError": "errors",
@@ -62,7 +66,7 @@ if TYPE_CHECKING:
     )
     from .importer import load_onnx
     from .losses import Loss
-    from .optim import SGD, Adam, AdamW, Schedule
+    from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
     from .program import Program
     from .runtime.loading import load_program
     from .runtime.session import Session

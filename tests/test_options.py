@@ -47,6 +47,13 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "beta2": (["0.5"], ["--optimizer", "adamw"]),
     "eps": (["0.5"], ["--optimizer", "adam"]),
     "weight_decay": (["0.5"], ["--optimizer", "sgd"]),
+    "alpha": (["0.5"], ["--optimizer", "rmsprop"]),
+    "centered": ([], ["--optimizer", "rmsprop"]),
+    "lr_decay": (["0.5"], ["--optimizer", "adagrad"]),
+    "beta2_decay": (["-0.5"], ["--optimizer", "adafactor"]),
+    "eps1": (["0.5"], ["--optimizer", "adafactor"]),
+    "eps2": (["0.5"], ["--optimizer", "adafactor"]),
+    "clip": (["1.5"], ["--optimizer", "adafactor"]),
     "loss": (["mse"], []),
     "label_smoothing": (["0.1"], []),
     "ignore_index": (["3"], []),
@@ -64,6 +71,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "output": (["logits"], []),
     "target": (["cortex-m7"], []),
 }
+PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]
+DROPPING = [*PLATEAU, "--lr-window", "1", "--lr-patience", "0", "--lr-threshold", "1"]
 # Options beside the compiler's: (command, option) -> arguments of two runs that differ.
 DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("train", "epochs"): (["--epochs", "0.05"], ["--steps", "2"]),
@@ -79,6 +88,37 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
         ["--lr-schedule", "step", "--lr-step-size", "1", "--lr-gamma", "0.5"],
         ["--lr-schedule", "step", "--lr-step-size", "1"],
     ),
+    ("train", "lr_milestones"): (
+        ["--lr-schedule", "multistep", "--lr-milestones", "1"],
+        ["--lr-schedule", "multistep", "--lr-milestones", "2"],
+    ),
+    ("train", "lr_timescale"): (
+        ["--lr-schedule", "inverse_sqrt", "--lr-timescale", "1"],
+        ["--lr-schedule", "inverse_sqrt"],
+    ),
+    ("train", "lr_pct_start"): (
+        ["--lr-schedule", "one_cycle", "--lr-pct-start", "0.9"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_div_factor"): (
+        ["--lr-schedule", "one_cycle", "--lr-div-factor", "2"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_final_div_factor"): (
+        ["--lr-schedule", "one_cycle", "--lr-final-div-factor", "2"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_window"): (
+        [*PLATEAU, "--lr-window", "1", "--lr-patience", "0"],
+        [*PLATEAU, "--lr-patience", "0"],
+    ),
+    ("train", "lr_patience"): (
+        [*PLATEAU, "--lr-window", "1", "--lr-patience", "0"],
+        [*PLATEAU, "--lr-window", "1"],
+    ),
+    ("train", "lr_threshold"): ([*DROPPING, "--lr-threshold", "0"], DROPPING),
+    ("train", "lr_cooldown"): ([*DROPPING, "--lr-cooldown", "9"], DROPPING),
+    ("train", "min_lr"): ([*DROPPING, "--min-lr", "0.09"], DROPPING),
     ("train", "save_steps"): (["--save-steps", "1"], []),
     ("train", "save_total_limit"): (
         ["--steps", "4", "--save-steps", "1", "--save-total-limit", "3"],

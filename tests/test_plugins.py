@@ -1,4 +1,4 @@
-"""What is registered has a case: losses, optimizers, schedules, rewirings; each once in its list."""
+"""What is registered has a case: losses, optimizers, schedules, rewirings."""
 
 import pytest
 

@@ -5,9 +5,13 @@ A new optimizer is a file with a frozen dataclass, imported here.
 
 from typing import Any
 
+from .adafactor import Adafactor
+from .adagrad import Adagrad
 from .adam import Adam, AdamW
 from .base import Optimizer
+from .lion import Lion
 from .loss_scale import LossScale, loss_scale_of
+from .rmsprop import RMSprop
 from .schedules import SCHEDULES, Schedule
 from .sgd import SGD
 
@@ -27,10 +31,14 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "SGD",
+    "Adafactor",
+    "Adagrad",
     "Adam",
     "AdamW",
+    "Lion",
     "LossScale",
     "Optimizer",
+    "RMSprop",
     "Schedule",
     "loss_scale_of",
     "make_optimizer",
