@@ -3,8 +3,24 @@
 from .base import Schedule
 from .constant import Constant
 from .cosine import Cosine
+from .exponential import Exponential
+from .inverse_sqrt import InverseSqrt
+from .multistep import MultiStep
+from .one_cycle import OneCycle
+from .plateau import Plateau
 from .step import Step
 
 SCHEDULES: dict[str, type[Schedule]] = Schedule.kinds
 
-__all__ = ["SCHEDULES", "Constant", "Cosine", "Schedule", "Step"]
+__all__ = [
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "Exponential",
+    "InverseSqrt",
+    "MultiStep",
+    "OneCycle",
+    "Plateau",
+    "Schedule",
+    "Step",
+]

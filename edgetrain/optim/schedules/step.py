@@ -27,11 +27,15 @@ class Step(Schedule):
         return (self.gamma,)
 
     def check_rates(self, lr: float) -> None:
-        check_growth(self, lr, self.gamma, self.step_size, "a larger step_size")
+        drops = max(0, self.total_steps - 1) // self.step_size
+        check_growth(self, lr, self.gamma, drops, "a larger step_size")
 
 
-def check_growth(schedule: Schedule, lr: float, gamma: float, size: int, other: str) -> None:
-    """Refuse a gamma above 1 that makes the rate infinite; `other`: what would help besides.
+def check_growth(schedule: Schedule, lr: float, gamma: float, drops: int, other: str) -> None:
+    """Refuse a gamma above 1 that makes the rate infinite when it was taken `drops` times.
+
+    Args:
+      other: what would help besides.
 
     Raises:
       UsageError: names the step.
@@ -39,7 +43,7 @@ def check_growth(schedule: Schedule, lr: float, gamma: float, size: int, other: 
     last = max(0, schedule.total_steps - 1)  # rates only grow
     if gamma <= 1 or lr == 0 or last < schedule.warmup_steps:
         return
-    if math.log(lr) + last // size * math.log(gamma) > math.log(LARGEST):
+    if math.log(lr) + drops * math.log(gamma) > math.log(LARGEST):
         raise UsageError(
             f"schedule {schedule.name}: gamma {gamma:g} makes the learning rate {lr:g} infinite by "
             f"step {last + 1}. Choose a gamma of at most 1, or {other}."
