@@ -136,7 +136,7 @@ def forward(
 def loss_and_gradients(
     model: Model,
     inputs: Mapping[str, np.ndarray],
-    target: np.ndarray,
+    target: np.ndarray | None,
     *,
     loss: str | Loss = "cross_entropy",
     precision: str = "fp32",
@@ -148,7 +148,7 @@ def loss_and_gradients(
 
     Args:
       inputs: by input name, each [n, ...].
-      target: class indices, or values of the output's shape.
+      target: class indices, or values of the output's shape; None where the loss takes none.
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
     Returns:
@@ -171,7 +171,7 @@ def loss_and_gradients(
 def gradient_program(
     model: Model,
     inputs: Mapping[str, np.ndarray],
-    target: np.ndarray,
+    target: np.ndarray | None,
     *,
     loss: str | Loss,
     dropout: bool = False,
@@ -196,11 +196,11 @@ def gradient_program(
         graph = build_graphs(model, known, batch).evaluate
         return graph.values[graph.outputs[0]].shape
 
-    chosen = chosen.for_target(np.shape(target), output)
+    chosen = chosen.for_target(() if target is None else np.shape(target), output)
     return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)
 
 
-def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> float:
+def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:
     """Fill the staging bytes, run the micro tape once; returns the mean loss.
 
     Raises:
@@ -211,20 +211,19 @@ def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray
 
     program = session.program
     stage_inputs(program, session.arena, program.inputs["micro"], inputs)
-    stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
+    if target is not None:
+        stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
     session.ints[control.COUNT] = program.microbatch
     session.reals[control.NOMINAL] = program.minibatch * program.target_count
     session.executor.run("micro")
-    count = int(session.ints[control.TARGETS])
-    return float(session.reals[control.LOSS_SUM]) / max(1, count)
+    return float(session.reals[control.LOSS_SUM]) / session.divisor
 
 
 def gradients(session) -> dict[str, np.ndarray]:
     """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
 
-    count = int(session.ints[control.TARGETS])
-    factor = session.reals[control.NOMINAL] / max(1, count) / session.reals[control.LOSS_SCALE]
+    factor = session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
     out = {}
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)

@@ -103,7 +103,7 @@ class Comparison:
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
         single = Reference(
-            with_state(self._model, state), len(target), device=str(exact.device),
+            with_state(self._model, state), len(next(iter(inputs.values()))), device=str(exact.device),
             dtype=torch.float32, dims=recipe["dims"], output=exact.output_name,
             half_scale=self._half_scale, **choice,
         ).step(inputs, target, self._loss)  # fmt: skip
@@ -162,7 +162,7 @@ class Comparison:
         session.ints[control.STEP] = step - 1
         session.ints[control.ADAM_T] = step - 1
         session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
-        session.reals[control.LOSS_SUM] = 0.0
+        session.reals[control.LOSS_SUM] = session.reals[control.WEIGHT] = 0.0
         session.reals[control.LR] = self._optimizer.lr
         session.reals[control.LOSS_SCALE] = self._half_scale or 1.0
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
@@ -200,8 +200,9 @@ class Comparison:
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
         """Both optimizers, fed the reference's gradient as float32."""
         session, exact, slots = self._session, self._exact, self._slots
-        count = max(1, int(session.ints[control.TARGETS]))
-        factor = session.reals[control.NOMINAL] / count / session.reals[control.LOSS_SCALE]
+        factor = (
+            session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
+        )
         trained = {n: t for n, t in exact.parameters.items() if slots.trains(n)}
         for name, tensor in trained.items():
             gradient = expected.gradients[name].astype(np.float32)

@@ -21,6 +21,7 @@ class Loss(Plugin):
       absorbs: ops that it contains: as the last one of the model they are not run in training.
       accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
       target_dtype: f32, or i32 where targets are classes.
+      takes_target: False: what it looks at are inputs of the model.
     """
 
     family: ClassVar[str] = "loss"
@@ -29,10 +30,15 @@ class Loss(Plugin):
     absorbs: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
+    takes_target: ClassVar[bool] = True
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
         return shape
+
+    def takes_mean(self, shape: Shape) -> bool:
+        """Whether an output of this shape may be the mean over a microbatch, without a batch."""
+        return False
 
     def limit(self, shape: Shape) -> int | None:
         """Targets lie in [0, limit) for an output of this shape; None where they are no classes."""
@@ -50,6 +56,13 @@ class Loss(Plugin):
     def kernel(self) -> str:
         """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/loss.py)."""
         raise NotImplementedError
+
+    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+        """Float32 operands of both kernels besides output and target, for an output of this shape.
+
+        A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
+        """
+        return {}
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         """Scalar operands of both kernels for an output of this shape."""

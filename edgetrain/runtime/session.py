@@ -152,6 +152,11 @@ class Session:
         for name, word in control.SAVED_REALS.items():
             self.reals[word] = counters[name]
 
+    @property
+    def divisor(self) -> float:
+        """What the loss and the gradients of the targets so far are divided by: their weights."""
+        return float(self.reals[control.WEIGHT]) or max(1, int(self.ints[control.TARGETS]))
+
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
         """What the schedule's kernels go on from, by name; None stands for what is not finite."""
         found = {name: float(self.reals[word]) for name, word in _seen_words(schedule).items()}
@@ -171,6 +176,8 @@ class Session:
         """
         buffers = self._staging[tape]
         names = [name for name in buffers if name != TARGET]
+        if not self._loss.takes_target:
+            return self._inputs_alone(source, {name: buffers[name] for name in names})
         fields = [name for name in source.fields if name != "y"]
         if len(names) == len(fields) == 1:
             chosen = {fields[0]: buffers[names[0]]}
@@ -186,6 +193,21 @@ class Session:
         out = chosen | {"y": buffers[TARGET]}
         source.check_layout(out)
         return out
+
+    @staticmethod
+    def _inputs_alone(source: Source, buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """`staging` of a model that computes its loss itself: a field for each input, by name."""
+        fields = list(source.fields)
+        only = [name for name in fields if name != "y"]
+        if len(buffers) == len(only) == 1 and not buffers.keys() <= {*fields}:
+            buffers = dict(zip(only, buffers.values(), strict=True))
+        if not buffers.keys() <= {*fields}:
+            raise DataError(
+                f"{source.name}: its fields are {', '.join(fields) or 'none'}; the model's inputs "
+                f"are {', '.join(buffers)}. Use data with fields of these names."
+            )
+        source.check_layout(buffers)
+        return buffers
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
@@ -270,7 +292,8 @@ class Session:
         self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
         self._run(self._evaluate, filler)
         count = int(self.ints[control.TARGETS]) or math.nan
-        out = {"loss": float(self.reals[control.LOSS_SUM]) / count, "samples": samples}
+        loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
+        out = {"loss": loss, "samples": samples}
         if self._loss.accuracy:
             out["accuracy"] = int(self.ints[control.CORRECT]) / count
         return out
@@ -292,6 +315,8 @@ class Session:
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
         value = self._outputs[0]
+        if not value.ndim:
+            raise DataError("predict: the model's output is one number, a loss. Use evaluate.")
         out = np.empty((size, *value.shape[1:]), np.float32)
         buffers = self._staging["eval"]
 
