@@ -14,7 +14,7 @@ from .base import Loss, Shape
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """The mean is over the targets that are not `ignore_index`.
+    """The mean is over the targets that are not `ignore_index`, each by the weight of its class.
 
     Attributes:
       class_axis: of the output; None: 1, or the last axis of a 3-d output (a sequence model's
@@ -32,9 +32,24 @@ class CrossEntropy(Loss):
     ignore_index: int = option(-100, "target that does not count", "I")
     class_axis: int | None = option(None, "of the output (1; the last of three)", "A")
 
+    class_weights: tuple[float, ...] = option(
+        (), "one for each class, such as 1,0.5,2", "W,..", least=0
+    )
+
     @property
     def kernel(self) -> str:
-        return "ce"
+        return "wce" if self.class_weights else "ce"
+
+    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+        if not self.class_weights:
+            return {}
+        classes = self.limit(shape)
+        if len(self.class_weights) != classes or not any(self.class_weights):
+            raise UsageError(
+                f"loss cross_entropy: {len(self.class_weights)} class_weights of {classes} classes "
+                f"(output of shape {list(shape)}): expected one for each, not all 0."
+            )
+        return {"cw": np.array(self.class_weights, np.float32)}
 
     def axis(self, shape: Shape) -> int:
         """The class axis of an output of this shape."""
