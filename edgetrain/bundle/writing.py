@@ -1,5 +1,6 @@
 """`edgetrain bundle`: the files of a bundle, and what they take."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -109,6 +110,8 @@ def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
+    if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own
+        found = dataclasses.replace(found, compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
     if found.lanes < planned:
         raise UsageError(

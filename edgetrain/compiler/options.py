@@ -115,6 +115,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
 

@@ -108,6 +108,19 @@ def names() -> list[str]:
     return [HOST, *TARGETS]
 
 
+def named(name: str) -> str:
+    """The name that holds anywhere: of `host`, that of the target with its vectors.
+
+    `host` where this processor is like no target of the list.
+    """
+    found = get(name)
+    if found.name != HOST:
+        return found.name
+    machine = found.triple.partition("-")[0]
+    alike = (t.name for t in TARGETS.values() if t.triple.partition("-")[0] == machine)
+    return next((name for name in alike if TARGETS[name].lanes == found.lanes), HOST)
+
+
 def lanes_of(recipe: Mapping[str, Any]) -> int:
     """The lanes that a Program was planned for; those of this processor where it does not say."""
     return recipe.get("lanes") or host().lanes

@@ -15,6 +15,7 @@ MAX_HEADER_NBYTES = 8 * 2**20
 PAD = "__pad_"  # starts the names of tensors that only fill gaps
 _MAX_NDIM = 32
 _MAX_ELEMENTS = 2**48
+PROGRAM_KIND = "edgetrain-program"
 _RESERVED = ("sha256", "nbytes", "kind", "version")
 _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2",
@@ -117,7 +118,8 @@ def parse_meta(meta: Mapping[str, str], kind: str, versions: range) -> dict[str,
         raise BadFile(f"damaged: version {version[:40]!r} is not a number.")
     if int(version) not in versions:
         known = f"{versions.start}-{versions[-1]}" if len(versions) > 1 else str(versions.start)
-        move = "Upgrade edgetrain." if int(version) > versions[-1] else "Write it again."
+        again = "Compile the model again." if kind == PROGRAM_KIND else "Write it again."
+        move = "Upgrade edgetrain." if int(version) > versions[-1] else again
         raise BadFile(f"format version {version}; this build reads {known}. {move}")
     return {key: text for key, text in meta.items() if key not in _RESERVED}
 

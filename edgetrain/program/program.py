@@ -18,10 +18,11 @@ from ..errors import ProgramError
 from ..ir import NBYTES
 from ..units import format_bytes
 from .container import read_container, write_container
+from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
 from .schema import Wrong, parse, record, text, verify
 
-KIND = "edgetrain-program"
+KIND = PROGRAM_KIND
 VERSION = 3
 _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")

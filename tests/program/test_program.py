@@ -10,6 +10,7 @@ import pytest
 
 from edgetrain.api import compile as compile_
 from edgetrain.errors import ProgramError
+from edgetrain.kernels import targets
 from edgetrain.program import KIND, VERSION, Program
 from edgetrain.program.container import read_container, write_container
 from edgetrain.runtime.loading import load_program
@@ -100,11 +101,22 @@ def test_load_refuses_every_truncation(path):
             load_program(path)
 
 
-def test_load_refuses_another_version(path):
+@pytest.mark.parametrize(
+    "version, move",
+    [(VERSION + 1, "Upgrade"), (VERSION - 1, "Compile the model again"), (1, "Compile the model")],
+)
+def test_load_refuses_another_version(path, version, move):
     tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
-    write_container(path, tensors, meta, kind=KIND, version=VERSION + 1)
-    with pytest.raises(ProgramError, match="version"):
+    write_container(path, tensors, meta, kind=KIND, version=version)
+    with pytest.raises(ProgramError, match=f"version {version}; this build reads .*{move}"):
         load_program(path)
+
+
+def test_a_program_names_its_target(program):
+    """Not `host`, which is another processor elsewhere, wherever a target has its vectors."""
+    named = targets.named(targets.HOST)
+    assert (program.recipe["target"], program.recipe["lanes"]) == (named, targets.host().lanes)
+    assert named == targets.HOST or targets.get(named).lanes == targets.host().lanes
 
 
 def _set(*keys, value):
