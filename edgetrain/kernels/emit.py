@@ -56,7 +56,7 @@ def tape_lengths(program: Tapes) -> dict[str, int]:
 
 def entries(program: Tapes) -> int:
     """Functions in the table that `library` makes."""
-    return len(table_of(program).instructions)
+    return len(table_of(program).entries)
 
 
 def library(
@@ -87,7 +87,7 @@ def library(
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine, size)
     code = _closed(module, target, machine, size)
-    return Library(target, code, table.lengths(), len(table.instructions), sections(code))
+    return Library(target, code, table.lengths(), len(table.entries), sections(code))
 
 
 def _machine(target: Target):
@@ -146,6 +146,7 @@ def _marked(
         text = narrowed(text, _fitting(table, drive))
     hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
     hot |= {f"i{number}" for number in range(len(table.instructions))}
+    hot |= {f"g{number}" for number in range(len(table.entries))}
     return _with_marks(text, set() if size else hot)
 
 
@@ -165,6 +166,7 @@ def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
     """Which parameters of functions are counts and addresses of 32 bits."""
     entry: list[str | None] = ["address", "address", "count", "count"]
     found = {f"i{number}": entry for number in range(len(table.instructions))}
+    found |= {f"g{number}": entry for number in range(len(table.entries))}
     for name in drive:
         kernel = registry.variants(name)[0]
         found[kernel.symbol({})] = entry
