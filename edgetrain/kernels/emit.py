@@ -112,11 +112,13 @@ def _linked(
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
-    glue = text_of_table(table, threads, bits, own)
+    own_texts = [kernel_text(kernel, storages, bits) for kernel, storages in table.kernels]
+    buffered = {k for k, kernel in enumerate(own_texts) if "alloca" in kernel}
+    glue = text_of_table(table, threads, bits, own, buffered)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
-    texts = [glue, *(kernel_text(k, s, bits) for k, s in (*table.kernels, *named)), text]
+    texts = [glue, *own_texts, *(kernel_text(k, s, bits) for k, s in named), text]
     module = _parsed(texts[0], target, machine)
     for other in texts[1:]:
         module.link_in(_parsed(other, target, machine))

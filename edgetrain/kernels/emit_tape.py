@@ -212,11 +212,14 @@ def _row(values: Sequence[int]) -> str:
     return f"[{len(values)} x i64] [{', '.join(f'i64 {v}' for v in values)}]"
 
 
-def text_of_table(table: Table, threads: int, bits: int, own: Collection[int]) -> str:
+def text_of_table(
+    table: Table, threads: int, bits: int, own: Collection[int], buffered: Collection[int]
+) -> str:
     """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
 
     Args:
       own: numbers of the instructions that get code of their own.
+      buffered: kernels with buffers on the stack, which in one function would lie side by side.
     """
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
     out = [
@@ -232,9 +235,10 @@ def text_of_table(table: Table, threads: int, bits: int, own: Collection[int]) -
     for number, group in enumerate(table.entries):
         names.append(f"@i{group[0]}" if len(group) == 1 else f"@g{number}")
         if len(group) > 1:
-            calls = "".join(
-                f"  call void @i{one}(i64 %base, i64 0, i64 0, i64 1)\n" for one in group
-            )
+            calls = ""
+            for k in group:
+                apart = " noinline" if table.instructions[k].kernel in buffered else ""
+                calls += f"  call void @i{k}(i64 %base, i64 0, i64 0, i64 1){apart}\n"
             out.append(f"define void {names[-1]}({_ENTRY}) {{\n{calls}  ret void\n}}\n")
     # a pointer of 32 bits is the low half of a word
     kind = "ptr" if bits == 64 else "{ ptr, i32 }"
