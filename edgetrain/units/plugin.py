@@ -60,7 +60,17 @@ class Family(type):
         if cls.name or "choice" not in vars(cls):  # type: ignore[attr-defined]
             return _made(cls, args, options)
         name = args[0] if args else options.pop("kind", cls.default)  # type: ignore[attr-defined]
-        return _made(member(cls, name), args[1:], options)
+        chosen = member(cls, name)
+        return _made(chosen, args[1:], _meant(cls, chosen, options))
+
+
+def _meant(family: Any, chosen: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Without those of other members that say what is usual there, and so ask for nothing."""
+    own = {field.name for field in dataclasses.fields(chosen)}
+    usual = [
+        (f.name, f.default) for kind in family.kinds.values() for f in dataclasses.fields(kind)
+    ]
+    return {n: v for n, v in options.items() if n in own or (n, v) not in usual}
 
 
 def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
