@@ -51,7 +51,7 @@ include = ["edgetrain*"]
 
 [tool.setuptools.package-data]
 edgetrain = {data}
-"edgetrain.kernels" = ["{made}"]
+"edgetrain.kernels" = ["{made}", "{declarations}"]
 """
 
 
@@ -64,6 +64,7 @@ def stage(folder: Path) -> Path:
     text = HEADER.format(
         version=project["version"], python=project["requires-python"], needs=list(NEEDS),
         numba=numba, data=data, made=sources.MADE,
+        declarations=sources.DECLARATIONS,
     )  # fmt: skip
     (folder / "pyproject.toml").write_text(text)
     shutil.copy(ROOT / "LICENSE", folder)
@@ -74,7 +75,7 @@ def stage(folder: Path) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    packing.write_description(folder / "edgetrain" / "kernels" / sources.MADE)
+    packing.write_description(folder / "edgetrain" / "kernels")
     return folder
 
 

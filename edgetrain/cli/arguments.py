@@ -103,9 +103,8 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
-        return _parser(next((word for word in argv if not word.startswith("-")), ""))[0].parse_args(
-            argv
-        )
+        asked = next((word for word in argv if not word.startswith("-")), "")
+        return _parser(asked)[0].parse_args(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 

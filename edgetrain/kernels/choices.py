@@ -57,8 +57,10 @@ def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
 
 
 def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
-    """All kernels with all their storages, in the order of their names."""
+    """All kernels that a runtime calls, with all their storages, in the order of their names; those
+    of device/ are a bundle's alone."""
     for name in registry.names():
         for kernel in registry.variants(name):
-            for storages in choices(kernel):
-                yield kernel, storages
+            if not kernel.module.startswith("device."):
+                for storages in choices(kernel):
+                    yield kernel, storages

@@ -1,8 +1,8 @@
 """Installed libraries of kernels: package `edgetrain_kernels_TARGET`, all kernels of a processor.
 
-A package holds `kernels.so` and `index.json`, which says what the code was made from: a kernel is
-taken where that is what this build's kernel is made from, so a library of another version is never
-called with operands that it does not expect.
+A package holds `kernels.so`, `declarations.txt` and `index.json`, which says what the code was
+made from: a kernel is taken where that is what this build's kernel is made from, so a library of
+another version is never called with operands that it does not expect.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class Library:
     """One library.
 
     Attributes:
-      index: `package` and `digests` as sources.py tells them, `declarations` as registry.py does.
+      index: `package` and `digests` as sources.py tells them.
     """
 
     folder: Path
@@ -44,6 +44,10 @@ class Library:
     def same(self) -> bool:
         """Whether all sources of kernels are those of this build."""
         return self.index["package"] == sources.package_digest()
+
+    def declarations(self) -> str:
+        """Those of its kernels, as in registry.py."""
+        return (self.folder / sources.DECLARATIONS).read_text()
 
     def address(self, symbol: str, module: str) -> int | None:
         """Where a kernel of this build is; None where the library has another or none.

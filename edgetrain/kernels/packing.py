@@ -33,20 +33,23 @@ def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]
 
 
 def description() -> dict:
-    """What this tree's kernels are made from, and how they are declared."""
+    """What this tree's kernels are made from."""
     kernels = [kernel for name in registry.names() for kernel in registry.variants(name)]
-    rows = [dict(registry.declaration(kernel)) for kernel in kernels]
-    modules = sorted({row["module"] for row in rows})
-    return {
-        "package": sources.package_digest(),
-        "digests": {module: sources.digest(module) for module in modules},
-        "declarations": rows,
-    }
+    modules = sorted({kernel.module for kernel in kernels})
+    digests = {module: sources.digest(module) for module in modules}
+    return {"package": sources.package_digest(), "digests": digests}
 
 
-def write_description(path: Path) -> None:
-    """What a runtime says of the kernels that it was built with (`sources.made`)."""
-    path.write_text(json.dumps(description(), separators=(",", ":")))
+def write_description(folder: Path) -> None:
+    """What a runtime says of the kernels that it was built with, into its room of kernels."""
+    (folder / sources.MADE).write_text(json.dumps(description()))
+    (folder / sources.DECLARATIONS).write_text(_declarations())
+
+
+def _declarations() -> str:
+    names = {name: registry.variants(name) for name in registry.names()}
+    rows = {name: [dict(registry.declaration(k)) for k in found] for name, found in names.items()}
+    return "".join(f"{name}\t{json.dumps(found)}\n" for name, found in rows.items())
 
 
 def write_library(
@@ -72,7 +75,8 @@ def write_library(
     else:
         _link(folder / library.LIBRARY, code, compiler)
     index = {"format": library.FORMAT, "target": target, "version": version, **description()}
-    (folder / library.INDEX).write_text(json.dumps(index, separators=(",", ":")))
+    (folder / library.INDEX).write_text(json.dumps(index))
+    (folder / sources.DECLARATIONS).write_text(_declarations())
 
 
 def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:

@@ -98,7 +98,7 @@ class Kernel:
 _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
 _DECLARATIONS: dict[tuple[str, str], Mapping[str, str]] = {}
-_UNREAD: dict[str, list[Mapping[str, str]]] = {}  # declarations by kernel, not parsed so far
+_UNREAD: dict[str, str] = {}  # declarations by kernel, as JSON that was not needed so far
 
 
 def kernel(
@@ -148,33 +148,38 @@ def _declare(
 def _load_families() -> None:
     """Every declaration: from what this runtime was built with, an installed library, the file of
     an earlier start, or the families themselves."""
-    for row in _rows():
-        if (row["name"], row["variant"]) not in _DECLARATIONS:
-            _UNREAD.setdefault(row["name"], []).append(row)
+    for line in _kept_declarations().splitlines():
+        name, _, rows = line.partition("\t")
+        _UNREAD[name] = rows
 
 
-def _rows() -> Sequence[Mapping[str, str]]:
-    known, installed = sources.made(), library.installed()
-    if known is not None:
-        return known["declarations"]
+def _kept_declarations() -> str:
+    text = sources.declarations()
+    if text is not None:
+        return text
+    installed = library.installed()
     if installed is not None and installed.same:
-        return installed.index["declarations"]
+        return installed.declarations()
     digest = sources.package_digest()
-    name = f"declarations-{digest[:32]}.json"
+    name = f"declarations-{digest[:32]}.txt"
     kept = cache.read(name, digest)
     if kept is not None:
-        return json.loads(kept)
-    rows = declarations()
-    cache.write(name, digest, json.dumps(rows).encode())
-    return rows
+        return kept.decode()
+    text = declarations()
+    cache.write(name, digest, text.encode())
+    return text
 
 
-def declarations() -> list[Mapping[str, str]]:
-    """What the families of this package say, each imported."""
+def declarations() -> str:
+    """What the families of this package say, each imported: a line for each kernel, its name, a
+    tab, and the texts of its variants as JSON."""
     path_of_package = importlib.import_module(__package__).__path__
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)
-    return list(_DECLARATIONS.values())
+    by_name: dict[str, list[Mapping[str, str]]] = {}
+    for row in _DECLARATIONS.values():
+        by_name.setdefault(row["name"], []).append(row)
+    return "".join(f"{name}\t{json.dumps(rows)}\n" for name, rows in sorted(by_name.items()))
 
 
 def variants(name: str) -> list[Kernel]:
@@ -184,9 +189,9 @@ def variants(name: str) -> list[Kernel]:
       UnsupportedOpError: no kernel has this name.
     """
     _load_families()
-    for row in _UNREAD.pop(name, ()):
+    for row in json.loads(_UNREAD.pop(name, "[]")):
         if (name, row["variant"]) not in _DECLARATIONS:
-            _declare(**row)  # type: ignore[arg-type]
+            _declare(**row)
     if name not in _KERNELS:
         raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
     return _KERNELS[name]

@@ -17,14 +17,20 @@ MACHINERY = frozenset(
      "shared_object", "sources", "spec", "targets")
 )  # fmt: skip
 COMPILER = "native"
-MADE = "made.json"
+MADE, DECLARATIONS = "made.json", "declarations.txt"
 
 
 @functools.cache
 def made() -> dict[str, Any] | None:
-    """What a runtime was built with: `package`, `digests` by module, `declarations`; else None."""
+    """What a runtime was built with: `package`, and `digests` by module; else None."""
     path = Path(__file__).parent / MADE
     return json.loads(path.read_text()) if path.is_file() else None
+
+
+def declarations() -> str | None:
+    """Those that a runtime was built with, as in registry.py; None where nothing was kept."""
+    path = Path(__file__).parent / DECLARATIONS
+    return path.read_text() if path.is_file() else None
 
 
 def path_of(module: str) -> Path:

@@ -5,7 +5,6 @@ bytes: what a checkpoint holds, and the control block. A slot without a good hea
 bytes or length is no state.
 """
 
-import hashlib
 import os
 import struct
 import zlib
@@ -23,6 +22,7 @@ from ..optim import Schedule, loss_scale_of
 from ..optim.schedules import Step
 from ..program import Program, Slot
 from ..program.atomic import write_atomically
+from ..units.sha import sha256
 from .arena import DTYPES
 from .checkpoint import Loaded
 from .session import SAVED_ROLES
@@ -68,7 +68,7 @@ def name_hash(name: str) -> int:
 
 def state_digest(program: Program) -> bytes:
     """16 bytes, equal for Programs that continue each other bit by bit."""
-    return hashlib.sha256(recipe_digest(program).encode()).digest()[:16]
+    return sha256(recipe_digest(program).encode()).digest()[:16]
 
 
 def stored_places(program: Program) -> list[tuple[Slot, int]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,7 @@ def test_training_from_a_library_has_the_same_bits_without_numba(installed, digi
 def test_a_process_without_library_and_numba_says_what_to_install(digits_edge, tmp_path, installed):
     made = json.loads((installed / library.INDEX).read_text())
     (tmp_path / library.INDEX).write_text(json.dumps({**made, "digests": {}}))
+    shutil.copy(installed / "declarations.txt", tmp_path)
     done = run(SCRIPT + RUN, digits_edge, tmp_path, tmp_path)
     assert done.returncode == 1
     assert "Install the edgetrain-kernels wheel of this version" in done.stderr.splitlines()[-1]
