@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write edgetrain/data/digits.npz from scikit-learn's copy of the digits.
+"""Write edgetrain/data/digits.bin from scikit-learn's copy of the digits.
 
 usage: make_digits.py        (needs scikit-learn; the same bytes every time)
 
-x_train u8 [1437, 1, 8, 8] of 0..16, y_train u8 [1437], x_test and y_test likewise with 360:
-a fifth of each class, drawn with a fixed seed.
+x_train u8 [1437, 1, 8, 8] of 0..16, y_train u8 [1437], x_test and y_test likewise with 360, one
+after the other: a fifth of each class, drawn with a fixed seed.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-OUT = Path(__file__).resolve().parents[1] / "edgetrain" / "data" / "digits.npz"
+OUT = Path(__file__).resolve().parents[1] / "edgetrain" / "data" / "digits.bin"
 TEST_SAMPLES = 360
 
 
@@ -28,13 +28,8 @@ def main() -> None:
     test, train = np.sort(by_rank[:TEST_SAMPLES]), np.sort(by_rank[TEST_SAMPLES:])
     pixels = images.astype(np.uint8).reshape(-1, 1, 8, 8)
     classes = labels.astype(np.uint8)
-    np.savez_compressed(
-        OUT,
-        x_train=pixels[train],
-        y_train=classes[train],
-        x_test=pixels[test],
-        y_test=classes[test],
-    )
+    parts = [part[rows].tobytes() for rows in (train, test) for part in (pixels, classes)]
+    OUT.write_bytes(b"".join(parts))
     scaled = pixels[train] / 16
     print(f"{OUT}: {OUT.stat().st_size} bytes; mean {scaled.mean():.4f}, std {scaled.std():.4f}")
 

@@ -1,6 +1,8 @@
-"""Build both wheels: edgetrain, and edgetrain-runtime for devices that only run Programs.
+"""Build the wheels: edgetrain, edgetrain-runtime for devices that only run Programs, and
+edgetrain-kernels-TARGET, compiled kernels for them.
 
-usage: python -m tools.wheels [DIR]        (default: dist)
+usage: python -m tools.wheels [DIR [TARGET ...]]        (default: dist and the targets of
+kernel_wheels.DEFAULT; `-` for TARGET builds no kernels)
 
 edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
 installed, not both. What it lacks says so when it is asked for, and names the whole.
@@ -13,13 +15,17 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from edgetrain.kernels import packing, sources
+
+from .kernel_wheels import DEFAULT, build_kernels
+
 ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
     "kernels", "optim", "sparse", "data", "runtime", "cli",
 )  # fmt: skip
-NEEDS = ("numpy>=2.0", "llvmlite>=0.44")
+NEEDS = ("numpy>=2.0",)
 HEADER = """\
 [build-system]
 requires = ["setuptools>=70"]
@@ -45,6 +51,7 @@ include = ["edgetrain*"]
 
 [tool.setuptools.package-data]
 edgetrain = {data}
+"edgetrain.kernels" = ["{made}"]
 """
 
 
@@ -56,7 +63,7 @@ def stage(folder: Path) -> Path:
     data = whole["tool"]["setuptools"]["package-data"]["edgetrain"]
     text = HEADER.format(
         version=project["version"], python=project["requires-python"], needs=list(NEEDS),
-        numba=numba, data=data,
+        numba=numba, data=data, made=sources.MADE,
     )  # fmt: skip
     (folder / "pyproject.toml").write_text(text)
     shutil.copy(ROOT / "LICENSE", folder)
@@ -67,6 +74,7 @@ def stage(folder: Path) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
+    packing.write_description(folder / "edgetrain" / "kernels" / sources.MADE)
     return folder
 
 
@@ -88,12 +96,15 @@ def build_runtime(out: Path) -> Path:
     return max(out.glob("edgetrain_runtime-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
-def main(out: str = "dist") -> int:
-    """Build both; says where they lie."""
+def main(out: str = "dist", *names: str) -> int:
+    """Build all; says where they lie."""
     folder = Path(out).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     build(ROOT, folder)
     build_runtime(folder)
+    wanted = [name for name in names or DEFAULT if name != "-"]
+    if wanted:
+        build_kernels(folder, wanted)
     for wheel in sorted(folder.glob("edgetrain*.whl")):
         print(f"{wheel} ({wheel.stat().st_size:,} bytes)")
     return 0

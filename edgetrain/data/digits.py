@@ -19,7 +19,8 @@ from .arrays import RowsSource, Splits
 from .rows import ArrayRows
 from .source import Options, Scale
 
-_FILE = Path(__file__).with_name("digits.npz")
+_FILE = Path(__file__).with_name("digits.bin")  # of each split the pixels, then the classes
+_SAMPLES, _PIXELS = {"train": 1437, "test": 360}, 64
 _MEAN, _STD = 0.3049, 0.3759
 
 
@@ -33,8 +34,11 @@ def open_digits(where: str, options: Options) -> Splits:
         raise UsageError(f"data 'digits:{where}': 'digits' takes no path. Write 'digits'.")
 
     def opened(split: str) -> RowsSource:
-        with np.load(_FILE) as arrays:
-            rows = {"x": ArrayRows(arrays[f"x_{split}"]), "y": ArrayRows(arrays[f"y_{split}"])}
+        count = _SAMPLES[split]
+        first = 0 if split == "train" else _SAMPLES["train"] * (_PIXELS + 1)
+        found = np.fromfile(_FILE, np.uint8, count * (_PIXELS + 1), offset=first)
+        x, y = found[: count * _PIXELS], found[count * _PIXELS :]
+        rows = {"x": ArrayRows(x.reshape(count, 1, 8, 8)), "y": ArrayRows(y)}
         scale = {"x": Scale.normalised(_MEAN, _STD, 16.0)}
         return RowsSource(
             "digits", rows, split=split, classes=10, scale=scale, limits={"y": 10}, flat=("x",)

@@ -1,5 +1,6 @@
 """The list of data sources, and the one way to open any of them."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,26 +10,30 @@ from edgetrain.errors import UsageError
 from edgetrain.units.options import check_needs
 
 from .arrays import SPLITS, Splits, array_splits
-from .cifar10 import open_cifar10
-from .csv_file import open_csv
-from .digits import open_digits
 from .files import unreadable
-from .folders import open_folders
 from .holdout import Subset
-from .mnist import open_mnist
-from .npy import open_npy
-from .npz import open_npz
 from .source import Options, Source
+
+
+def _opener(module: str) -> Callable[[str, Options], Splits]:
+    """The `open_...` of a file of this package, which is imported when it is called."""
+
+    def opened(where: str, options: Options) -> Splits:
+        found = importlib.import_module(f".{module}", __package__)
+        return getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+
+    return opened
+
 
 # name of the source -> (what follows the colon, options) -> the splits it has
 OPENERS: dict[str, Callable[[str, Options], Splits]] = {
-    "digits": open_digits,
-    "mnist": open_mnist,
-    "cifar10": open_cifar10,
-    "npz": open_npz,
-    "npy": open_npy,
-    "csv": open_csv,
-    "dir": open_folders,
+    "digits": _opener("digits"),
+    "mnist": _opener("mnist"),
+    "cifar10": _opener("cifar10"),
+    "npz": _opener("npz"),
+    "npy": _opener("npy"),
+    "csv": _opener("csv_file"),
+    "dir": _opener("folders"),
 }
 
 

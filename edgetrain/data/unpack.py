@@ -1,10 +1,8 @@
 """Compressed files unpacked once into a directory beside them, whole or not at all."""
 
 import glob
-import hashlib
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgetrain.errors import DataError
+from edgetrain.units.sha import sha256
 
 _STAMP = "unpacked-from.json"
 _CHUNK_NBYTES = 2**20
@@ -79,7 +78,7 @@ def unpacked(
 
 def _cache_place(source: Path) -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    digest = hashlib.sha256(os.fsencode(source)).hexdigest()[:16]
+    digest = sha256(os.fsencode(source)).hexdigest()[:16]
     return Path(root, "edgetrain", f"{digest}.unpacked")
 
 
@@ -97,7 +96,7 @@ def _make(place: Path, members: Mapping[str, Member], stamp: Mapping[str, Any]) 
     place.parent.mkdir(parents=True, exist_ok=True)
     _remove_litter(place)
     _check_room(place.parent, sum(member.nbytes for member in members.values()))
-    work = place.with_name(f"{place.name}-{secrets.token_hex(4)}.tmp")
+    work = place.with_name(f"{place.name}-{os.urandom(4).hex()}.tmp")
     work.mkdir()
     try:
         for name, member in members.items():

@@ -9,16 +9,16 @@ nothing is kept, and nothing is left behind.
 import contextlib
 import functools
 import grp
-import hashlib
 import os
 import pwd
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
+from ..units.sha import sha256
+
 _SEAL_NBYTES = 32  # at the end of a file, so that an object stays one for other tools
-FOLDERS = ("objects", "planner")
+FOLDERS = ("objects", "planner", "libraries")
 
 
 @functools.cache
@@ -35,6 +35,8 @@ def directory() -> Path | None:
         _make(path)
         fault = _fault(path)
         if not fault:
+            import tempfile
+
             with tempfile.TemporaryFile(dir=path):
                 return path
         move = "Take that away (chmod go-w), or set EDGETRAIN_CACHE to a folder of your own."
@@ -69,11 +71,19 @@ def read(name: str, identity: str) -> bytes | None:
     return None
 
 
+def path_of(name: str, identity: str) -> Path | None:
+    """Where the file is that `read` would return; None where that is None."""
+    folder = directory()
+    return None if folder is None or read(name, identity) is None else folder / name
+
+
 def write(name: str, identity: str, data: bytes) -> None:
     """Keep `data` for later processes, whole or not at all; a full disk is no error."""
     folder = directory()
     if folder is None:
         return
+    import tempfile
+
     path = folder / name
     with contextlib.suppress(OSError):
         _make(path.parent)
@@ -90,7 +100,7 @@ def write(name: str, identity: str, data: bytes) -> None:
 
 def _seal(identity: str, data: bytes) -> bytes:
     name = identity.encode()
-    return hashlib.sha256(len(name).to_bytes(8, "little") + name + data).digest()
+    return sha256(len(name).to_bytes(8, "little") + name + data).digest()
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -84,7 +84,7 @@ def work_of(
     return out
 
 
-def _fit(kernel: Kernel, storages: Sequence[str]) -> bool:
+def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     """Whether a kernel can be made for these storages: numbers are floats and positions integers,
     but for kernels that only move or compare elements."""
     free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
@@ -111,7 +111,7 @@ def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
     for name, variant, storages in table:
         variants = registry.variants(name) if name in known else []
         found = [kernel for kernel in variants if kernel.variant == variant]
-        if not found or not _fit(found[0], storages):
+        if not found or not fits(found[0], storages):
             raise ProgramError(
                 f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "
                 "Compile the model with this version of edgetrain."

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from . import cache, jit, registry
+from . import cache, jit, native, registry, sources
 from .registry import Kernel
 
 # What passes may take for granted before the target is known; all targets are little-endian.
@@ -47,14 +47,14 @@ def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
 
 def text_of(symbol: str, build: Callable[[], Callable], kinds: str, bits: int, module: str) -> str:
     """As `kernel_text`, for any function of integers and floats; arguments as `jit.object_for`."""
-    sources = jit._sources_digest(module) if jit._imports(module) else ""
-    identity = repr(("text", symbol, kinds, bits, sources, _own_digest()))
+    digest = sources.digest(module) if sources.closure(module) else ""
+    identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
-    kept = cache.read(name, identity) if sources else None
+    kept = cache.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
-    text = _simplified(jit._llvm_text(symbol, build(), kinds), symbol, kinds, bits)
-    if sources:
+    text = _simplified(native.llvm_text(symbol, build(), kinds), symbol, kinds, bits)
+    if digest:
         cache.write(name, identity, text.encode())
     return text
 
@@ -107,7 +107,7 @@ SIMPLIFY = (
 
 def run_passes(module: llvm.ModuleRef, machine, names: tuple[str, ...]) -> None:
     """Run LLVM's passes of these names, one after the other."""
-    machine = jit._machine(jit.host()) if machine is None else machine
+    machine = native.machine_of(jit.host()) if machine is None else machine
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     manager = llvm.create_new_module_pass_manager()

@@ -42,9 +42,9 @@ def expression(text: str) -> Expression:
 def _of(node: ast.expr) -> Expression:
     match node:
         case ast.Constant(value=int() | str() as value):
-            return lambda names: value
+            return _constant(value)
         case ast.Name(id=name):
-            return operator.itemgetter(name)
+            return _name(name)
         case ast.BinOp(left=left, op=op, right=right):
             return _pair(_ARITHMETIC[type(op)], left, right)
         case ast.UnaryOp(op=op, operand=operand):
@@ -69,6 +69,16 @@ def _of(node: ast.expr) -> Expression:
             function, parts = _FUNCTIONS[name], [_of(arg) for arg in args]
             return lambda names: function([part(names) for part in parts])
     raise ValueError(f"expression of a kernel's declaration: {ast.unparse(node)!r} is not in it")
+
+
+@functools.cache
+def _name(name: str) -> Expression:
+    return operator.itemgetter(name)
+
+
+@functools.lru_cache(maxsize=None, typed=True)
+def _constant(value: int | str) -> Expression:
+    return lambda names: value
 
 
 def _pair(apply: Callable, left: ast.expr, right: ast.expr) -> Expression:

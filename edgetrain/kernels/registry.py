@@ -20,11 +20,11 @@ import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedOpError
-from . import cache, jit
+from . import cache, jit, library, sources
 from .expression import Expression, expression
 from .spec import Spec
 
@@ -61,6 +61,10 @@ class Kernel:
 
     def object(self, storages: Mapping[str, str], target: jit.Target) -> bytes:
         """Compiled object for a target (from the cache where possible)."""
+        return self.objects(storages, [target])[0]
+
+    def objects(self, storages: Mapping[str, str], targets: Sequence[jit.Target]) -> list[bytes]:
+        """As `object`, for several targets."""
 
         def build() -> Callable:
             from .words.prim import STORAGES
@@ -73,7 +77,7 @@ class Kernel:
             return self.checked(function)
 
         symbol = self.symbol(storages)
-        return jit.object_for(symbol, build, self.spec.kinds, target, self.module)
+        return jit.objects_for(symbol, build, self.spec.kinds, targets, self.module)
 
     def checked(self, function: Callable) -> Callable:
         """`function`, whose parameters must be those of the declaration: they go by position.
@@ -93,7 +97,8 @@ class Kernel:
 
 _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
-_DECLARATIONS: dict[tuple[str, str], dict[str, str]] = {}
+_DECLARATIONS: dict[tuple[str, str], Mapping[str, str]] = {}
+_UNREAD: dict[str, list[Mapping[str, str]]] = {}  # declarations by kernel, not parsed so far
 
 
 def kernel(
@@ -141,19 +146,35 @@ def _declare(
 
 @functools.cache
 def _load_families() -> None:
-    """Every declaration, from the file of an earlier start or from the families themselves."""
-    digest = jit.package_digest()
+    """Every declaration: from what this runtime was built with, an installed library, the file of
+    an earlier start, or the families themselves."""
+    for row in _rows():
+        if (row["name"], row["variant"]) not in _DECLARATIONS:
+            _UNREAD.setdefault(row["name"], []).append(row)
+
+
+def _rows() -> Sequence[Mapping[str, str]]:
+    known, installed = sources.made(), library.installed()
+    if known is not None:
+        return known["declarations"]
+    if installed is not None and installed.same:
+        return installed.index["declarations"]
+    digest = sources.package_digest()
     name = f"declarations-{digest[:32]}.json"
     kept = cache.read(name, digest)
     if kept is not None:
-        for row in json.loads(kept):
-            if (row["name"], row["variant"]) not in _DECLARATIONS:
-                _declare(**row)
-        return
+        return json.loads(kept)
+    rows = declarations()
+    cache.write(name, digest, json.dumps(rows).encode())
+    return rows
+
+
+def declarations() -> list[Mapping[str, str]]:
+    """What the families of this package say, each imported."""
     path_of_package = importlib.import_module(__package__).__path__
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)
-    cache.write(name, digest, json.dumps(list(_DECLARATIONS.values())).encode())
+    return list(_DECLARATIONS.values())
 
 
 def variants(name: str) -> list[Kernel]:
@@ -163,6 +184,9 @@ def variants(name: str) -> list[Kernel]:
       UnsupportedOpError: no kernel has this name.
     """
     _load_families()
+    for row in _UNREAD.pop(name, ()):
+        if (name, row["variant"]) not in _DECLARATIONS:
+            _declare(**row)  # type: ignore[arg-type]
     if name not in _KERNELS:
         raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
     return _KERNELS[name]
@@ -176,7 +200,7 @@ def declaration(kernel: Kernel) -> Mapping[str, str]:
 def names() -> list[str]:
     """Every registered kernel."""
     _load_families()
-    return sorted(_KERNELS)
+    return sorted(_KERNELS.keys() | _UNREAD.keys())
 
 
 def choose(

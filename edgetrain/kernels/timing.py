@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import jit, registry
+from .load import load
 from .spec import ALIGN
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -42,7 +43,7 @@ def seconds(
             words.append(values.get(operand.name, 0))
     args = np.array(words, np.int64)
     symbol = kernel.symbol(storages)
-    run = _ENTRY(jit.load({symbol: lambda: kernel.object(storages, target)})[symbol])
+    run = _ENTRY(load({symbol: lambda: kernel.object(storages, target)})[symbol])
     taken = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

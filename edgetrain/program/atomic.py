@@ -8,7 +8,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -114,7 +113,7 @@ def previous_of(path: str | os.PathLike[str]) -> Path:
 
 def _temporary_beside(target: Path) -> Path:
     name = os.fsdecode(os.fsencode(target.name)[:_MAX_NAME])
-    return target.with_name(f".{name}.edgetrain-{secrets.token_hex(4)}.tmp")
+    return target.with_name(f".{name}.edgetrain-{os.urandom(4).hex()}.tmp")
 
 
 def _refuse_special(target: Path) -> None:

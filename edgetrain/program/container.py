@@ -9,7 +9,6 @@ place) and the file's length: damage is found before anything is parsed or alloc
 Source: https://github.com/huggingface/safetensors (format section of the README).
 """
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from edgetrain.errors import EdgetrainError, ProgramError
+from edgetrain.units.sha import sha256
 
 from .atomic import write_atomically
 from .container_header import (
@@ -64,7 +64,7 @@ def write_container(
     header, entries, nbytes = plan_header(arrays, {"kind": kind, "version": str(version)}, meta)
 
     def write(file: BinaryIO) -> None:
-        digest = hashlib.sha256()
+        digest = sha256(expected=nbytes)
 
         def put(data: Any) -> None:
             file.write(data)
@@ -188,7 +188,7 @@ def _checked_header(file: BinaryIO, kind: str) -> bytes:
     header = bytearray(length)
     _read_into(file, memoryview(header))
     found = bytes(header[DIGEST])
-    digest = hashlib.sha256(start[:8])
+    digest = sha256(start[:8], expected=size)
     header[DIGEST] = b"0" * 64
     digest.update(header)
     while chunk := file.read(_CHUNK_NBYTES):

@@ -1,6 +1,6 @@
 """Runs tapes: they are proved once (runtime/tapes.py), then workers enter without Python.
 
-The objects of the kernels come from the disk cache where they were compiled before.
+Kernels come from an installed library, or the disk cache where they were compiled before.
 """
 
 import ctypes
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ProgramError, RunError, UsageError
-from ..kernels import jit, registry
-from ..kernels.nearby import nearby
+from ..kernels import registry
+from ..kernels.decode import Bound
+from ..kernels.load import addresses
 from ..kernels.tape import BARRIER_WORDS
 from ..program import Program
 from ..units.options import typed
-from ..units.packages import explained
 from .arena import Arena
 from .tapes import check_program
 
@@ -83,16 +83,18 @@ class Executor:
         found = self._tapes[tape]
         return found.operands.ctypes.data if len(found.words) else 0
 
-    def add(self, tape: str, name: str, operands: Mapping[str, int]) -> int:
-        """Another tape, of one kernel without storages, by its operands' words.
+    def add(self, tape: str, calls: Sequence[tuple[str, Mapping[str, int]]]) -> int:
+        """Another tape, of kernels without storages and the words of their operands.
 
         Returns:
           As `operands`.
         """
-        kernel = registry.variants(name)[-1]
-        words = [operands[operand.name] for operand in kernel.spec.operands]
-        table, _ = _load([(kernel, {})])
-        self._keep(tape, np.array([0, len(words), *words], np.int64), table)
+        kernels, words = [registry.variants(name)[-1] for name, _ in calls], list[int]()
+        for number, (kernel, (_, operands)) in enumerate(zip(kernels, calls, strict=True)):
+            own = [operands[operand.name] for operand in kernel.spec.operands]
+            words += [number, len(own), *own]
+        table, _ = _load([(kernel, {}) for kernel in kernels])
+        self._keep(tape, np.array(words, np.int64), table)
         return self.operands(tape)
 
     def check_process(self) -> None:
@@ -138,18 +140,11 @@ class Executor:
             self._workers.close()
 
 
-def _load(kernels: Sequence) -> tuple[np.ndarray, int]:
+def _load(kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
     """The table of the kernels' addresses, and the interpreter's address."""
-    target = jit.host()
-    interpreter = registry.variants("run_tape")[0]
-    wanted = [*kernels, (interpreter, {})]
-    with nearby():
-        try:
-            addresses = jit.load({k.symbol(s): partial(k.object, s, target) for k, s in wanted})
-        except ModuleNotFoundError as error:  # a kernel that is not in the cache
-            raise explained(error) from error
-    table = [addresses[kernel.symbol(storages)] for kernel, storages in kernels]
-    return np.array(table, np.int64), addresses[interpreter.symbol({})]
+    interpreter: Bound = registry.variants("run_tape")[0], {}
+    *table, entry = addresses([*kernels, interpreter])
+    return np.array(table, np.int64), entry
 
 
 def load_entries(*names: str) -> list[int]:

@@ -1,6 +1,5 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 from ..program import Program
+from ..units.sha import sha256
 from .arena import DTYPES
 from .checkpoint import latest
 from .folder import PROGRAM_FILE
@@ -29,7 +29,7 @@ def recipe_digest(program: Program) -> str:
     recipe["microbatch"] = program.microbatch
     names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
     text = json.dumps([recipe, names, program.model_name], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text.encode()).hexdigest()
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:

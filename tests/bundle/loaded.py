@@ -9,7 +9,8 @@ from edgetrain.bundle import functions
 from edgetrain.bundle.check import made_up_fill
 from edgetrain.bundle.image import Image, image_of
 from edgetrain.bundle.writing import library
-from edgetrain.kernels import emit, jit, targets
+from edgetrain.kernels import emit, targets
+from edgetrain.kernels.load import opened
 from edgetrain.program import Program
 
 FILL = ctypes.CFUNCTYPE(
@@ -42,9 +43,7 @@ class Loaded:
         self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
         made = library(self.image, prefix, target)
         names = functions.exports(prefix, program.threads)
-        jit.load({names[0]: lambda: made.code})
-        engine = jit._engines[-1]
-        addresses = {name: engine.get_function_address(name) for name in names}
+        addresses = opened([made.code], names)
         self._functions = {}
         for function in functions.functions(program.threads):
             kinds = [_TYPES.get(c, ctypes.c_void_p) for c, _ in function.parameters]

@@ -17,6 +17,7 @@ from edgetrain.errors import ProgramError
 from edgetrain.formats import csr
 from edgetrain.kernels import control, jit, registry
 from edgetrain.kernels.decode import bound, decode
+from edgetrain.kernels.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import NBYTES
 from edgetrain.program import Program
@@ -169,7 +170,7 @@ def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: ran
             words.append(call.values[operand.name])
     storages = dict(call.storages)
     symbol = call.kernel.symbol(storages)
-    entry = _ENTRY(jit.load({symbol: lambda: call.kernel.object(storages, jit.host())})[symbol])
+    entry = _ENTRY(load({symbol: lambda: call.kernel.object(storages, jit.host())})[symbol])
     args = np.array(words, np.int64)
     for thread in range(threads):
         entry(memory.base, args.ctypes.data, thread, threads)

@@ -8,10 +8,10 @@ import pytest
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import ModelError
 from edgetrain.ops import allowance
-from edgetrain.ops.bind import bind
 
 from ..fuzz.children import fault, run
 from .enormous import ENORMOUS, WORK, ints

@@ -12,6 +12,7 @@ import functools
 import numpy as np
 
 from edgetrain.kernels import jit, registry
+from edgetrain.kernels.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import Spec
 
@@ -50,7 +51,7 @@ def bits(value: float) -> int:
 def entry(kernel: Kernel, storages: tuple[tuple[str, str], ...]):
     """The kernel as a C function of (base, args, thread, nthreads)."""
     symbol = kernel.symbol(dict(storages))
-    return ENTRY(jit.load({symbol: lambda: kernel.object(dict(storages), jit.host())})[symbol])
+    return ENTRY(load({symbol: lambda: kernel.object(dict(storages), jit.host())})[symbol])
 
 
 class _Buffer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.kernels import cache, jit, planner_cache, registry
+from edgetrain.kernels import cache, jit, native, planner_cache, registry
 from edgetrain.kernels.expression import expression
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -85,8 +85,8 @@ def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.Monke
 def test_damaged_objects_are_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jit, "_llvm_text", lambda symbol, *_: symbol)
-    monkeypatch.setattr(jit, "_emit", lambda text, _: text.encode() * 8)
+    monkeypatch.setattr(native, "llvm_text", lambda symbol, *_: symbol)
+    monkeypatch.setattr(native, "emit_object", lambda text, *_: text.encode() * 8)
     kernels = [registry.variants(name)[0] for name in ("loss_total", "run_tape")]
     whole = [kernel.object({}, jit.host()) for kernel in kernels]
     one, two = (chosen / "objects" / name for name in os.listdir(chosen / "objects"))
@@ -183,8 +183,9 @@ def test_new_directories_are_private_whatever_the_umask(chosen: Path, capsys) ->
 
 _USES_KERNELS = """
 from edgetrain.kernels import jit, registry
+from edgetrain.kernels.load import load
 kernel = registry.variants("loss_total")[0]
-assert jit.load({kernel.symbol({}): lambda: kernel.object({}, jit.host())})
+assert load({kernel.symbol({}): lambda: kernel.object({}, jit.host())})
 """
 
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from edgetrain.kernels import cache, jit, registry
+from edgetrain.kernels import cache, jit, native, registry
 
 from .harness import call, declared
 
@@ -40,9 +40,10 @@ def test_kernel_gets_operands_of_every_kind(nthreads):
 _SECOND_START = """
 import sys
 from edgetrain.kernels import cache, jit, registry
+from edgetrain.kernels.load import load
 kernel = registry.variants("loss_total")[0]
 code = kernel.object({}, jit.host())
-assert all(jit.load({kernel.symbol({}): lambda: code}).values())
+assert all(load({kernel.symbol({}): lambda: code}).values())
 print(len(code))
 """
 
@@ -78,6 +79,6 @@ def test_symbol_names_kernel_variant_and_storages():
 
 def test_narrow_division_divides_in_32_bits():
     text = '  %"q.1" = sdiv i64 %a, %"b.2"\n  %r = urem i64 %a, 7\n'
-    narrowed = jit._narrow_division(text)
+    narrowed = native.narrow_division(text)
     assert narrowed.count("sdiv i32") == narrowed.count("urem i32") == 1
     assert " i64 %a, " not in narrowed.replace("trunc i64 %a", "")

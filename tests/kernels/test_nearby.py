@@ -9,9 +9,7 @@ SCRIPT = """
 import mmap
 import sys
 import numpy as np
-from functools import partial
-from edgetrain.kernels import jit, registry
-from edgetrain.kernels.nearby import nearby
+from edgetrain.kernels import engine, jit, registry
 
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 names = ["gemm", "sgd", "fill", "copy", "adam", "ce_loss", "bn_stats", "lstm"]
@@ -24,8 +22,7 @@ pages = [mmap.mmap(-1, mmap.PAGESIZE, flags=PRIVATE, prot=k % 4) for k in range(
 array = np.zeros(3 * 2**30, np.uint8)
 for page in pages[::2]:  # room for a section of constants, not for one of code
     page.close()
-with nearby():
-    print(len(jit.load({name: partial(bytes, code) for name, code in objects.items()})))
+print(len(engine.load(objects.values(), objects, jit.host())))
 """
 
 

@@ -1,4 +1,4 @@
-"""A canary: what jit.py and planner_cache.py take from numba's inside is still what they expect."""
+"""A canary: what native.py and planner_cache.py take from numba's inside is as they expect it."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ import numba
 import pytest
 from numba.core import caching, codegen, compiler, cpu, dispatcher, registry, serialize
 
-from edgetrain.kernels import jit
+from edgetrain.kernels import native
 from edgetrain.kernels.words.prim import st_i64
 
 MOVE = (
@@ -50,7 +50,7 @@ def test_numba_keeps_functions_where_the_planner_cache_puts_itself() -> None:
         assert text in source, f"Dispatcher.compile without {text}: {MOVE}"
 
 
-@jit.inline
+@native.inline
 def _helper(a):
     return 3 * a + 1
 
@@ -63,16 +63,16 @@ def test_text_of_a_kernel_is_made_without_machine_code(monkeypatch: pytest.Monke
     def refused(*_):
         raise AssertionError(f"machine code is made of a helper: {MOVE}")
 
-    jit._numba_contexts()  # numba compiles its own runtime first
+    native._numba_contexts()  # numba compiles its own runtime first
     engine = type(registry.cpu_target.target_context.codegen()._engine)
     monkeypatch.setattr(engine, "add_module", refused)
     hooks = [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
-    text = jit._llvm_text("et_canary", _kernel, "ri")
+    text = native.llvm_text("et_canary", _kernel, "ri")
     assert hooks == [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
-    native = re.search(r'call i32 @"([^"]+)"', text.partition("@et_canary")[2])
-    assert native is not None, MOVE
+    called = re.search(r'call i32 @"([^"]+)"', text.partition("@et_canary")[2])
+    assert called is not None, MOVE
     defined = re.findall(r'^define [^@]*@"?([^"(]+)', text, re.M)
-    assert native[1] in defined and any("_helper" in name for name in defined), MOVE
+    assert called[1] in defined and any("_helper" in name for name in defined), MOVE
 
 
 def test_numba_is_within_the_bounds_of_the_package() -> None:

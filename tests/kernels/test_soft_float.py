@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels import emit_text, jit, soft_float
+from edgetrain.kernels.load import load
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 SPECIAL = [
@@ -30,7 +31,7 @@ def computed(name: str, *columns: np.ndarray) -> np.ndarray:
     """Bits that the function gives for each row."""
     build, count = soft_float.FUNCTIONS[name]
     symbol = f"et_soft_{name}"
-    address = jit.load({symbol: lambda: jit.object_for(
+    address = load({symbol: lambda: jit.object_for(
         symbol, build, "i" * (count + 1), jit.host(), "soft_float")})[symbol]  # fmt: skip
     out, args = np.zeros(1, np.int64), np.zeros(count + 1, np.int64)
     args[0] = out.ctypes.data

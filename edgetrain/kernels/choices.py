@@ -1,0 +1,64 @@
+"""Which storages each kernel can be asked for: the class that a library of kernels holds.
+
+A Program's numbers are fp32 or fp16, chosen by role (compiler/precision.py), so any mix of the two
+may meet in one kernel; positions, masks and integers have formats of their own.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from . import registry
+from .decode import fits
+from .registry import Kernel
+
+_FLOATS, _INTEGERS, _COLUMNS = ("f32", "f16"), ("i32", "u8"), ("u8", "u16")
+_MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
+_MASKED = ("where", "mask_keep")
+
+
+def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
+    if variable == "I":
+        return _COLUMNS
+    if variable == "M" and kernel.name in _MASKED:
+        return ("u8",)
+    if kernel.name in _MOVED or kernel.name.startswith("cmp_"):
+        return _FLOATS + _INTEGERS
+    return _FLOATS
+
+
+def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
+    """Whether roles can meet so: a bias, a peephole or a first state is never finer than fp32, and
+    is stored in fp16 only beside weights or values that are."""
+    if kernel.name in ("lstm", "gru", "rnn"):
+        weights, values = storages["W"], storages["S"]
+        sides = [storages.get(name, "f32") == "f16" for name in "VO"]
+        states = [storages.get(name, "f32") == "f16" for name in "PQ"]
+        return not (any(sides) and weights == "f32") and not (
+            any(states) and weights == values == "f32"
+        )
+    if kernel.name == "where" and storages["S"] not in _FLOATS:
+        return storages["S"] == storages["A"]
+    return True
+
+
+def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
+    """Storages by variable, every choice that a Program may hold."""
+    variables = kernel.spec.variables
+    for found in itertools.product(*(_domain(kernel, variable) for variable in variables)):
+        storages = dict(zip(variables, found, strict=True))
+        if fits(kernel, found) and _possible(kernel, storages) and _chosen(kernel, storages):
+            yield storages
+
+
+def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
+    """Whether a variant's condition leaves these storages open (`I == 'u8'`)."""
+    texts = registry.declaration(kernel)["when"]
+    return "I == 'u8'" not in texts or storages["I"] == "u8"
+
+
+def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
+    """All kernels with all their storages, in the order of their names."""
+    for name in registry.names():
+        for kernel in registry.variants(name):
+            for storages in choices(kernel):
+                yield kernel, storages

@@ -1,0 +1,94 @@
+"""Installed libraries of kernels: package `edgetrain_kernels_TARGET`, all kernels of a processor.
+
+A package holds `kernels.so` and `index.json`, which says what the code was made from: a kernel is
+taken where that is what this build's kernel is made from, so a library of another version is never
+called with operands that it does not expect.
+"""
+
+import ctypes
+import functools
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import processor, sources
+
+FORMAT = 1
+LIBRARY, INDEX = "kernels.so", "index.json"
+_CHOICE = "EDGETRAIN_KERNELS"
+
+
+def package(target: str) -> str:
+    """The Python package of a target's library, such as `edgetrain_kernels_x86_64_v3`."""
+    return f"edgetrain_kernels_{target.replace('-', '_')}"
+
+
+@dataclass(eq=False)
+class Library:
+    """One library.
+
+    Attributes:
+      index: `package` and `digests` as sources.py tells them, `declarations` as registry.py does.
+    """
+
+    folder: Path
+    index: Mapping[str, Any]
+    _handle: list[ctypes.CDLL] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether all sources of kernels are those of this build."""
+        return self.index["package"] == sources.package_digest()
+
+    def address(self, symbol: str, module: str) -> int | None:
+        """Where a kernel of this build is; None where the library has another or none.
+
+        Args:
+          module: file of this package that declares the kernel.
+        """
+        digest = self.index["digests"].get(module)
+        if digest is None or not (self.same or digest == sources.digest(module)):
+            return None
+        if not self._handle:
+            self._handle.append(ctypes.CDLL(str(self.folder / LIBRARY)))
+        try:
+            return ctypes.cast(self._handle[0][symbol], ctypes.c_void_p).value
+        except AttributeError:
+            return None
+
+
+@functools.cache
+def installed() -> Library | None:
+    """The best library for this processor; None where none is installed, or it cannot be read.
+
+    `EDGETRAIN_KERNELS` names another one's folder; `none` takes none.
+    """
+    chosen = os.environ.get(_CHOICE)
+    if chosen:
+        return None if chosen == "none" else _opened(Path(chosen))
+    for target in processor.levels():
+        found = importlib.util.find_spec(package(target))
+        for place in (found and found.submodule_search_locations) or ():
+            return _opened(Path(place))
+    return None
+
+
+def _opened(folder: Path) -> Library | None:
+    try:
+        index = json.loads((folder / INDEX).read_text())
+        if index["format"] == FORMAT:
+            return Library(folder, index)
+        fault = f"its format is {index['format']}; this build reads {FORMAT}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fault = f"{INDEX} cannot be read ({type(error).__name__})"
+    print(
+        f"edgetrain: warning: kernels library {folder} is not used: {fault}. Install the one of "
+        "this version of edgetrain.",
+        file=sys.stderr,
+    )
+    return None

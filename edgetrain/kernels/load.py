@@ -1,0 +1,159 @@
+"""Addresses of kernels in this process: from an installed library, else from kept objects.
+
+What no library holds becomes one shared object for the kernels of a Program, kept beside the
+objects; LLVM's own loader is left for systems whose files are not ELF.
+"""
+
+import ctypes
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RunError, UnsupportedOpError
+from ..units.sha import sha256
+from . import cache, library
+
+if TYPE_CHECKING:
+    from .registry import Kernel
+
+# What LLVM makes of loops that fill and move; every C library has them.
+IMPORTS = ("memset", "memcpy", "memmove")
+_loaded: dict[str, int] = {}
+_handles: list[ctypes.CDLL] = []  # what is loaded stays loaded: addresses never dangle
+_count = itertools.count(1)
+
+
+def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int]:
+    """Addresses of (kernel, storages); the C signature is that of native.py's docstring.
+
+    Raises:
+      RunError: a kernel is in no installed library, and cannot be compiled here.
+    """
+    wanted = {kernel.symbol(storages): (kernel, storages) for kernel, storages in kernels}
+    installed = library.installed()
+    for symbol, (kernel, _) in wanted.items():
+        if installed is not None and symbol not in _loaded:
+            found = installed.address(symbol, kernel.module)
+            if found is not None:
+                _loaded[symbol] = found
+    missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
+    if missing:
+        _compile(missing, installed)
+    return [_loaded[kernel.symbol(storages)] for kernel, storages in kernels]
+
+
+def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
+    from . import jit
+
+    if not jit.available():
+        raise RunError(_not_there(next(iter(missing)), installed))
+    if installed is not None:
+        _say_once(installed, len(missing))
+    target = jit.host()
+    identities = [
+        jit.identity_of(symbol, kernel.spec.kinds, target, kernel.module, builtins=True)
+        for symbol, (kernel, _) in missing.items()
+    ]
+    makers = {
+        symbol: partial(kernel.object, storages, target)
+        for symbol, (kernel, storages) in missing.items()
+    }
+    if not all(identities):
+        load(makers)
+        return
+    identity = sha256("\n".join(identities).encode()).hexdigest()
+    name = f"libraries/{identity[:40]}.so"
+    path = cache.path_of(name, identity)
+    if path is None:
+        objects = [make() for make in makers.values()]
+        code = _joined(objects)
+        if code is not None:
+            cache.write(name, identity, code)
+            path = cache.path_of(name, identity)
+        if path is None:
+            _loaded.update(opened(objects, missing))
+            return
+    _loaded.update(_found(path, missing))
+
+
+def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
+    """Load objects into this process, once each.
+
+    Args:
+      objects: exported symbol -> what makes the host's object.
+    Returns:
+      Symbol -> address.
+    """
+    made = {symbol: make() for symbol, make in objects.items() if symbol not in _loaded}
+    if made:
+        _loaded.update(opened(list(made.values()), made))
+    return {symbol: _loaded[symbol] for symbol in objects}
+
+
+def opened(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+    """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
+    code = _joined(objects)
+    return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
+
+
+def _joined(objects: Sequence[bytes]) -> bytes | None:
+    """The objects as one file; None where this system has others, or code of another kind."""
+    if sys.platform != "linux":
+        return None
+    from .shared_object import shared_object
+
+    try:
+        return shared_object(objects, IMPORTS)
+    except UnsupportedOpError:
+        return None
+
+
+def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
+    file = os.memfd_create("edgetrain-kernels")
+    try:
+        with open(file, "wb", closefd=False) as out:
+            out.write(code)
+        # The system's loader knows files by their paths: no two may be the same.
+        return _found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
+    finally:
+        os.close(file)
+
+
+def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+    from . import engine, jit
+
+    return engine.load(objects, symbols, jit.host())
+
+
+def _found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+    handle = ctypes.CDLL(str(path))
+    _handles.append(handle)
+    return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}
+
+
+def _not_there(symbol: str, installed: library.Library | None) -> str:
+    from . import processor
+
+    names = ", ".join(map(library.package, processor.levels())) or "a library for this processor"
+    where = f"{installed.folder} does not have it as this build declares it" if installed else (
+        f"no library of kernels is installed ({names})"
+    )  # fmt: skip
+    return (
+        f"kernel {symbol}: {where}, and numba is not there to compile it. Install the "
+        "edgetrain-kernels wheel of this version, or edgetrain itself."
+    )
+
+
+@functools.cache
+def _say_once(installed: library.Library, count: int) -> None:
+    if not installed.same:
+        print(
+            f"edgetrain: warning: {installed.folder} was made from other sources: {count} kernels "
+            "are compiled here. Install the edgetrain-kernels wheel of this version.",
+            file=sys.stderr,
+        )

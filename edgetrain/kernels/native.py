@@ -1,0 +1,183 @@
+"""Python functions to LLVM text to objects: the one place that drives numba and LLVM.
+
+numba types and lowers a kernel with its runtime off; LLVM optimises the text for one target and
+emits an object whose only symbol has the C signature
+`void name(i64 base, i64 args, i64 thread, i64 nthreads)`. Imported only where something has to be
+compiled: training from kept or installed kernels needs neither package.
+
+Every object's key covers this file, so what does not bear on the code is elsewhere.
+"""
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable
+
+import llvmlite.binding as llvm
+
+from .processor import Target
+
+
+def inline(function: Callable) -> Callable:
+    """A helper that kernels call (Python cannot); always inlined, compiled when a kernel is."""
+    import numba
+
+    return numba.njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True)(function)
+
+
+@functools.cache
+def _numba_contexts():
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    return cpu_target.typing_context, cpu_target.target_context
+
+
+@contextlib.contextmanager
+def _text_only():
+    """Keep numba from optimising and emitting each helper by itself: `emit_object` does it once."""
+    from numba.core import codegen, cpu
+    from numba.core.compiler_lock import global_compiler_lock
+
+    library, context = codegen.CPUCodeLibrary, cpu.CPUContext
+    replaced: tuple[tuple[type, str, Callable], ...] = (
+        (library, "finalize", lambda self: setattr(self, "_finalized", True)),
+        (library, "_optimize_functions", lambda self, module: None),
+        # in place of machine code: any builtin will do as long as it is another each time
+        (context, "get_executable", lambda self, library, fndesc, env: [].append),
+    )
+    with global_compiler_lock:
+        kept = [getattr(owner, name) for owner, name, _ in replaced]
+        try:
+            for owner, name, function in replaced:
+                setattr(owner, name, function)
+            yield
+        finally:
+            for (owner, name, _), function in zip(replaced, kept, strict=True):
+                setattr(owner, name, function)
+
+
+def llvm_text(symbol: str, function: Callable, kinds: str) -> str:
+    """LLVM text of a module whose function `symbol` unpacks its operands and calls the kernel."""
+    from numba.core import compiler, types
+
+    typing_context, target_context = _numba_contexts()
+    flags = compiler.Flags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    signature = (types.int64, types.int64) + tuple(
+        types.float32 if kind == "f" else types.int64 for kind in kinds
+    )
+    with _text_only():
+        result = compiler.compile_extra(
+            typing_context, target_context, function, signature, types.void, flags, {}
+        )
+    module = _linked(result.library)
+    native = result.fndesc.llvm_func_name
+    text = re.sub(r"^target (triple|datalayout) = .*\n", "", str(module), flags=re.M)
+    text = re.sub(r'"(target-cpu|target-features|tune-cpu)"="[^"]*"', "", text)
+    return text + _entry(symbol, native, kinds)
+
+
+def _linked(library):
+    """The library's module with everything that it calls, before whole-module optimisation."""
+    module = library._final_module.clone()
+    pending, seen = list(library._linking_libraries), set()
+    while pending:
+        other = pending.pop()
+        if id(other) not in seen:
+            seen.add(id(other))
+            module.link_in(other._final_module.clone())
+            pending.extend(other._linking_libraries)
+    return module
+
+
+def _entry(symbol: str, native: str, kinds: str) -> str:
+    lines = [
+        f"define void @{symbol}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{",
+        "  %ret = alloca ptr\n  %exc = alloca ptr\n  %p = inttoptr i64 %args to ptr",
+    ]
+    call, word = ["ptr %ret", "ptr %exc", "i64 %thread", "i64 %nthreads"], 0
+    for k, kind in enumerate(kinds):
+        lines.append(
+            f"  %q{k} = getelementptr i64, ptr %p, i32 {word}\n  %w{k} = load i64, ptr %q{k}"
+        )
+        word += 1
+        if kind == "f":
+            lines.append(f"  %h{k} = trunc i64 %w{k} to i32\n  %v{k} = bitcast i32 %h{k} to float")
+        elif kind == "r":
+            lines.append(
+                f"  %s{k} = add i64 %base, %w{k}\n  %n{k} = icmp slt i64 %w{k}, 0\n"
+                f"  %v{k} = select i1 %n{k}, i64 0, i64 %s{k}"
+            )
+        elif kind == "t":
+            lines.append(
+                f"  %g{k} = getelementptr i64, ptr %p, i32 {word}\n  %m{k} = load i64, ptr %g{k}\n"
+                f"  %o{k} = mul i64 %m{k}, %thread\n  %b{k} = add i64 %base, %w{k}\n"
+                f"  %v{k} = add i64 %b{k}, %o{k}"
+            )
+            word += 1
+        else:
+            lines.append(f"  %v{k} = add i64 %w{k}, 0")
+        call.append(f"{'float' if kind == 'f' else 'i64'} %v{k}")
+    lines.append(f'  %status = call i32 @"{native}"({", ".join(call)})\n  ret void\n}}\n')
+    return "\n".join(lines)
+
+
+def narrow_division(text: str) -> str:
+    """Divide in 32 bits where pointers have 32: no quotient is wider there, and no call needed."""
+
+    def narrow(match: re.Match) -> str:
+        out, op, a, b = match.groups()
+        name = out[1:].strip('"')
+        x, y, z = (f'%"{name}.{part}"' for part in ("na", "nb", "nq"))
+        return (
+            f"{x} = trunc i64 {a} to i32\n{y} = trunc i64 {b} to i32\n"
+            f"{z} = {op} i32 {x}, {y}\n{out} = sext i32 {z} to i64"
+        )
+
+    return re.sub(r'(%(?:"[^"]+"|\S+)) = ([su](?:div|rem)) i64 (\S+), (\S+)', narrow, text)
+
+
+@functools.cache
+def machine_of(target: Target):
+    """LLVM's description of a processor, one for all objects."""
+    return new_machine(target)
+
+
+def new_machine(target: Target):
+    """As `machine_of`, for an owner that ends it."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def emit_object(text: str, target: Target, builtins: bool) -> bytes:
+    """Optimise a text for one processor and emit its object.
+
+    Args:
+      builtins: whether loops may become calls of memset and memcpy.
+    """
+    machine = machine_of(target)
+    if target.pointer_bits == 32:
+        text = narrow_division(text)
+    if not builtins:
+        # Keep loops loops: no memset or memcpy to link against.
+        text = re.sub(r"^(define .*?)( \{)$", r'\1 "no-builtins"\2', text, flags=re.M)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = target.triple, str(machine.target_data)
+    for function in module.functions:
+        function.add_function_attribute("nounwind")
+        if not function.is_declaration and not function.name.startswith("et_"):
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)

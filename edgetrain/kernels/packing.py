@@ -1,0 +1,87 @@
+"""Writes libraries of kernels (library.py): all of a processor's, or those that Programs use."""
+
+import json
+import multiprocessing
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import library, registry, sources
+from .decode import Bound
+from .processor import Target
+from .relocatable import machine_of
+from .relocate import MACHINES
+from .shared_object import shared_object
+
+
+def objects(
+    kernels: Sequence[Bound], targets: Sequence[Target], jobs: int = 1
+) -> list[list[bytes]]:
+    """For each kernel its object for each target; compiled by `jobs` processes, and kept."""
+    work = [(kernel.name, kernel.variant, dict(storages), targets) for kernel, storages in kernels]
+    if jobs == 1:
+        return [_made(one) for one in work]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return pool.map(_made, work, chunksize=4)
+
+
+def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
+    name, variant, storages, targets = one
+    kernel = next(k for k in registry.variants(name) if k.variant == variant)
+    return kernel.objects(storages, targets)
+
+
+def description() -> dict:
+    """What this tree's kernels are made from, and how they are declared."""
+    kernels = [kernel for name in registry.names() for kernel in registry.variants(name)]
+    rows = [dict(registry.declaration(kernel)) for kernel in kernels]
+    modules = sorted({row["module"] for row in rows})
+    return {
+        "package": sources.package_digest(),
+        "digests": {module: sources.digest(module) for module in modules},
+        "declarations": rows,
+    }
+
+
+def write_description(path: Path) -> None:
+    """What a runtime says of the kernels that it was built with (`sources.made`)."""
+    path.write_text(json.dumps(description(), separators=(",", ":")))
+
+
+def write_library(
+    folder: Path,
+    target: str,
+    version: str,
+    code: Sequence[bytes],
+    imports: Sequence[str] = (),
+    compiler: str = "",
+) -> None:
+    """Join objects into a library of this tree's kernels.
+
+    Args:
+      target: name of the processor, as in targets.py.
+      imports: symbols that the process has (`memset`), where the objects call them.
+      compiler: what links for a processor that shared_object.py does not know.
+    Raises:
+      UnsupportedOpError: as `shared_object`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if machine_of(code[0]) in MACHINES or not compiler:
+        (folder / library.LIBRARY).write_bytes(shared_object(code, imports))
+    else:
+        _link(folder / library.LIBRARY, code, compiler)
+    index = {"format": library.FORMAT, "target": target, "version": version, **description()}
+    (folder / library.INDEX).write_text(json.dumps(index, separators=(",", ":")))
+
+
+def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
+    """Join objects by a compiler's linker; its own library has what the processor lacks."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.o") for number in range(len(code))]
+        for path, one in zip(paths, code, strict=True):
+            path.write_bytes(one)
+        names = Path(folder, "objects")
+        names.write_text("\n".join(map(str, paths)))
+        command = [compiler, "-shared", "-nostdlib", "-s", "-o", str(out), f"@{names}", "-lgcc"]
+        subprocess.run(command, check=True)

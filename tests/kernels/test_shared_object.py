@@ -1,0 +1,140 @@
+"""Objects joined into a file that the system loads: structure, and what the code computes."""
+
+import ctypes
+import subprocess
+from shutil import which
+
+import numpy as np
+import pytest
+
+from edgetrain.errors import UnsupportedOpError
+from edgetrain.kernels import jit, native, registry
+from edgetrain.kernels.relocatable import Relocatable
+from edgetrain.kernels.shared_object import shared_object
+
+ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+X86_64 = jit.Target("x86_64-unknown-linux-gnu", "x86-64-v3", "", 8)
+TARGETS = {"x86_64": X86_64, "aarch64": jit.AARCH64}
+NEEDS_HOST = pytest.mark.skipif(
+    not jit.host().triple.startswith(("x86_64", "aarch64")) or "linux" not in jit.host().triple,
+    reason="ELF files are made for x86-64 and AArch64 Linux",
+)
+# Constants that the code adds, a table of them, a call of what is not there, and no constant.
+TEXT = """
+@{name}.table = {kind} constant [4 x i64] [i64 {value}, i64 7, i64 11, i64 13], align 64
+declare ptr @memset(ptr, i32, i64)
+define void @et_{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
+  %p = inttoptr i64 %args to ptr
+  %k = load i64, ptr %p
+  %q = getelementptr [4 x i64], ptr @{name}.table, i64 0, i64 %k
+  %v = load i64, ptr %q
+  %out = inttoptr i64 %base to ptr
+  {fill}
+  store i64 %v, ptr %out
+  ret void
+}}
+"""
+# Of a length that is not known, so that it stays a call.
+FILL = "%n = add i64 %k, 16\n  %m = call ptr @memset(ptr %out, i32 255, i64 %n)"
+POINTERS = """
+@one = internal constant i64 41, align 8
+@two = internal constant i64 42, align 8
+@places = internal constant [2 x ptr] [ptr @one, ptr @two], align 8
+define void @et_pointers(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {
+  %p = inttoptr i64 %args to ptr
+  %k = load i64, ptr %p
+  %q = getelementptr [2 x ptr], ptr @places, i64 0, i64 %k
+  %r = load ptr, ptr %q
+  %v = load i64, ptr %r
+  %out = inttoptr i64 %base to ptr
+  store i64 %v, ptr %out
+  ret void
+}
+"""
+
+
+def made(name: str, value: int, fill: str = "", target: jit.Target | None = None) -> bytes:
+    text = TEXT.format(name=name, value=value, fill=fill, kind="internal")
+    return native.emit_object(text, target or jit.host(), builtins=True)
+
+
+def opened(code: bytes, tmp_path) -> ctypes.CDLL:
+    path = tmp_path / "lib.so"
+    path.write_bytes(code)
+    return ctypes.CDLL(str(path))
+
+
+def called(library: ctypes.CDLL, symbol: str, k: int) -> list[int]:
+    out, args = np.zeros(8, np.int64), np.array([k])
+    address = ctypes.cast(library[symbol], ctypes.c_void_p).value
+    ENTRY(address)(out.ctypes.data, args.ctypes.data, 0, 1)
+    return out[:2].tolist()
+
+
+@NEEDS_HOST
+def test_joined_code_finds_its_constants_and_what_the_process_has(tmp_path):
+    objects = [made("a", 5), made("b", 6, FILL), made("c", 5)]
+    library = opened(shared_object(objects, ["memset"]), tmp_path)
+    assert [called(library, f"et_{name}", 0) for name in "abc"] == [[5, 0], [6, -1], [5, 0]]
+    assert [called(library, "et_b", k)[0] for k in range(4)] == [6, 7, 11, 13]
+
+
+@NEEDS_HOST
+def test_addresses_in_constants_are_filled_in_by_the_system(tmp_path):
+    code = native.emit_object(POINTERS, jit.host(), builtins=True)
+    library = opened(shared_object([made("a", 5), code]), tmp_path)
+    assert [called(library, "et_pointers", k)[0] for k in (0, 1)] == [41, 42]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_equal_code_and_constants_lie_there_once(target):
+    one, two = (made(name, 5, target=TARGETS[target]) for name in "ab")
+    other = made("b", 6, target=TARGETS[target])
+    text = [len(shared_object([one, last])) for last in (two, other)]
+    assert text[0] < text[1]
+
+
+def test_what_no_object_defines_is_refused():
+    with pytest.raises(UnsupportedOpError, match="symbol memset: no object"):
+        shared_object([made("a", 5, FILL, X86_64)])
+    with pytest.raises(UnsupportedOpError, match="et_a is defined by two"):
+        shared_object([made("a", 5, "", X86_64), made("a", 6, "", X86_64)])
+
+
+def test_objects_of_other_processors_are_refused():
+    mixed = [made("a", 5, "", target) for target in TARGETS.values()]
+    with pytest.raises(UnsupportedOpError, match=r"processors \[62, 183\]"):
+        shared_object(mixed)
+    narrow = native.emit_object("define void @et_x() {\n ret void\n}", jit.CORTEX_M7, False)
+    with pytest.raises(UnsupportedOpError, match="64 bits"):
+        shared_object([narrow])
+
+
+@pytest.mark.skipif(which("readelf") is None, reason="readelf (binutils) is not installed")
+@pytest.mark.parametrize("target", TARGETS)
+def test_readelf_reads_the_file(target, tmp_path):
+    objects = [made("a", 5, "", TARGETS[target]), made("b", 6, FILL, TARGETS[target])]
+    path = tmp_path / "lib.so"
+    path.write_bytes(shared_object(objects, ["memset"]))
+    done = subprocess.run(["readelf", "-aW", str(path)], capture_output=True, text=True, check=True)
+    assert not done.stderr and "DYN (Shared object file)" in done.stdout
+    for symbol in ("et_a", "et_b"):
+        assert any(
+            line.split()[3:] == ["FUNC", "GLOBAL", "DEFAULT", "6", symbol]
+            for line in done.stdout.splitlines()
+            if line.endswith(symbol)
+        )
+    rights = [line.split()[6:-1] for line in done.stdout.splitlines() if " LOAD " in line]
+    assert rights == [["R"], ["R", "E"], ["RW"]]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_use_no_relocation_that_is_not_known(target):
+    """Small kernels of every kind; the wheels' builder sees all of them."""
+    kernels = [registry.variants(name)[-1] for name in ("loss_total", "sgd", "fill", "run_tape")]
+    code = [
+        kernel.object(dict.fromkeys(kernel.spec.variables, "f32"), TARGETS[target])
+        for kernel in kernels
+    ]
+    assert all(Relocatable(one).sections for one in code)
+    assert len(shared_object(code)) > 2000
