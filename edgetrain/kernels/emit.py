@@ -56,7 +56,7 @@ def tape_lengths(program: Tapes) -> dict[str, int]:
 
 def entries(program: Tapes) -> int:
     """Functions in the table that `library` makes."""
-    return len(table_of(program).instructions)
+    return len(table_of(program).entries)
 
 
 def library(
@@ -87,7 +87,7 @@ def library(
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine, size)
     code = _closed(module, target, machine, size)
-    return Library(target, code, table.lengths(), len(table.instructions), sections(code))
+    return Library(target, code, table.lengths(), len(table.entries), sections(code))
 
 
 def _machine(target: Target):
@@ -112,11 +112,13 @@ def _linked(
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
-    glue = text_of_table(table, threads, bits, own)
+    own_texts = [kernel_text(kernel, storages, bits) for kernel, storages in table.kernels]
+    buffered = {k for k, kernel in enumerate(own_texts) if "alloca" in kernel}
+    glue = text_of_table(table, threads, bits, own, buffered)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
-    texts = [glue, *(kernel_text(k, s, bits) for k, s in (*table.kernels, *named)), text]
+    texts = [glue, *own_texts, *(kernel_text(k, s, bits) for k, s in named), text]
     module = _parsed(texts[0], target, machine)
     for other in texts[1:]:
         module.link_in(_parsed(other, target, machine))
@@ -146,6 +148,7 @@ def _marked(
         text = narrowed(text, _fitting(table, drive))
     hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
     hot |= {f"i{number}" for number in range(len(table.instructions))}
+    hot |= {f"g{number}" for number in range(len(table.entries))}
     return _with_marks(text, set() if size else hot)
 
 
@@ -165,6 +168,7 @@ def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
     """Which parameters of functions are counts and addresses of 32 bits."""
     entry: list[str | None] = ["address", "address", "count", "count"]
     found = {f"i{number}": entry for number in range(len(table.instructions))}
+    found |= {f"g{number}": entry for number in range(len(table.entries))}
     for name in drive:
         kernel = registry.variants(name)[0]
         found[kernel.symbol({})] = entry

@@ -2,11 +2,12 @@
 
 Tapes become rows of words [number, 0], the layout that the drive walks (drive/layout.py), where
 `number` is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
-Instructions that are the same in every word are one function.
+Instructions that are the same in every word are one function; small ones that follow each other are
+one too, where a Program has one thread: nothing separates them, and a step of `poll` stays small.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,8 @@ from .drive.layout import SPLIT_NONE, STRIDE_NONE
 from .emit_text import direct, operand_types, parameter
 from .targets import lanes_of
 
+_ENTRY = "i64 %base, i64 %args, i64 %thread, i64 %nthreads"
+_SMALL = 16  # of the longest instruction's work, what instructions in one function have at most
 _MOST_OWN = 64  # instructions with code of their own: what more would cost is time and bytes
 
 
@@ -35,7 +38,7 @@ class Tapes(Protocol):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One function of the table.
+    """What tapes run at one or more places.
 
     Attributes:
       kernel: its index in the Program.
@@ -52,15 +55,22 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Table:
-    """A Program's tapes over a table of instructions.
+    """A Program's tapes over a table of functions.
 
     Attributes:
-      numbers: of instructions, by tape.
+      entries: for each function the instructions that it runs, one after the other.
+      numbers: of entries, by tape.
     """
 
     kernels: list[Bound]
     instructions: list[Instruction]
-    numbers: Mapping[str, list[int]] = field(default_factory=dict)
+    entries: list[tuple[int, ...]]
+    numbers: Mapping[str, list[int]]
+
+    def stride(self, entry: int) -> int:
+        """STRIDE_NONE where parts of the entry may run one after the other, else SPLIT_NONE."""
+        found = self.entries[entry]
+        return self.instructions[found[0]].stride if len(found) == 1 else SPLIT_NONE
 
     def lengths(self) -> dict[str, int]:
         """Bytes of each tape."""
@@ -72,9 +82,10 @@ def table_of(program: Tapes) -> Table:
     kernels, lanes = bound(program.kernels), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
     found: list[Instruction] = []
-    numbers: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
+    works: dict[str, list[int]] = {}
     for tape, words in program.tapes.items():
-        row = numbers[tape] = []
+        row, costs = rows.setdefault(tape, []), works.setdefault(tape, [])
         given = words.tolist()
         for item in decode(given, kernels):
             index = given[item.at]
@@ -87,7 +98,28 @@ def table_of(program: Tapes) -> Table:
             one = found[number]
             found[number] = Instruction(one.kernel, one.words, one.stride, one.work + work)
             row.append(number)
-    return Table(kernels, found, numbers)
+            costs.append(work)
+    most = max((work for costs in works.values() for work in costs), default=0) // _SMALL
+    entries: dict[tuple[int, ...], int] = {}
+    numbers: dict[str, list[int]] = {}
+    for tape, row in rows.items():
+        groups = _grouped(row, works[tape], most if program.threads == 1 else 0)
+        numbers[tape] = [entries.setdefault(group, len(entries)) for group in groups]
+    return Table(kernels, found, list(entries), numbers)
+
+
+def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Runs of instructions whose work together is at most `most`, others alone."""
+    group: list[int] = []
+    total = 0
+    for number, work in zip(row, works, strict=True):
+        if group and total + work > most:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(number)
+        total += work
+    if group:
+        yield tuple(group)
 
 
 def _stride(kernel: registry.Kernel, threads: int) -> int:
@@ -143,7 +175,7 @@ def function_text(
     given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
     lines = "\n".join(_arguments(kernel, words, threads))
     return (
-        f"define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{\n{lines}\n"
+        f"define void @{name}({_ENTRY}) {{\n{lines}\n"
         f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if own else ""}\n'
         "  ret void\n}\n"
     )
@@ -165,7 +197,7 @@ def entry_text(symbol: str, kinds: str) -> str:
         given.append(f"i64 %v{k}")
     body = "\n".join(lines)
     return (
-        f"define void @{symbol}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{\n"
+        f"define void @{symbol}({_ENTRY}) {{\n"
         f"  %p = inttoptr i64 %args to ptr\n{body}\n"
         f'  call void @"{direct(symbol)}"({", ".join(given)})\n  ret void\n}}\n'
     )
@@ -180,11 +212,14 @@ def _row(values: Sequence[int]) -> str:
     return f"[{len(values)} x i64] [{', '.join(f'i64 {v}' for v in values)}]"
 
 
-def text_of_table(table: Table, threads: int, bits: int, own: Collection[int]) -> str:
+def text_of_table(
+    table: Table, threads: int, bits: int, own: Collection[int], buffered: Collection[int]
+) -> str:
     """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
 
     Args:
       own: numbers of the instructions that get code of their own.
+      buffered: kernels with buffers on the stack, which in one function would lie side by side.
     """
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
     out = [
@@ -196,13 +231,22 @@ def text_of_table(table: Table, threads: int, bits: int, own: Collection[int]) -
         symbol = symbols[one.kernel]
         is_own = number in own
         out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own))
-    names = [f"@i{number}" for number in range(len(table.instructions))]
+    names = []
+    for number, group in enumerate(table.entries):
+        names.append(f"@i{group[0]}" if len(group) == 1 else f"@g{number}")
+        if len(group) > 1:
+            calls = ""
+            for k in group:
+                apart = " noinline" if table.instructions[k].kernel in buffered else ""
+                calls += f"  call void @i{k}(i64 %base, i64 0, i64 0, i64 1){apart}\n"
+            out.append(f"define void {names[-1]}({_ENTRY}) {{\n{calls}  ret void\n}}\n")
     # a pointer of 32 bits is the low half of a word
     kind = "ptr" if bits == 64 else "{ ptr, i32 }"
     entry = "ptr {}" if bits == 64 else "{{ ptr, i32 }} {{ ptr {}, i32 0 }}"
     rows = ", ".join(entry.format(name) for name in names)
     out.append(f"@table = constant [{len(names)} x {kind}] [{rows}], align 8\n")
-    out.append(f"@strides = constant {_row([one.stride for one in table.instructions])}, align 8\n")
+    strides = [table.stride(number) for number in range(len(table.entries))]
+    out.append(f"@strides = constant {_row(strides)}, align 8\n")
     for tape, numbers in table.numbers.items():
         words = [word for number in numbers for word in (number, 0)]
         out.append(f"@tape.{tape} = constant {_row(words)}, align 8\n")

@@ -1,9 +1,12 @@
 """One object of a Program: what is in it, what it needs, what another Program's has of it."""
 
+import dataclasses
+
 import pytest
 
 from edgetrain.errors import UnsupportedOpError
 from edgetrain.kernels import emit, emit_builtins, targets
+from edgetrain.kernels.decode import bound, decode
 from edgetrain.kernels.elf import exported, sections, undefined
 from edgetrain.kernels.emit_tape import table_of
 from tests.digits_runs import digits_program
@@ -37,10 +40,25 @@ def built(program, name: str, prefix: str = "net", size: bool = True) -> emit.Li
 
 def test_identical_instructions_are_one_function(program):
     table = table_of(program)
-    places = sum(len(row) for row in table.numbers.values())
-    assert len(set(table.instructions)) == len(table.instructions) <= places
+    assert len(set(table.instructions)) == len(table.instructions)
     assert table.lengths() == emit.tape_lengths(program)
-    assert emit.entries(program) == len(table.instructions)
+    assert emit.entries(program) == len(table.entries)
+
+
+def test_small_instructions_that_follow_each_other_are_one_function(program):
+    table, kernels = table_of(program), bound(program.kernels)
+    most = max(one.work for one in table.instructions) // 16
+    for tape, numbers in table.numbers.items():
+        run = [k for number in numbers for k in table.entries[number]]
+        decoded = decode(program.tapes[tape].tolist(), kernels)
+        assert [table.kernels[table.instructions[k].kernel] for k in run] == [
+            (one.kernel, one.storages) for one in decoded
+        ]
+    groups = [group for group in table.entries if len(group) > 1]
+    assert groups and len(table.numbers["update"]) < 4
+    assert all(sum(table.instructions[k].work for k in g) <= 4 * most for g in groups)
+    threads = table_of(dataclasses.replace(program, threads=2))
+    assert all(len(group) == 1 for group in threads.entries)
 
 
 @pytest.mark.parametrize("name", ["host", "cortex-m4"])
