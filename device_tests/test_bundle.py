@@ -2,7 +2,9 @@
 against this Program's in Python's runtime."""
 
 import re
+import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -162,6 +164,18 @@ def test_the_digits_are_learned_on_an_emulated_cortex_m7(small):
     assert said(ran(folder, processor, "digits"), "accuracy*10000") >= 9750
 
 
+def test_fifty_power_cuts_on_an_emulated_cortex_m7(small, tmp_path):
+    processor = targets.get("cortex-m7")
+    if missing(processor):
+        pytest.skip(missing(processor))
+    folder = tmp_path / "cuts"
+    shutil.copytree(small("cortex-m7", False), folder)
+    board_files(folder, processor, "digits")
+    shutil.copy(Path(__file__).with_name("cuts.c"), folder / "main.c")
+    made(folder, processor, ["CUTS=50", "STORE"])
+    assert "outlived all" in ran(folder, processor, "digits")
+
+
 def test_the_readmes_lines_of_c_are_c(small):
     processor = targets.get("cortex-m7")
     if missing(processor):
@@ -204,9 +218,6 @@ print(used.ru_maxrss, status)
 
 
 def test_a_static_linux_binary_takes_the_arena_and_half_a_megabyte(tmp_path):
-    import shutil
-    import sys
-
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc not installed; on Debian: apt install musl-tools")
     program = et.compile(et.load_onnx(MODEL), optimizer=SGD, threads=1, minibatch=32)

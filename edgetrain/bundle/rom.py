@@ -21,17 +21,22 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     lines += [_bytes(symbol, array.tobytes()) for symbol, _, array in inits]
     lines.append(_bytes("names", names_table(program)))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
-    tables: dict[str, list[Entry]] = {
-        "literals": _flat(image.literals.items()),
-        "relatives": _flat(image.relatives.items()),
+    wide_tables = {
         "addresses": _flat(image.addresses.items()),
         "inits": _flat(((s, 0), image.place(slot), a.nbytes) for s, slot, a in inits),
+    }
+    lines += [_table(name, entries or [0], wide) for name, entries in wide_tables.items()]
+    tables: dict[str, list[int]] = {
+        "literals": _flat(_halves(image)),
+        "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
         "values": _flat(
             (image.place(s), s.size, plans.TYPES.index(s.dtype)) for s in image.values
         ),
     }  # fmt: skip
-    lines += [_table(name, entries or [0], wide) for name, entries in tables.items()]
+    lines += [
+        _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()
+    ]
     lines.append(_table("rom", _rom(image, len(inits)), wide))
     return "\n".join(lines) + "\n"
 
@@ -44,7 +49,7 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.ARENA] = image.control_nbytes
     rom[device.CTL] = image.place(program.slot("ctl"))
     counted = {
-        device.LITERALS: ("literals", len(image.literals)),
+        device.LITERALS: ("literals", len(_halves(image))),
         device.RELATIVES: ("relatives", len(image.relatives)),
         device.ADDRESSES: ("addresses", len(image.addresses)),
         device.INITS: ("inits", inits),
@@ -62,7 +67,16 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     return rom
 
 
-def _flat(rows: Iterable[Sequence]) -> list[Entry]:
+def _halves(image: Image) -> list[tuple[int, int]]:
+    """(offset, 32 bits) of what is not zero of the literals."""
+    out = []
+    for at, value in image.literals.items():
+        low, high = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
+        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half]
+    return out
+
+
+def _flat(rows: Iterable[Sequence]) -> list:
     return [entry for row in rows for entry in row]
 
 

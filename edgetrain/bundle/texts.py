@@ -76,7 +76,8 @@ def makefile(name: str, program: Program, target: Target, cc: str | None) -> str
         flags += " -ffreestanding"
         extra = {"ldflags": "-nostdlib -T board.ld", "more": "board.c", "libraries": " -lgcc"}
     return _filled(
-        "Makefile", name, cc=cc or target.compiler or "cc", flags=flags, **extra
+        "Makefile", name, cc=cc or target.compiler or "cc", flags=flags,
+        optimise="-O2" if target.hosted else "-Os", **extra,
     )  # fmt: skip
 
 

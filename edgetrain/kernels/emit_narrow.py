@@ -113,7 +113,10 @@ def narrowed(text: str, fitting: Fitting) -> str:
         end = lines.index("}", at)
         out += _rewritten(lines[at : end + 1], match, fitting)
         at = end + 1
-    return "\n".join(out) + DECLARATIONS
+    # a text that had a 32-bit minimum of its own has declared it
+    return "\n".join(out) + "".join(
+        line for name, line in DECLARATIONS.items() if f"@{name}(" not in text
+    )
 
 
 def _is_ours(function: str) -> bool:
@@ -282,7 +285,7 @@ def _used(what: str, known: _Function) -> str:
     return what
 
 
-DECLARATIONS = "".join(
-    f"declare i32 @llvm.{name}.i32(i32, {'i1' if name == 'abs' else 'i32'})\n"
+DECLARATIONS = {
+    f"llvm.{name}.i32": f"declare i32 @llvm.{name}.i32(i32, {'i1' if name == 'abs' else 'i32'})\n"
     for name in ("smin", "smax", "umin", "umax", "abs")
-)
+}

@@ -3,7 +3,7 @@
 from ..drive.digest import crc32
 from ..drive.layout import PHASE, TYPES
 from ..registry import kernel
-from ..words.prim import STORAGES, ld_i64, st_i64
+from ..words.prim import STORAGES, ld_i32, ld_i64, st_i64
 from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED
@@ -23,9 +23,9 @@ def drive_get():
         if number < 0 or number >= ld_i64(rom, VALUE_COUNT):
             st_i64(out, 0, REFUSED)
             return
-        row = ld_i64(rom, VALUES) + 24 * number
-        value, half = memory + ld_i64(row, 0), ld_i64(row, 2) == F16
-        for e in range(ld_i64(row, 1)):
+        row = ld_i64(rom, VALUES) + 12 * number
+        value, half = memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+        for e in range(ld_i32(row, 1)):
             st_f32(to, e, ld_f16(value, e) if half else ld_f32(value, e))
         st_i64(out, 0, 0)
 
@@ -46,9 +46,9 @@ def drive_set():
         elif ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
             status = BUSY
         else:
-            row = ld_i64(rom, VALUES) + 24 * number
-            value, half = memory + ld_i64(row, 0), ld_i64(row, 2) == F16
-            for e in range(ld_i64(row, 1)):
+            row = ld_i64(rom, VALUES) + 12 * number
+            value, half = memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+            for e in range(ld_i32(row, 1)):
                 if half:
                     st_f16(value, e, ld_f32(source, e))
                 else:
@@ -66,8 +66,8 @@ def drive_sum():
         if thread == 0:
             table, crc = ld_i64(rom, STATES), 0
             for k in range(ld_i64(rom, STATE_COUNT) - 1):
-                at = memory + ld_i64(table, 3 * k)
-                crc = crc32(at, ld_i64(table, 3 * k + 1), crc)
+                at = memory + ld_i32(table, 3 * k)
+                crc = crc32(at, ld_i32(table, 3 * k + 1), crc)
             st_i64(out, 0, crc)
 
     return run

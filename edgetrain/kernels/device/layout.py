@@ -2,7 +2,8 @@
 
 Memory is what the caller hands over: words of 8 bytes that are here, the plan block
 (drive/layout.py), what its addresses point to, then the arena. Every entry of ROM has 8 bytes,
-addresses too. Offsets are in bytes from the first byte of the memory.
+addresses too; so have those of ADDRESSES and INITS, while the other tables are of 4 bytes. Offsets
+are in bytes from the first byte of the memory.
 """
 
 # Memory, in words.
@@ -16,7 +17,7 @@ BLOCK = 64  # bytes that are read or written of a store at least, and whose mult
 # ROM, in words.
 MEMORY = 0  # bytes
 ARENA, CTL = 1, 2  # offsets
-LITERALS, LITERAL_COUNT = 3, 4  # pairs (offset, word)
+LITERALS, LITERAL_COUNT = 3, 4  # pairs (offset, 32 bits)
 RELATIVES, RELATIVE_COUNT = 5, 6  # pairs (offset, offset whose address stands there)
 ADDRESSES, ADDRESS_COUNT = 7, 8  # pairs (offset, address of something constant)
 INITS, INIT_COUNT = 9, 10  # triples (address, offset, bytes): initial values

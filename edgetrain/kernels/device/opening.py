@@ -2,7 +2,7 @@
 
 from ..drive.words import copy_byte
 from ..registry import kernel
-from ..words.prim import div, ld_i64, st_i64
+from ..words.prim import div, ld_i32, ld_i64, st_i32, st_i64
 from . import layout
 
 MEMORY, INITS, INIT_COUNT = layout.MEMORY, layout.INITS, layout.INIT_COUNT
@@ -27,10 +27,10 @@ def drive_open():
                 copy_byte(at, source, e)
         table = ld_i64(rom, LITERALS)
         for k in range(ld_i64(rom, LITERAL_COUNT)):
-            st_i64(memory + ld_i64(table, 2 * k), 0, ld_i64(table, 2 * k + 1))
+            st_i32(memory + ld_i32(table, 2 * k), 0, ld_i32(table, 2 * k + 1))
         table = ld_i64(rom, RELATIVES)
         for k in range(ld_i64(rom, RELATIVE_COUNT)):
-            st_i64(memory + ld_i64(table, 2 * k), 0, memory + ld_i64(table, 2 * k + 1))
+            st_i64(memory + ld_i32(table, 2 * k), 0, memory + ld_i32(table, 2 * k + 1))
         table = ld_i64(rom, ADDRESSES)
         for k in range(ld_i64(rom, ADDRESS_COUNT)):
             st_i64(memory + ld_i64(table, 2 * k), 0, ld_i64(table, 2 * k + 1))

@@ -12,7 +12,7 @@ from ..drive.minibatch import zero_ranges
 from ..drive.words import copy_byte
 from ..jit import inline
 from ..registry import kernel
-from ..words.prim import ld_i64, st_i64
+from ..words.prim import ld_i32, ld_i64, st_i64
 from . import layout
 from .running import restore_rate
 from .words import call_erase, call_move, load_pointer
@@ -93,8 +93,8 @@ def _write_values(store, buffer, memory, rom, slot, crc):
     """Every value; the sum, or -1."""
     table = ld_i64(rom, STATES)
     for k in range(ld_i64(rom, STATE_COUNT)):
-        value, nbytes = memory + ld_i64(table, 3 * k), ld_i64(table, 3 * k + 1)
-        at, tail = ld_i64(table, 3 * k + 2), nbytes & (BLOCK - 1)
+        value, nbytes = memory + ld_i32(table, 3 * k), ld_i32(table, 3 * k + 1)
+        at, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
         full = nbytes - tail
         crc = crc32(value, full, crc)
         if full != 0 and _move(store, WRITE, slot, at, value, full) != 0:
@@ -159,8 +159,8 @@ def drive_load():
     def copy(store, buffer, memory, rom, slot):
         table = ld_i64(rom, STATES)
         for k in range(ld_i64(rom, STATE_COUNT)):
-            value, nbytes = memory + ld_i64(table, 3 * k), ld_i64(table, 3 * k + 1)
-            at, tail = ld_i64(table, 3 * k + 2), nbytes & (BLOCK - 1)
+            value, nbytes = memory + ld_i32(table, 3 * k), ld_i32(table, 3 * k + 1)
+            at, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
             full = nbytes - tail
             if full != 0 and _move(store, READ, slot, at, value, full) != 0:
                 return FAILED
