@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lint parity-cuda bench bench-planner docs-figures wheels clean
+.PHONY: demo test test-all device-tests lint parity-cuda bench bench-planner docs-figures wheels clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -20,6 +20,13 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 	$(BIN)/python -m pytest device_tests
+
+# What is not installed is skipped, with the reason. On Debian:
+EMULATED := gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu gcc-arm-none-eabi \
+	qemu-user-static qemu-system-arm musl-tools
+device-tests: $(VENV)/test.stamp
+	@echo "Other processors are emulated: apt install $(EMULATED)"
+	$(BIN)/python -m pytest device_tests -rs
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ import torch
 import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import REFERENCES, parity
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from examples.zoo import ZOO
 
 STEPS = 2

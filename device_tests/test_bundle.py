@@ -1,6 +1,7 @@
 """Every kind of net as a bundle for every target: linked, run, and the digest of its state held
 against this Program's in Python's runtime."""
 
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.digits_runs import MODEL
 from tests.runtime.models import write_forked
 
 pytestmark = pytest.mark.slow
+README = Path(__file__).resolve().parents[1] / "README.md"
 STEPS, SPIKE = 20, 60000  # sample 0 overflows in fp16: its minibatches are skipped
 SGD = et.SGD(lr=0.02, momentum=0.9, nesterov=True, weight_decay=5e-4)
 KINDS = {
@@ -158,6 +160,22 @@ def test_the_digits_are_learned_on_an_emulated_cortex_m7(small):
     board_files(folder, processor, "digits")
     made(folder, processor, ['SAMPLES=\\"digits.samples\\"', "STEPS=220"])
     assert said(ran(folder, processor, "digits"), "accuracy*10000") >= 9750
+
+
+def test_the_readmes_lines_of_c_are_c(small):
+    processor = targets.get("cortex-m7")
+    if missing(processor):
+        pytest.skip(missing(processor))
+    folder = small("cortex-m7", True)
+    (lines,) = re.findall(r"^```c\n(.*?)^```", README.read_text(), re.M | re.S)
+    memory, body = lines.split("\n", 1)
+    (folder / "readme.c").write_text(
+        f'#include "digits.h"\n{memory}\n'
+        "int train(digits_fill *fill, digits_store store);\n"
+        f"int train(digits_fill *fill, digits_store store) {{\n{body}  return 0;\n}}\n"
+    )
+    given = [compiler_of(processor), "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    subprocess.run([*given, "-c", "readme.c"], cwd=folder, check=True)
 
 
 def test_two_nets_are_linked_into_one_program(tmp_path):

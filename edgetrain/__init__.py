@@ -29,8 +29,12 @@ _PUBLIC = {
     "SGD": "optim",
     "Adam": "optim",
     "AdamW": "optim",
+    "RMSprop": "optim",
+    "Adagrad": "optim",
+    "Lion": "optim",
+    "Adafactor": "optim",
     "Schedule": "optim",
-    "Loss": "ops.loss",
+    "Loss": "losses",
     "EdgetrainError": "errors",
     "BudgetError": "errors",
     "ModelError": "errors",
@@ -61,8 +65,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .importer import load_onnx
-    from .ops.loss import Loss
-    from .optim import SGD, Adam, AdamW, Schedule
+    from .losses import Loss
+    from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
     from .program import Program
     from .runtime.loading import load_program
     from .runtime.session import Session

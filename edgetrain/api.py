@@ -1,6 +1,5 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,9 @@ from .compiler.pipeline import build_graphs
 from .errors import UsageError
 from .formats.csr import POOL, dense
 from .kernels import targets
-from .ops.loss import Loss
+from .losses import Loss
 from .ops.model import Model
-from .optim import Optimizer, make_optimizer
+from .optim import Optimizer
 from .program import Program
 from .units.options import check_needs
 
@@ -49,8 +48,8 @@ def make_options(
         others = {"threads": 1, **others}
     try:
         options = Options(
-            loss=Loss(loss) if isinstance(loss, str) else loss,
-            optimizer=make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer,
+            loss=Loss.of(loss),
+            optimizer=Optimizer.of(optimizer),
             minibatch=minibatch, microbatch=microbatch, precision=precision,
             train=tuple(train), freeze=tuple(freeze), train_constants=tuple(train_constants),
             dims={} if dims is None else dims, **others,
@@ -68,8 +67,8 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
     Args:
       model: from `load_onnx`.
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
-      loss: "cross_entropy", "mse", "bce_with_logits" or a `Loss`.
-      optimizer: "sgd", "adam", "adamw" or an `Optimizer`.
+      loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
+      optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
       density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
@@ -137,7 +136,7 @@ def forward(
 def loss_and_gradients(
     model: Model,
     inputs: Mapping[str, np.ndarray],
-    target: np.ndarray,
+    target: np.ndarray | None,
     *,
     loss: str | Loss = "cross_entropy",
     precision: str = "fp32",
@@ -149,7 +148,7 @@ def loss_and_gradients(
 
     Args:
       inputs: by input name, each [n, ...].
-      target: class indices, or values of the output's shape.
+      target: class indices, or values of the output's shape; None where the loss takes none.
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
     Returns:
@@ -172,7 +171,7 @@ def loss_and_gradients(
 def gradient_program(
     model: Model,
     inputs: Mapping[str, np.ndarray],
-    target: np.ndarray,
+    target: np.ndarray | None,
     *,
     loss: str | Loss,
     dropout: bool = False,
@@ -188,29 +187,20 @@ def gradient_program(
         if name in options:
             raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
     batch = len(next(iter(inputs.values())))
-    chosen = Loss(loss) if isinstance(loss, str) else loss
+    chosen = Loss.of(loss)
     if not dropout:
         model = _known(model).without_dropout()
-    if chosen.kind == "cross_entropy" and chosen.class_axis is None:
-        axis = _class_axis(model, chosen, np.shape(target), batch, options)
-        chosen = dataclasses.replace(chosen, class_axis=axis)
+
+    def output() -> tuple[int, ...]:
+        known = make_options(loss=chosen, minibatch=batch, **options)
+        graph = build_graphs(model, known, batch).evaluate
+        return graph.values[graph.outputs[0]].shape
+
+    chosen = chosen.for_target(() if target is None else np.shape(target), output)
     return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)
 
 
-def _class_axis(model: Model, loss: Loss, target: tuple[int, ...], batch: int, options) -> int:
-    """The axis whose removal from the output's shape leaves the target's; axis 1 where two do."""
-    graph = build_graphs(model, make_options(loss=loss, minibatch=batch, **options), batch).evaluate
-    shape = graph.values[graph.outputs[0]].shape
-    for axis in range(1, len(shape)):
-        if shape[:axis] + shape[axis + 1 :] == tuple(target):
-            return axis
-    raise UsageError(
-        f"target of shape {list(target)}: expected the output's shape {list(shape)} without its "
-        "class axis."
-    )
-
-
-def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> float:
+def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:
     """Fill the staging bytes, run the micro tape once; returns the mean loss.
 
     Raises:
@@ -221,20 +211,19 @@ def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray
 
     program = session.program
     stage_inputs(program, session.arena, program.inputs["micro"], inputs)
-    stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
+    if target is not None:
+        stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
     session.ints[control.COUNT] = program.microbatch
     session.reals[control.NOMINAL] = program.minibatch * program.target_count
     session.executor.run("micro")
-    count = int(session.ints[control.TARGETS])
-    return float(session.reals[control.LOSS_SUM]) / max(1, count)
+    return float(session.reals[control.LOSS_SUM]) / session.divisor
 
 
 def gradients(session) -> dict[str, np.ndarray]:
     """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
 
-    count = int(session.ints[control.TARGETS])
-    factor = session.reals[control.NOMINAL] / max(1, count) / session.reals[control.LOSS_SCALE]
+    factor = session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
     out = {}
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)

@@ -23,9 +23,9 @@ from edgetrain.exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, R
 from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.sample import sample_batch
 from edgetrain.importer import load_onnx
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
-from edgetrain.optim import SGD, Optimizer, make_optimizer
+from edgetrain.optim import SGD, Optimizer
 from edgetrain.runtime.session import Session
 
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
@@ -132,7 +132,7 @@ def parity(
     model = load_onnx(model) if isinstance(model, str | Path) else model
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     model = chosen_weights(model, make_options(**named))
-    loss = Loss(loss) if isinstance(loss, str) else loss
+    loss = Loss.of(loss)
     if precision not in LOSS_TOLERANCE:
         raise UsageError(f"precision {precision!r}: expected {' or '.join(LOSS_TOLERANCE)}.")
     if reference not in REFERENCES:
@@ -141,7 +141,7 @@ def parity(
         raise UsageError("parity: expected 1 or more steps, and inputs and target both or neither.")
     if optimizer is None:
         optimizer = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
-    optimizer = make_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
+    optimizer = Optimizer.of(optimizer)
     output = options.get("output")
     batch = batch if inputs is None else len(next(iter(inputs.values())))
     held = {name: options[name] for name in CHOICE if name in options}
@@ -170,7 +170,7 @@ def parity(
         session.close()
     facts = {
         "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "reference": reference, "precision": precision, "loss": loss.kind,
+        "reference": reference, "precision": precision, "loss": loss.name,
         "optimizer": optimizer.to_json(), "batch": batch, "steps": steps,
         "arena_nbytes": program.arena_nbytes,
         "parameters": len(exact.parameters), "seed": seed,

@@ -10,12 +10,12 @@ import torch
 from edgetrain.api import gradients, run_microbatch
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.batch_norm import staged_name
-from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_slots import Slots
 from edgetrain.exporters.reference import Reference, StepResult, with_state
+from edgetrain.exporters.twins import twin_of
 from edgetrain.ir import Graph
 from edgetrain.kernels import control
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
 from edgetrain.runtime.session import Session
@@ -74,7 +74,9 @@ class Comparison:
         self._model, self._loss, self._session, self._exact = model, loss, session, exact
         self._optimizer, self._precision = optimizer, precision
         self._half_scale = HALF_SCALE if precision == "fp16" else None
-        self._torch = torch_optimizer(optimizer, exact.parameters.values())
+        twin = twin_of(optimizer)
+        self._torch = twin.optimizer(optimizer, list(exact.parameters.values()))
+        self._state: Mapping[str, str] = twin.STATE
         self._slots = Slots(session)
         names = gradient_order(exact.graph)
         self._order = [name for name in names if self._slots.trains(name)]
@@ -101,9 +103,9 @@ class Comparison:
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
         single = Reference(
-            with_state(self._model, state), len(target), device=str(exact.device),
-            dtype=torch.float32, dims=recipe["dims"], output=exact.output_name,
-            half_scale=self._half_scale, **choice,
+            with_state(self._model, state), len(next(iter(inputs.values()))),
+            device=str(exact.device), dtype=torch.float32, dims=recipe["dims"],
+            output=exact.output_name, half_scale=self._half_scale, **choice,
         ).step(inputs, target, self._loss)  # fmt: skip
         return self._masked(single)
 
@@ -152,7 +154,7 @@ class Comparison:
             if slots.has(name):
                 slots.write(name, array)
         for name, tensor in exact.parameters.items():
-            for tag, of_torch in _STATE[self._optimizer.name].items():
+            for tag, of_torch in self._state.items():
                 array = self._torch.state.get(tensor, {}).get(of_torch)
                 if array is not None and slots.has(name, f".{tag}"):
                     slots.write(name, array.cpu().numpy(), f".{tag}")
@@ -160,7 +162,7 @@ class Comparison:
         session.ints[control.STEP] = step - 1
         session.ints[control.ADAM_T] = step - 1
         session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
-        session.reals[control.LOSS_SUM] = 0.0
+        session.reals[control.LOSS_SUM] = session.reals[control.WEIGHT] = 0.0
         session.reals[control.LR] = self._optimizer.lr
         session.reals[control.LOSS_SCALE] = self._half_scale or 1.0
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
@@ -198,8 +200,9 @@ class Comparison:
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
         """Both optimizers, fed the reference's gradient as float32."""
         session, exact, slots = self._session, self._exact, self._slots
-        count = max(1, int(session.ints[control.TARGETS]))
-        factor = session.reals[control.NOMINAL] / count / session.reals[control.LOSS_SCALE]
+        factor = (
+            session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
+        )
         trained = {n: t for n, t in exact.parameters.items() if slots.trains(n)}
         for name, tensor in trained.items():
             gradient = expected.gradients[name].astype(np.float32)
@@ -212,7 +215,7 @@ class Comparison:
         self._torch.step()
         for name, tensor in trained.items():
             pairs = {"": tensor}
-            for tag, of_torch in _STATE[self._optimizer.name].items():
+            for tag, of_torch in self._state.items():
                 if slots.has(name, f".{tag}"):
                     pairs[f".{tag}"] = self._torch.state[tensor][of_torch]
             for tag, true in pairs.items():
@@ -221,31 +224,6 @@ class Comparison:
                 error /= max(float(np.linalg.norm(array)), 1e-12)
                 tolerance = UPDATE_TOLERANCE if self._precision == "fp32" else None
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
-
-
-# Tag of the engine's optimizer state -> torch's name for it.
-_STATE: dict[str, dict[str, str]] = {
-    "sgd": {"momentum": "momentum_buffer"},
-    "adam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
-    "adamw": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
-}
-
-
-def torch_optimizer(optimizer: Optimizer, parameters) -> torch.optim.Optimizer:
-    """Torch's optimizer of the same name and hyperparameters.
-
-    Raises:
-      UsageError: torch has none of this name.
-    """
-    options = optimizer.to_json()
-    name = options.pop("name")
-    if name == "sgd":
-        return torch.optim.SGD(list(parameters), **options)
-    if name not in ("adam", "adamw"):
-        raise UsageError(f"optimizer {name!r}: torch has none to compare with; use sgd or adam.")
-    betas = options.pop("beta1"), options.pop("beta2")
-    made = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return made(list(parameters), betas=betas, **options)
 
 
 def gradient_order(graph: Graph) -> list[str]:

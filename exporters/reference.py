@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.compiler.autodiff import check_output
 from edgetrain.compiler.batch_norm import hold_statistics
@@ -22,12 +21,10 @@ from edgetrain.compiler.pipeline import only_output
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
 from edgetrain.exporters.reference_masks import MOVES, RULES
+from edgetrain.exporters.twins import twin_of
 from edgetrain.ir import Node, Value
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
-
-# A trailing activation that the loss contains already.
-_PEELED = {"cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": ()}
 
 
 class StepResult(NamedTuple):
@@ -140,11 +137,11 @@ class Reference:
         self, inputs: Mapping[str, np.ndarray], target: np.ndarray, loss: str | Loss
     ) -> StepResult:
         """Forward, loss, backward; the buffers move, the parameters do not."""
-        loss = Loss(loss) if isinstance(loss, str) else loss
+        loss = Loss.of(loss)
         with _exact(self.device):
             values = self.forward(inputs)
             output = values[self._logits(loss)]
-            value = loss_value(output, self.tensor(target), loss)
+            value = twin_of(loss).loss(loss, output, self.tensor(target))
             leaves = list(self.parameters.values())
             scale = self._half_scale or 1.0
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
@@ -197,37 +194,9 @@ class Reference:
 
     def _logits(self, loss: Loss) -> str:
         for node in self.graph.nodes:
-            if self.output in node.outputs and node.op in _PEELED[loss.kind]:
+            if self.output in node.outputs and node.op in loss.absorbs:
                 return node.inputs[0]
         return self.output
-
-
-def loss_value(output: Tensor, target: Tensor, loss: Loss) -> Tensor:
-    """Torch's value of the loss, the mean over the targets that count.
-
-    Raises:
-      UsageError: no axis of the output is the one that the target lacks.
-    """
-    if loss.kind == "mse":
-        return F.mse_loss(output, target.to(output.dtype))
-    if loss.kind == "bce_with_logits":
-        return F.binary_cross_entropy_with_logits(output, target.to(output.dtype))
-    axis = loss.class_axis
-    if axis is None:
-        fitting = [
-            k for k in range(1, output.dim())
-            if (*output.shape[:k], *output.shape[k + 1 :]) == tuple(target.shape)
-        ]  # fmt: skip
-        if not fitting:
-            raise UsageError(
-                f"target of shape {list(target.shape)}: expected the output's shape "
-                f"{list(output.shape)} without its class axis."
-            )
-        axis = fitting[0]
-    return F.cross_entropy(
-        output.movedim(axis, 1), target.long(), ignore_index=loss.ignore_index,
-        label_smoothing=loss.label_smoothing,
-    )  # fmt: skip
 
 
 def with_state(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from edgetrain.errors import UsageError
 from edgetrain.ir import Graph
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 
 # A token id where nothing says how many there are.
 _FEW = 2
@@ -31,22 +30,7 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
-    return inputs, sample_target(graph.values[output].shape, loss, draw)
-
-
-def sample_target(shape: tuple[int, ...], loss: Loss, draw: np.random.Generator) -> np.ndarray:
-    """A target for an output of this shape."""
-    if loss.kind == "mse":
-        return draw.standard_normal(shape, np.float32)
-    if loss.kind == "bce_with_logits":
-        return draw.random(shape, np.float32)
-    classes = shape[loss.axis(shape)]
-    if classes < 2:
-        raise UsageError(
-            f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 or "
-            "more. Choose --loss bce_with_logits or mse."
-        )
-    return draw.integers(0, classes, loss.target_shape(shape)).astype(np.int32)
+    return inputs, loss.sample(graph.values[output].shape, draw)
 
 
 def lookup_rows(graph: Graph) -> dict[str, int]:

@@ -16,7 +16,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from examples.zoo import ZOO
 
 GOLDEN = Path(__file__).parent / "golden" / "digests.json"

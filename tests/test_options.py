@@ -15,12 +15,15 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import arguments, main
 from edgetrain.cli.choices import compile_arguments
+from edgetrain.cli.plugins import owners
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
-from edgetrain.optim import OPTIMIZERS
+from edgetrain.losses import LOSSES, Loss
+from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
 from edgetrain.runtime.checkpoint import latest
 from edgetrain.units.options import NEEDS, flag
+from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that
@@ -44,10 +47,20 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "beta2": (["0.5"], ["--optimizer", "adamw"]),
     "eps": (["0.5"], ["--optimizer", "adam"]),
     "weight_decay": (["0.5"], ["--optimizer", "sgd"]),
+    "alpha": (["0.5"], ["--optimizer", "rmsprop"]),
+    "centered": ([], ["--optimizer", "rmsprop"]),
+    "lr_decay": (["0.5"], ["--optimizer", "adagrad"]),
+    "beta2_decay": (["-0.5"], ["--optimizer", "adafactor"]),
+    "eps1": (["0.5"], ["--optimizer", "adafactor"]),
+    "eps2": (["0.5"], ["--optimizer", "adafactor"]),
+    "clip": (["1.5"], ["--optimizer", "adafactor"]),
     "loss": (["mse"], []),
     "label_smoothing": (["0.1"], []),
     "ignore_index": (["3"], []),
     "class_axis": (["1"], []),
+    "class_weights": (["1,0.5"], []),
+    "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
+    "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
     "max_extra_forward": (["1"], []),
     "threads": (["1"], []),
@@ -59,7 +72,10 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "train_constants": (["*"], []),
     "allow_constants": ([], []),
     "output": (["logits"], []),
+    "target": (["cortex-m7"], []),
 }
+PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]
+DROPPING = [*PLATEAU, "--lr-window", "1", "--lr-patience", "0", "--lr-threshold", "1"]
 # Options beside the compiler's: (command, option) -> arguments of two runs that differ.
 DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("train", "epochs"): (["--epochs", "0.05"], ["--steps", "2"]),
@@ -75,6 +91,37 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
         ["--lr-schedule", "step", "--lr-step-size", "1", "--lr-gamma", "0.5"],
         ["--lr-schedule", "step", "--lr-step-size", "1"],
     ),
+    ("train", "lr_milestones"): (
+        ["--lr-schedule", "multistep", "--lr-milestones", "1"],
+        ["--lr-schedule", "multistep", "--lr-milestones", "2"],
+    ),
+    ("train", "lr_timescale"): (
+        ["--lr-schedule", "inverse_sqrt", "--lr-timescale", "1"],
+        ["--lr-schedule", "inverse_sqrt"],
+    ),
+    ("train", "lr_pct_start"): (
+        ["--lr-schedule", "one_cycle", "--lr-pct-start", "0.9"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_div_factor"): (
+        ["--lr-schedule", "one_cycle", "--lr-div-factor", "2"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_final_div_factor"): (
+        ["--lr-schedule", "one_cycle", "--lr-final-div-factor", "2"],
+        ["--lr-schedule", "one_cycle"],
+    ),
+    ("train", "lr_window"): (
+        [*PLATEAU, "--lr-window", "1", "--lr-patience", "0"],
+        [*PLATEAU, "--lr-patience", "0"],
+    ),
+    ("train", "lr_patience"): (
+        [*PLATEAU, "--lr-window", "1", "--lr-patience", "0"],
+        [*PLATEAU, "--lr-window", "1"],
+    ),
+    ("train", "lr_threshold"): ([*DROPPING, "--lr-threshold", "0"], DROPPING),
+    ("train", "lr_cooldown"): ([*DROPPING, "--lr-cooldown", "9"], DROPPING),
+    ("train", "min_lr"): ([*DROPPING, "--min-lr", "0.09"], DROPPING),
     ("train", "save_steps"): (["--save-steps", "1"], []),
     ("train", "save_total_limit"): (
         ["--steps", "4", "--save-steps", "1", "--save-total-limit", "3"],
@@ -158,11 +205,19 @@ def test_options_of_the_compiler_are_compiled_in(option: str) -> None:
 
 @pytest.mark.parametrize("option", sorted(NEEDS.keys() & COMPILED.keys()))
 def test_options_without_the_one_they_need_are_refused(option: str, capsys) -> None:
-    alone = {"label_smoothing", "ignore_index", "class_axis"} & {option}
-    others = ["--loss", "mse"] if alone else []
-    status = main(["plan", str(MODEL), flag(option), *COMPILED[option][0], *others])
+    status = main(["plan", str(MODEL), flag(option), *COMPILED[option][0]])
     err = capsys.readouterr().err
     assert status == 2 and flag(option) in err and flag(NEEDS[option].option) in err, err
+
+
+@pytest.mark.parametrize("family", [Loss, Optimizer])
+def test_options_of_another_plugin_are_refused(family: type[Plugin], capsys) -> None:
+    for option, members in owners(family).items():
+        for name in family.kinds.keys() - members.keys():
+            given = [flag(family.choice), name, flag(option), *COMPILED[option][0]]
+            status, err = main(["plan", str(MODEL), *given]), capsys.readouterr().err
+            assert status == 2 and err.count("\n") == 1, err
+            assert flag(option) in err and f"{flag(family.choice)} {next(iter(members))}" in err
 
 
 @pytest.mark.parametrize(
@@ -291,7 +346,7 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # The Python face.
 
-OWNERS = [Options, et.Loss, et.Schedule, *OPTIMIZERS.values()]
+OWNERS = [Options, *LOSSES.values(), *SCHEDULES.values(), *OPTIMIZERS.values()]
 
 
 class Wrong:

@@ -10,7 +10,7 @@ from edgetrain.cli.arguments import PLAN_OPTIONS
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = "plan compile train eval export parity inspect ops doctor"
+COMMANDS = "plan compile bundle train eval export parity inspect ops doctor"
 TEXT = (ROOT / "README.md").read_text()
 
 
@@ -51,7 +51,8 @@ def test_readme_names_every_command_kind_and_target() -> None:
     for option in re.findall(r"--([a-z][a-z-]+)", TEXT):
         name = option.replace("-", "_")
         known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
-                 "lr", "lr_schedule", "lr_gamma", "validation"}  # fmt: skip
+                 "lr", "lr_schedule", "lr_gamma", "validation", "name", "size",
+                 "cc"}  # fmt: skip
         assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
 
 

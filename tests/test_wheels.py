@@ -69,5 +69,7 @@ def test_the_runtime_trains_evaluates_and_exports(
         done = command(python, "export", out, "-o", tmp_path / f"{name}.onnx")
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "host.onnx").read_bytes() == (tmp_path / "device.onnx").read_bytes()
+    facts = json.loads(command(device, "doctor", "--json").stdout)
+    assert facts["missing"] == [] and facts["packages"]["onnx"] is None
     done = command(device, "plan", "model.onnx")
     assert done.returncode == 2 and "pip install edgetrain" in done.stderr

@@ -1,7 +1,7 @@
 """What the drive's kernels do, once more in plain Python: order, rates, loss scale, a minibatch."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from edgetrain.data.permute import permuted
 from edgetrain.kernels import control
 from edgetrain.optim import Schedule
 from edgetrain.optim.loss_scale import MAX_SCALE
+from edgetrain.optim.schedules import Cosine, InverseSqrt, OneCycle, Plateau
 from edgetrain.runtime.session import Session, StepResult
 from edgetrain.sparse.rewiring import LAST, LEAST, PERIODS, SHORT_RUN, Rewiring
 
@@ -126,13 +127,67 @@ def factor(schedule: Schedule, step: int) -> float:
     """Of the learning rate at 0-based `step`, skipped steps included."""
     if step < schedule.warmup_steps:
         return (step + 1) / schedule.warmup_steps
-    if schedule.kind == "step":
-        return schedule.gamma ** (step // schedule.step_size)
-    if schedule.kind == "cosine":
-        span = max(1, schedule.total_steps - schedule.warmup_steps)
-        done = min(1.0, (step - schedule.warmup_steps) / span)
-        return 0.5 * (1.0 + math.cos(math.pi * done))
-    return 1.0
+    return FACTORS[schedule.name](schedule, step)
+
+
+def _cosine(schedule: Cosine, step: int) -> float:
+    span = max(1, schedule.total_steps - schedule.warmup_steps)
+    done = min(1.0, (step - schedule.warmup_steps) / span)
+    return 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def _inverse_sqrt(schedule: InverseSqrt, step: int) -> float:
+    scale = schedule.timescale or schedule.warmup_steps or 10_000
+    return math.sqrt(scale / (scale + step - schedule.warmup_steps))
+
+
+def _one_cycle(schedule: OneCycle, step: int) -> float:
+    peak, last = schedule.pct_start * schedule.total_steps - 1, schedule.total_steps - 1
+    low, end = 1 / schedule.div_factor, 1 / schedule.div_factor / schedule.final_div_factor
+    first, then, done = (low, 1.0, step / peak) if step <= peak else (
+        1.0, end, min(1.0, (step - peak) / (last - peak))
+    )  # fmt: skip
+    return then + (first - then) / 2 * (1 + math.cos(math.pi * done))
+
+
+# Schedule -> its factor after warm-up; a plateau's without any loss.
+FACTORS: dict[str, Callable[..., float]] = {
+    "constant": lambda schedule, step: 1.0,
+    "step": lambda schedule, step: schedule.gamma ** (step // schedule.step_size),
+    "cosine": _cosine,
+    "multistep": lambda s, step: s.gamma ** sum(at <= step for at in s.milestones),
+    "exponential": lambda schedule, step: schedule.gamma**step,
+    "inverse_sqrt": _inverse_sqrt,
+    "one_cycle": _one_cycle,
+    "plateau": lambda schedule, step: 1.0,
+}
+
+
+@dataclass
+class Windows:
+    """The factor of a plateau, as losses come in."""
+
+    schedule: Plateau
+    factor: float = 1.0
+    best: float = math.inf
+    bad: int = 0
+    wait: int = 0
+    losses: tuple[float, ...] = ()
+
+    def see(self, loss: float) -> None:
+        """The loss of one more step."""
+        if math.isfinite(loss):
+            self.losses += (loss,)
+        if len(self.losses) < self.schedule.window:
+            return
+        mean, self.losses = sum(self.losses) / len(self.losses), ()
+        better = mean < self.best * (1 - self.schedule.threshold)
+        self.best, self.bad = (mean, 0) if better else (self.best, self.bad + 1)
+        if self.wait > 0:
+            self.wait, self.bad = self.wait - 1, 0
+        if self.bad > self.schedule.patience:
+            self.factor *= self.schedule.gamma
+            self.wait, self.bad = self.schedule.cooldown, 0
 
 
 def due(method: Rewiring, step: int, total_steps: int) -> bool:

@@ -9,7 +9,11 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import UsageError
 from ..kernels import targets
-from ..units import SMALLEST, finite_number, parse_bytes, whole_number
+from ..losses import Loss
+from ..optim import Optimizer, Schedule
+from ..units import parse_bytes
+from ..units.options import flag
+from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
 
@@ -22,39 +26,6 @@ def _rewiring(text: str) -> str:
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
     return text
-
-
-def _number(**bounds: float) -> Callable[[str], float]:
-    """What parses a finite number within bounds."""
-
-    def number(text: str) -> float:
-        try:
-            value: Any = float(text)
-        except ValueError:
-            value = text
-        return _refused(finite_number, value, **bounds)
-
-    return number
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    """What parses a whole number of `least` or more."""
-
-    def whole(text: str) -> int:
-        try:
-            value: Any = int(text)
-        except ValueError:
-            value = text
-        return _refused(whole_number, value, least=least)
-
-    return whole
-
-
-def _refused(check: Callable, value: Any, **bounds: float) -> Any:
-    try:
-        return check("", value, **bounds)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error).strip().rstrip(".")) from error
 
 
 # dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train.
@@ -77,26 +48,10 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "type": _rewiring, "metavar": "METHOD",
         "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
     },
-    "optimizer": {"choices": ["sgd", "adam", "adamw"], "help": "(sgd)"},
-    "momentum": {"type": _number(least=0, below=1), "metavar": "M", "help": "of sgd (0)"},
-    "dampening": {
-        "type": _number(least=0, most=1), "metavar": "D", "help": "of sgd's momentum (0)",
-    },
-    "nesterov": {"action": "store_true", "help": "Nesterov's form of sgd's momentum"},
-    "beta1": {"type": _number(least=0, below=1), "metavar": "B", "help": "of adam, adamw (0.9)"},
-    "beta2": {"type": _number(least=0, below=1), "metavar": "B", "help": "of adam, adamw (0.999)"},
-    "eps": {"type": _number(least=SMALLEST), "metavar": "E", "help": "of adam, adamw (1e-8)"},
-    "weight_decay": {
-        "type": _number(least=0), "metavar": "W", "help": "L2, or decoupled for adamw",
-    },
-    "loss": {"choices": ["cross_entropy", "mse", "bce_with_logits"], "help": "(cross_entropy)"},
-    "label_smoothing": {
-        "type": _number(least=0, below=1), "metavar": "S", "help": "of cross_entropy (0)",
-    },
-    "ignore_index": {"type": int, "metavar": "I", "help": "target that does not count (-100)"},
-    "class_axis": {"type": int, "metavar": "A", "help": "of the output (1; the last of three)"},
+    **options_of(Optimizer),
+    **options_of(Loss),
     "max_grad_norm": {
-        "type": _number(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
+        "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
     },
     "max_extra_forward": {
         "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
@@ -133,8 +88,8 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
-    "model", "out", "resume", "lr", "lr_schedule", "warmup_steps", "lr_step_size", "lr_gamma",
-    "command", "module", "function", "debug", "json",
+    "model", "out", "resume", "lr", *options_of(Schedule), "command", "module", "function", "debug",
+    "json",
 )  # fmt: skip
 
 
@@ -274,23 +229,19 @@ def _training(command) -> None:
     train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
     _data(train)
     length = train.add_mutually_exclusive_group(required=True)
-    length.add_argument("--epochs", type=_number(above=0), metavar="N", default=None)
-    length.add_argument("--steps", type=_whole(1), metavar="N", default=None, help="minibatches")
+    length.add_argument("--epochs", type=number_within(above=0), metavar="N", default=None)
+    length.add_argument(
+        "--steps", type=whole_from(1), metavar="N", default=None, help="minibatches"
+    )
     _learning_rate(train)
-    train.add_argument("--lr-schedule", choices=["constant", "step", "cosine"], help="(constant)")
-    train.add_argument("--warmup-steps", type=_whole(0), metavar="N", help="linear warm-up (0)")
+    for name, options in options_of(Schedule).items():
+        train.add_argument(flag(name), **options)
     train.add_argument(
-        "--lr-step-size", type=_whole(1), metavar="N", help="steps between drops of 'step'"
-    )
-    train.add_argument(
-        "--lr-gamma", type=_number(least=0), metavar="G", help="factor of a drop of 'step' (0.1)"
-    )
-    train.add_argument(
-        "--save-steps", type=_whole(0), metavar="N", default=0,
+        "--save-steps", type=whole_from(0), metavar="N", default=0,
         help="minibatches between checkpoints (0: each epoch)",
     )  # fmt: skip
     train.add_argument(
-        "--save-total-limit", type=_whole(1), metavar="N", default=2,
+        "--save-total-limit", type=whole_from(1), metavar="N", default=2,
         help="checkpoints to keep (2)",
     )  # fmt: skip
     train.add_argument(
@@ -343,13 +294,11 @@ def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()
     for name, options in PLAN_OPTIONS.items():
         if name not in leave_out:
             given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
-            group.add_argument(f"--{name.replace('_', '-')}", **given, **options)
+            group.add_argument(flag(name), **given, **options)
 
 
 def _learning_rate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--lr", type=_number(least=0), metavar="R", help="learning rate (0.1; adam 0.001)"
-    )
+    parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=learning_rate_help())
 
 
 def _data(parser: argparse.ArgumentParser) -> None:

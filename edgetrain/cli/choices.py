@@ -1,16 +1,16 @@
 """From what was typed to what the compiler and the trainer take."""
 
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from ..errors import UsageError
-from ..optim import OPTIMIZERS, Schedule
-from ..units.options import check_needs, flag
+from ..losses import Loss
+from ..optim import Optimizer, Schedule
+from ..units.options import check_needs
 from .arguments import plan_options
+from .plugins import check_owned, chosen, options_of, owners
 
-OPTIMIZER_OPTIONS = {f.name for kind in OPTIMIZERS.values() for f in fields(kind)}
+OPTIMIZER_OPTIONS = {*owners(Optimizer)}
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -20,33 +20,18 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
       UsageError: an option that the chosen optimizer or loss does not have, or one that has no
         effect without another.
     """
-    from ..ops.loss import Loss
-
     given = plan_options(arguments)
     overrides = _densities(given.pop("density_override", []))
-    _check_optimizer(given)
-    check_needs(given, given | {"density_overrides": overrides})
     if "lr" in arguments:
         given["lr"] = arguments.lr
-    optimizer = {name: given.pop(name) for name in OPTIMIZER_OPTIONS & given.keys()}
-    own = {f.name for f in fields(Loss)} - {"kind"}
-    loss = {name: given.pop(name) for name in own & given.keys()}
-    given["optimizer"] = OPTIMIZERS[given.pop("optimizer", "sgd")](**optimizer)
-    given["loss"] = Loss(given.pop("loss", "cross_entropy"), **loss)
+    check_owned(Optimizer, given)
+    check_owned(Loss, given)
+    check_needs(given, given | {"density_overrides": overrides})
+    given["optimizer"] = chosen(Optimizer, given)
+    given["loss"] = chosen(Loss, given)
     given["dims"] = _dims(given.pop("dim", []))
     given["density_overrides"] = overrides
     return given
-
-
-def _check_optimizer(given: Mapping[str, Any]) -> None:
-    name = given.get("optimizer", "sgd")
-    known = [f.name for f in fields(OPTIMIZERS[name])]
-    for option in given:
-        if option in OPTIMIZER_OPTIONS and option not in known:
-            raise UsageError(
-                f"{flag(option)}: optimizer {name} has no such option; it has "
-                f"{', '.join(flag(n) for n in known)}."
-            )
 
 
 def _dims(texts: list[str]) -> dict[str, int]:
@@ -80,10 +65,7 @@ def schedule(arguments: Namespace) -> Schedule | None:
     Raises:
       UsageError: options that do not go together.
     """
-    names = {
-        "lr_schedule": "kind", "warmup_steps": "warmup_steps", "lr_step_size": "step_size",
-        "lr_gamma": "gamma",
-    }  # fmt: skip
-    check_needs(names.keys() & vars(arguments).keys(), vars(arguments))
-    given = {to: getattr(arguments, name) for name, to in names.items() if name in arguments}
-    return Schedule(**given) if given else None
+    known = vars(arguments)
+    given = {name: known[name] for name in options_of(Schedule) if name in known}
+    check_owned(Schedule, given)
+    return chosen(Schedule, given) if given else None

@@ -12,7 +12,8 @@ from .. import __version__
 from ..kernels import cache, jit
 from .tables import table, to_json
 
-_NEEDED = ("numpy", "numba", "llvmlite", "onnx", "scipy", "rich")
+_HOST = ("numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
+_NEEDED = ("numpy", "llvmlite")
 _OPTIONAL = ("torch", "onnxscript", "onnxruntime", "matplotlib")
 _FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")
 
@@ -20,7 +21,7 @@ _FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")
 def doctor(arguments: Namespace) -> int:
     """Print the facts; status 1 where something that edgetrain needs is missing."""
     facts = _facts()
-    missing = [name for name in _NEEDED if facts["packages"][name] is None]
+    missing = [name for name in _needed() if facts["packages"][name] is None]
     if arguments.json:
         print(to_json({**facts, "missing": missing}))
         return 1 if missing else 0
@@ -28,6 +29,11 @@ def doctor(arguments: Namespace) -> int:
     if missing:
         print(f"missing: {', '.join(missing)}. Run: pip install {' '.join(missing)}")
     return 1 if missing else 0
+
+
+def _needed() -> tuple[str, ...]:
+    whole = importlib.util.find_spec("edgetrain.compiler") is not None
+    return (*_NEEDED, *_HOST) if whole else _NEEDED
 
 
 def _facts() -> dict[str, Any]:
@@ -43,7 +49,7 @@ def _facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
         "cache": _cache(cache.directory()),
-        "packages": {name: _version(name) for name in (*_NEEDED, *_OPTIONAL)},
+        "packages": {name: _version(name) for name in (*_NEEDED, *_HOST, *_OPTIONAL)},
         "cuda": _cuda(),
     }
 
@@ -74,7 +80,7 @@ def _version(package: str) -> str | None:
 
 def _cuda() -> str | None:
     """Name of the first device that torch sees."""
-    if importlib.util.find_spec("torch") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "edgetrain.exporters")):
         return None
     from edgetrain.exporters.devices import first_cuda_name
 
@@ -92,6 +98,6 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("cache", place if kept["kept"] else "none: set EDGETRAIN_CACHE to a folder of your own"),
     ]
     for name, version in facts["packages"].items():
-        what = "optional: not installed" if name in _OPTIONAL else "missing"
+        what = "missing" if name in _needed() else "optional: not installed"
         rows.append((name, version or what))
     return [*rows, ("cuda", facts["cuda"] or "none (only used to compare with torch)")]

@@ -127,7 +127,7 @@ def _program(path: Path) -> Found:
     lines = [
         f"{path}: Program of model {program.model_name!r}",
         *account_lines(program.account),
-        f"loss {recipe['loss']['kind']}, optimizer {_named(recipe['optimizer'])}, "
+        f"loss {_named(recipe['loss'])}, optimizer {_named(recipe['optimizer'])}, "
         f"{recipe['precision']} storage, seed {recipe['seed']}",
         *_sparse_lines(recipe),
         f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
@@ -151,7 +151,7 @@ def _sparse_lines(recipe: Mapping[str, Any]) -> list[str]:
 
 def _named(options: dict[str, Any]) -> str:
     others = ", ".join(f"{k} {v}" for k, v in options.items() if k != "name")
-    return f"{options['name']} ({others})"
+    return f"{options['name']} ({others})" if others else options["name"]
 
 
 def _checkpoint(path: Path) -> Found:

@@ -9,6 +9,7 @@ from ..ir import Graph, Value
 from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
+from ..optim.base import PARTIALS
 from ..program import Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
@@ -19,7 +20,6 @@ from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
 from .steps import ALIGN, Placed, TapeProblem
-from .update import PARTIALS
 
 _NUMPY = {
     "f16": np.float16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
@@ -98,7 +98,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=program_facts,
-        recipe=options.recipe() | {"lanes": lanes} | _sparse_recipe(candidate.graphs),
+        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
         onnx=model.weightless,
@@ -125,8 +125,9 @@ def _sparse_recipe(graphs: Graphs) -> dict:
 def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     """Upper bounds of integer inputs: classes for the target, rows for token ids."""
     limits = {}
-    if options.loss.kind == "cross_entropy":
-        limits["loss.target"] = output.shape[options.loss.axis(output.shape)]
+    classes = options.loss.limit(output.shape)
+    if classes is not None:
+        limits["loss.target"] = classes
     for node in graph.nodes:
         if node.op in ("gather", "gather_csr"):
             root = graph.root(node.inputs[-1])
@@ -198,7 +199,7 @@ class TapeCode:
 
 def _update(plan: Plan, persistent, base: int, kernels: KernelTable, threads: int) -> np.ndarray:
     names = {**persistent, PARTIALS: base}
-    scratch = base + aligned(512, ALIGN)
+    scratch = base + plan.candidate.update.sums_nbytes
     words: list[int] = []
     for instruction in plan.candidate.update.instructions:
         words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)

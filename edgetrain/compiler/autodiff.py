@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import ModelError, UsageError
 from ..ir import Builder, Graph, Value
-from ..ops.loss import Loss
+from ..losses import Loss
 from ..ops.registry import op
 
 
@@ -19,14 +19,24 @@ def accumulator_name(parameter: str) -> str:
     return f"{parameter}.grad"
 
 
+def array_name(operand: str) -> str:
+    """Name of the value that holds an array of the loss."""
+    return f"loss.{operand}"
+
+
 def training_graph(
-    forward: Graph, loss: Loss, output: str, trainable: Callable[[str], bool] = lambda name: True
+    forward: Graph,
+    loss: Loss,
+    output: str,
+    trainable: Callable[[str], bool] = lambda name: True,
+    samples: int = 1,
 ) -> Graph:
     """Append loss and backward.
 
     Args:
       output: the forward value the loss is taken of.
       trainable: which parameters get a gradient.
+      samples: as in `add_loss`.
     Raises:
       UsageError: nothing to train, or an output that does not depend on what is trained.
     """
@@ -36,7 +46,7 @@ def training_graph(
             f"output {output!r} does not depend on any trainable parameter; choose another output "
             "or train more parameters."
         )
-    target = add_loss(grads.builder, loss, output)
+    target = add_loss(grads.builder, loss, output, samples)
     grads.start(output, target, loss)
     for node in reversed(forward.nodes):
         op(node.op).vjp(grads, node)
@@ -45,15 +55,33 @@ def training_graph(
     return graph.with_nodes(graph.nodes)
 
 
-def add_loss(builder: Builder, loss: Loss, output: str) -> str:
-    """Append target value and loss node; returns the target's name."""
+def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> str:
+    """Append target value and loss node; returns the target's name.
+
+    Args:
+      samples: of the microbatch, where the output is one number for all.
+    """
     value = builder.values[output]
-    target = builder.value(
-        "loss.target", loss.target_shape(value.shape), loss.target_dtype, "target"
-    )
-    partials = builder.value("loss.partials", (192,), "f64", "statistic")
-    builder.node("loss", [output, target], [partials], loss.attrs(value), name="loss", phase="loss")
+    mean = loss.takes_mean(value.shape)
+    shape = (samples,) if mean else loss.target_shape(value.shape)
+    target = builder.value("loss.target", shape, loss.target_dtype, "target")
+    attrs, arrays = _loss_operands(builder, loss, value)
+    partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
+    inputs = [output, target, *arrays]
+    builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
     return target
+
+
+def _loss_operands(builder: Builder, loss: Loss, output: Value) -> tuple[dict, list[str]]:
+    """Attributes of the loss's nodes, and the values of its arrays."""
+    attrs, arrays = {"kernel": loss.kernel, **loss.numbers(output.shape)}, []
+    for operand, array in loss.arrays(output.shape).items():
+        name = array_name(operand)
+        builder.values.setdefault(name, Value(name, array.shape, "f32", "constant"))
+        arrays.append(name)
+    if arrays:
+        attrs["arrays"] = tuple(loss.arrays(output.shape))
+    return attrs, arrays
 
 
 class Gradients:
@@ -191,8 +219,8 @@ class Gradients:
 
     def start(self, output: str, target: str, loss: Loss) -> None:
         """The gradient of the loss by the model's output."""
-        attrs = loss.attrs(self.value(output))
-        self.contribute(output, "loss_bwd", [output, target], attrs)
+        attrs, arrays = _loss_operands(self.builder, loss, self.value(output))
+        self.contribute(output, "loss_bwd", [output, target, *arrays], attrs)
 
     def release(self, names: Sequence[str]) -> None:
         """The rules of these values' producer have run: nobody waits for their gradients now."""

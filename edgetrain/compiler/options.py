@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..kernels import targets
-from ..ops.loss import Loss
+from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
@@ -41,7 +41,7 @@ class Options:
         and so the bits, which are then the same wherever the Program runs.
     """
 
-    loss: Loss = Loss()
+    loss: Loss = CrossEntropy()
     optimizer: Optimizer = field(default_factory=SGD)
     minibatch: int = 32
     microbatch: int | None = None
@@ -107,7 +107,7 @@ class Options:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return out | {
-            "loss": dataclasses.asdict(self.loss),
+            "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
             "density_overrides": dict(self.density_overrides),
@@ -115,6 +115,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            "lanes": targets.get(self.target).lanes,
         }
 
 

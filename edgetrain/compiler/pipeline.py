@@ -11,7 +11,7 @@ from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
 from . import fusion, slicing
-from .autodiff import add_loss, check_output, training_graph
+from .autodiff import add_loss, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
 from .choice import Choice
@@ -50,9 +50,10 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     bound = bind(model, microbatch, options.dims)
     choice = _choice(model, options)
     forward, output = _forward(bound, options, choice)
-    if forward.values[output].shape[:1] != (microbatch,):
+    shape = forward.values[output].shape
+    if shape[:1] != (microbatch,) and not options.loss.takes_mean(shape):
         raise ModelError(
-            f"output {output!r}: shape {list(forward.values[output].shape)} does not begin with "
+            f"output {output!r}: shape {list(shape)} does not begin with "
             f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
         )
     forward = fusion.absorb_transposes(forward)
@@ -61,7 +62,10 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     forward = verify(sparse.graph)
 
-    train = training_graph(forward, options.loss, output, lambda name: name == POOL or choice(name))
+    def trained(name: str) -> bool:
+        return name == POOL or choice(name)
+
+    train = training_graph(forward, options.loss, output, trained, microbatch)
     for a_pass in (
         stage_statistics,
         fusion.apply_in_readers,
@@ -76,7 +80,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
 
-    evaluate = with_loss(fusion.evaluation_graph(forward), options)
+    evaluate = with_loss(fusion.evaluation_graph(forward), options, microbatch)
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
@@ -84,8 +88,16 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: assign_storage(graph, options.precision, options.model_memory),
     ):
         evaluate = verify(a_pass(evaluate))
+    arrays = dict(sparse.arrays)
+    arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
     return Graphs(
-        train, evaluate, output, sparse.arrays, sparse.layers, sparse.rewiring, sparse.dense
+        train,
+        evaluate,
+        output,
+        arrays,
+        sparse.layers,
+        sparse.rewiring,
+        sparse.dense,
     )
 
 
@@ -114,12 +126,12 @@ def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str
     return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
-def with_loss(forward: Graph, options: Options) -> Graph:
+def with_loss(forward: Graph, options: Options, microbatch: int) -> Graph:
     """Forward and loss, without backward."""
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     builder.nodes = list(forward.nodes)
-    target = add_loss(builder, options.loss, forward.outputs[0])
+    target = add_loss(builder, options.loss, forward.outputs[0], microbatch)
     return builder.graph([*forward.inputs, target], forward.outputs)
 
 
@@ -137,7 +149,7 @@ def only_output(graph: Graph, output: str) -> Graph:
 
 
 def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
-    """Cross-entropy takes logits: a trailing Softmax or LogSoftmax is not run in training.
+    """What the loss absorbs (a Softmax before cross-entropy) is not run in training.
 
     One with a change of shape behind it becomes a view itself.
     """
@@ -145,10 +157,7 @@ def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
     node = makers.get(output)
     while node is not None and node.op == "view":
         node = makers.get(node.inputs[0])
-    wanted = {
-        "cross_entropy": ("softmax", "log_softmax"), "bce_with_logits": ("sigmoid",), "mse": (),
-    }[options.loss.kind]  # fmt: skip
-    if node is None or node.op not in wanted:
+    if node is None or node.op not in options.loss.absorbs:
         return graph, output
     logits, name = node.inputs[0], node.outputs[0]
     if name == output:

@@ -79,7 +79,7 @@ def sparsify(
         return Sparse(graph, arrays, dense=left)
     method = options.rewiring
     if isinstance(method, Rewiring):
-        method = method.fitted(layers, adaptive=options.optimizer.betas[1] > 0)
+        method = method.fitted(layers, adaptive=options.optimizer.adaptive)
     assert not isinstance(method, str)  # options made a method of it
     patterned = _with_pattern(arrays, layers, options.seed, method)
     return Sparse(_rewritten(graph, layers), patterned, layers, method, left)

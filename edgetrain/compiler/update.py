@@ -1,5 +1,5 @@
-"""The update tape: gradient norm, skip decision, running statistics committed, one optimizer call
-for each parameter, and the counters that end a step.
+"""The update tape: gradient norm, skip decision, running statistics committed, what the optimizer
+calls for each parameter, and the counters that end a step.
 
 Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
 """
@@ -11,6 +11,7 @@ from ..formats.csr import POOL, Layer
 from ..ir import Call, Graph, Value
 from ..ir.keys import key_of
 from ..kernels import jit
+from ..optim.base import CHUNKS, PARTIALS
 from ..optim.loss_scale import loss_scale_of
 from ..sparse import Rewiring
 from .arena.problem import aligned
@@ -20,8 +21,6 @@ from .lowering import Instruction, bind_call
 from .options import Options
 from .steps import ALIGN
 
-PARTIALS = "update.partials"
-
 
 @dataclass(frozen=True)
 class UpdateTape:
@@ -29,12 +28,14 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
+      sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin.
     """
 
     instructions: tuple[Instruction, ...]
     rewire: tuple[Instruction, ...]
     persistent: tuple[Value, ...]
     persistent_nbytes: int
+    sums_nbytes: int
     transient_nbytes: int
 
 
@@ -57,7 +58,7 @@ def update_tape(
     states: dict[str, list[Value]] = {p.name: optimizer.init(p) for p in parameters}
     for state in states.values():
         values |= {value.name: value for value in state}
-    partials = Value(PARTIALS, (64,), "f64", "statistic")
+    partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")
     scope = replace(graph, values={**values, PARTIALS: partials})
     calls = []
     for k, parameter in enumerate(parameters):
@@ -72,12 +73,13 @@ def update_tape(
     for parameter in parameters:
         grad = values[accumulator_name(parameter.name)]
         key = key_of(f"update {parameter.name}")
-        calls.append(optimizer.update(parameter, grad, states[parameter.name], key))
+        calls += optimizer.update(parameter, grad, states[parameter.name], key)
     calls.append(loss_scale_of(options.precision).call())
     if layers and method is not None:
         calls += method.due_calls()
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
+    sums = aligned(partials.nbytes, ALIGN)
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
     rewire = method.calls(layers, states[POOL]) if layers and method is not None else []
     return UpdateTape(
@@ -85,5 +87,6 @@ def update_tape(
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),
         tuple(values.values()),
         nbytes,
-        aligned(partials.nbytes, ALIGN) + scratch,
+        sums,
+        sums + scratch,
     )

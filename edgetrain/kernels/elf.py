@@ -4,6 +4,7 @@ ELF, little-endian, 32 or 64 bits. Source: Tool Interface Standard, ELF 1.2.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _SYMBOLS, _LOADED = 2, 2  # SHT_SYMTAB, SHF_ALLOC
@@ -44,15 +45,22 @@ def sections(code: bytes) -> dict[str, int]:
     return out
 
 
-def undefined(code: bytes) -> set[str]:
-    """Names of the symbols that another object would have to define."""
+def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
+    """(name, whether others see it, whether it is defined here) of every symbol."""
     found, _ = _sections(code)
     symbol, step = ("<IBBH", 24) if code[4] == 2 else ("<I8xBBH", 16)
-    names = set()
     for section in found:
         if section.kind == _SYMBOLS:
             for at in range(section.start + step, section.start + section.nbytes, step):
-                name, _, _, place = struct.unpack_from(symbol, code, at)
-                if place == 0:
-                    names.add(_text(code, found[section.link].start + name))
-    return names
+                name, info, _, place = struct.unpack_from(symbol, code, at)
+                yield _text(code, found[section.link].start + name), info >> 4 != 0, place != 0
+
+
+def undefined(code: bytes) -> set[str]:
+    """Names of the symbols that another object would have to define."""
+    return {name for name, _, is_here in _symbols(code) if not is_here}
+
+
+def exported(code: bytes) -> set[str]:
+    """Names of the symbols that other objects see."""
+    return {name for name, is_seen, is_here in _symbols(code) if is_seen and is_here}

@@ -110,7 +110,9 @@ def _linked(
     """One module of the Program's kernels, its instructions, the drive and the caller's text."""
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
-    glue = text_of_table(table, threads, bits, () if size else worth_own_code(table))
+    # Kernels of vectors gain little from knowing their integers, and are long.
+    own = worth_own_code(table) if target.lanes == 1 and not size else ()
+    glue = text_of_table(table, threads, bits, own)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds) + entry_text(symbol, kinds)

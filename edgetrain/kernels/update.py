@@ -1,4 +1,4 @@
-"""From accumulated gradients to new weights: norm, clipping, SGD, Adam.
+"""From accumulated gradients to new weights: norm, clipping, SGD, Adam (others: optimizers/).
 
 Arithmetic is float32; weights and moments are stored with stochastic rounding where they are
 fp16. An update whose gradient is not finite writes no weight and no moment. Gradients are zeroed
@@ -10,8 +10,9 @@ import numpy as np
 from . import control
 from .jit import inline
 from .registry import kernel
+from .words.divisor import divisor
 from .words.mathf import sqrt, sqrt64
-from .words.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64, to_real
+from .words.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64
 from .words.rng import stream
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -60,7 +61,8 @@ def grad_sumsq(G):
 def grad_finish():
     """The gradient's norm, whether the update is skipped, what it multiplies gradients by.
 
-    Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS. GRAD_NORM
+    Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS by
+    their weights. GRAD_NORM
     is the norm of that mean, GRAD_FACTOR the multiplier to reach it, clipped to `max_norm` (0: no
     clipping). SKIP is set where the norm is not finite or nothing was counted; else ADAM_T, BIAS1
     and BIAS2 advance; c1, c2 are 1 - beta. Thread 0 does it.
@@ -78,7 +80,7 @@ def grad_finish():
             for chunk in range(CHUNKS):
                 total += ld_f64(partials, chunk)
             targets = ld_i64(ctl, TARGETS)
-            factor = ld_f64(ctl, NOMINAL) / (to_real(max(targets, 1)) * ld_f64(ctl, LOSS_SCALE))
+            factor = ld_f64(ctl, NOMINAL) / (divisor(ctl) * ld_f64(ctl, LOSS_SCALE))
             norm = sqrt64(total) * factor
             finite = norm - norm == 0.0
             if max_norm > ZERO:
@@ -94,7 +96,8 @@ def grad_finish():
     return run
 
 
-def _zero(G):
+def zeroing(G):
+    """Inline zeroing of gradients g[lo:hi]."""
     st = G.st
 
     @inline
@@ -116,7 +119,7 @@ def sgd(W, G, V):
     momentum. Rates from ctl LR and GRAD_FACTOR.
     """
     ldw, srw, ldg, stg, ldv, srv = W.ld, W.sr, G.ld, G.st, V.ld, V.sr
-    zero = _zero(G)
+    zero = zeroing(G)
 
     def run(thread, nthreads, w, g, v, ctl, n, key, mu, wd, dampening, nesterov):
         lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
@@ -147,7 +150,7 @@ def sgd(W, G, V):
     return run
 
 
-def _second_moment(V):
+def second_moment(V):
     """Inline load and store of the second moment; fp16 keeps its square root.
 
     The root of g^2 has the range of g, which the loss scale keeps inside fp16; g^2 has not.
@@ -182,8 +185,8 @@ def adam(W, G, M, V):
     of a float32 beta2 would be off by 1e-5 of itself. BIAS1 and BIAS2 in ctl are of this update.
     """
     ldw, srw, ldg, stg, ldm, srm = W.ld, W.sr, G.ld, G.st, M.ld, M.sr
-    load_second, store_second = _second_moment(V)
-    zero = _zero(G)
+    load_second, store_second = second_moment(V)
+    zero = zeroing(G)
 
     def run(thread, nthreads, w, g, m, v, ctl, n, key, c1, b2, c2, eps, wd, decoupled):
         lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)

@@ -1,102 +1,42 @@
-"""Losses on the model's output: attached here, never taken from the file (notes of exporters).
+"""The loss on the model's output: whatever losses/ has, as two nodes of the graph.
 
 The mean is over all targets that are not ignored. Inside a tape the gradient of a microbatch is
 divided by the minibatch's nominal count, so that accumulators hold the minibatch's gradient; what
 was ignored is corrected by the update. Saved: the logits; backward overwrites them.
+
+attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; where
+targets have weights also `arrays`, names of the operands behind output and target.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
-from ..errors import UsageError
-from ..ir import Graph, Node, Value
-from ..units import finite_number
-from ..units.options import check_departures, check_types
+from ..ir import Graph, Node
 from .registry import Call, Op, register
-from .softmax import split_at
 
-KINDS = ("cross_entropy", "mse", "bce_with_logits")
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What is minimised.
-
-    Attributes:
-      kind: one of KINDS.
-      label_smoothing, ignore_index, class_axis: for cross_entropy. class_axis None: 1, or the
-        last axis of a 3-d output (a sequence model's [batch, time, classes]).
-    """
-
-    kind: str = "cross_entropy"
-    label_smoothing: float = 0.0
-    ignore_index: int = -100
-    class_axis: int | None = None
-
-    def __post_init__(self) -> None:
-        check_types(self, "loss")
-        if self.kind not in KINDS:
-            raise UsageError(f"loss {self.kind!r}: expected one of {', '.join(KINDS)}.")
-        smoothing = finite_number("label smoothing", self.label_smoothing, least=0, below=1)
-        object.__setattr__(self, "label_smoothing", smoothing)
-        check_departures(self, f"loss {self.kind}", {"kind": "loss"})
-
-    def axis(self, shape: tuple[int, ...]) -> int:
-        """The class axis of an output of this shape."""
-        axis = self.class_axis
-        if axis is None:
-            axis = 2 if len(shape) == 3 else 1
-        if not 0 < axis < max(2, len(shape)) or len(shape) < 2:
-            raise UsageError(
-                f"class axis {axis} of an output of shape {list(shape)}: expected an axis from 1 "
-                f"to {len(shape) - 1}."
-            )
-        return axis
-
-    def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the targets for an output of this shape."""
-        if self.kind != "cross_entropy":
-            return shape
-        axis = self.axis(shape)
-        return (*shape[:axis], *shape[axis + 1 :])
-
-    @property
-    def target_dtype(self) -> str:
-        return "i32" if self.kind == "cross_entropy" else "f32"
-
-    def attrs(self, output: Value) -> dict:
-        """Attributes of the ir nodes."""
-        attrs: dict = {"kind": self.kind}
-        if self.kind == "cross_entropy":
-            attrs |= {"axis": self.axis(output.shape), "smoothing": self.label_smoothing}
-            attrs |= {"ignore": self.ignore_index}
-        return attrs
+_OWN = ("kernel", "acc", "arrays")  # attributes that are no operands of both
 
 
-_NAMES = {"cross_entropy": "ce", "mse": "mse", "bce_with_logits": "bce"}
+def _numbers(node: Node) -> dict[str, Any]:
+    return {name: value for name, value in node.attrs.items() if name not in _OWN}
 
 
-def _sizes(node: Node, graph: Graph) -> dict:
-    x = graph.values[node.inputs[0]]
-    if node.attrs["kind"] != "cross_entropy":
-        return {"n": x.size, "rows": x.size // x.shape[0]}
-    sizes = split_at(x.shape, node.attrs["axis"])
-    sizes["rows"] = sizes["outer"] // x.shape[0]
-    return sizes | {"smoothing": node.attrs["smoothing"], "ignore": node.attrs["ignore"]}
+def _arrays(node: Node) -> dict[str, str]:
+    return dict(zip(node.attrs.get("arrays", ()), node.inputs[2:], strict=True))
 
 
 class LossForward(Op):
-    """partials[192] = 64 chunks of (loss sum, targets, correct); then added to the control."""
+    """partials: 64 chunks of (loss sum, targets, correct[, weights]); then added to the control."""
 
     recompute = False
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         partials = node.outputs[0]
-        name = _NAMES[node.attrs["kind"]]
         args = {"x": x, "t": t, "partials": partials, "ctl": "ctl"}
+        total = "weighted_total" if "arrays" in node.attrs else "loss_total"
         return [
-            Call(f"{name}_loss", args | _sizes(node, graph)),
-            Call("loss_total", {"partials": partials, "ctl": "ctl"}),
+            Call(f"{node.attrs['kernel']}_loss", args | _arrays(node) | _numbers(node)),
+            Call(total, {"partials": partials, "ctl": "ctl"}),
         ]
 
 
@@ -105,9 +45,8 @@ class LossBackward(Op):
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
-        name = _NAMES[node.attrs["kind"]]
         args = {"x": x, "t": t, "dx": node.outputs[0], "ctl": "ctl", "acc": node.attrs["acc"]}
-        return [Call(f"{name}_bwd", args | _sizes(node, graph))]
+        return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from ..ir import Call, Value
 from ..units import SMALLEST
+from ..units.plugin import option
 from .base import Optimizer
 
 
@@ -15,30 +16,27 @@ class Adam(Optimizer):
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[int] = 0
 
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._within("beta1", least=0, below=1)
-        self._within("beta2", least=0, below=1)
-        self._within("eps", least=SMALLEST)
+    lr: float = option(1e-3, "learning rate", "R", least=0)
+    beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)
+    beta2: float = option(0.999, "decay of the second moment", "B", least=0, below=1)
+    eps: float = option(1e-8, "added to the divisor", "E", least=SMALLEST)
 
     @property
     def betas(self) -> tuple[float, float]:
         return self.beta1, self.beta2
 
+    @property
+    def adaptive(self) -> bool:
+        return self.beta2 > 0
+
     def init(self, parameter: Value) -> list[Value]:
         return [self._state(parameter, "moment1"), self._state(parameter, "moment2")]
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> Call:
-        args: dict = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "key": key}
-        args |= {"m": state[0].name, "v": state[1].name, "n": parameter.size}
-        args |= {"c1": 1.0 - self.beta1, "b2": self.beta2, "c2": 1.0 - self.beta2}
-        args |= {"eps": self.eps, "wd": self.weight_decay, "decoupled": self.decoupled}
-        return Call("adam", args)
+    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
+        args = self._operands(parameter, grad, key)
+        args |= {"m": state[0].name, "v": state[1].name, "decoupled": self.decoupled}
+        args |= {"c1": 1.0 - self.beta1, "b2": self.beta2, "c2": 1.0 - self.beta2, "eps": self.eps}
+        return [Call("adam", args)]
 
 
 @dataclass(frozen=True)
@@ -48,4 +46,4 @@ class AdamW(Adam):
     name: ClassVar[str] = "adamw"
     decoupled: ClassVar[int] = 1
 
-    weight_decay: float = 0.01
+    weight_decay: float = option(0.01, "decoupled", "W", least=0)

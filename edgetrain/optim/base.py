@@ -1,54 +1,62 @@
-"""What an optimizer is: named state for each parameter, and one kernel call that updates it."""
+"""What an optimizer is: named state for each parameter, and the kernel calls that update it."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..ir import Call, Value
-from ..units import finite_number
-from ..units.options import check_options
+from ..units.plugin import Plugin, option
+
+# Float64 sums over a parameter in fixed chunks, shared by the instructions of an update.
+PARTIALS, CHUNKS = "update.partials", 64
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Plugin):
     """Base; a subclass is a frozen dataclass of its hyperparameters.
 
     Attributes:
       lr: learning rate that a schedule scales.
-      weight_decay: L2 coefficient (Adam, SGD) or decoupled decay (AdamW).
+      weight_decay: L2 coefficient, or decoupled decay where the optimizer says so.
+      sums: arrays of CHUNKS sums at PARTIALS that the kernels work with.
     """
 
-    name: ClassVar[str] = ""
+    family: ClassVar[str] = "optimizer"
+    choice: ClassVar[str] = "optimizer"
+    default: ClassVar[str] = "sgd"
+    sums: ClassVar[int] = 1
 
-    lr: float = 0.1
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_options(self, f"optimizer {self.name}")
-        self._within("lr", least=0)
-        self._within("weight_decay", least=0)
-
-    def _within(self, field: str, **bounds: Any) -> None:
-        """Refuse a hyperparameter that is not a finite number within bounds."""
-        value = finite_number(f"optimizer {self.name}: {field}", getattr(self, field), **bounds)
-        object.__setattr__(self, field, value)
+    lr: float = option(0.1, "learning rate", "R", least=0)
+    weight_decay: float = option(
+        0.0, "L2, or decoupled where the optimizer has it so", "W", least=0
+    )
 
     @property
     def betas(self) -> tuple[float, float]:
         """Decay rates whose bias corrections the control block carries."""
         return 0.0, 0.0
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether steps are divided by second moments, so that a reset makes them too large."""
+        return False
+
     def init(self, parameter: Value) -> list[Value]:
-        """State values of a parameter, in its shape; all start at zero."""
+        """State values of a parameter; all start at zero."""
         raise NotImplementedError
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> Call:
-        """The kernel call that moves `parameter` by `grad` and zeroes `grad`."""
-        raise NotImplementedError
+    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
+        """The kernel calls that move `parameter` by `grad` and zero `grad`.
 
-    def to_json(self) -> dict[str, Any]:
-        """`{"name": .., hyperparameters}`, the inverse of `make_optimizer(**)`."""
-        return {"name": self.name, **dataclasses.asdict(self)}
+        Args:
+          state: what `init` gave.
+          key: of the random numbers of this parameter's update.
+        """
+        raise NotImplementedError
 
     def _state(self, parameter: Value, tag: str) -> Value:
         return Value(f"{parameter.name}.{tag}", parameter.shape, parameter.dtype, "state")
+
+    def _operands(self, parameter: Value, grad: Value, key: int) -> dict:
+        """What every update takes."""
+        operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "key": key}
+        return operands | {"n": parameter.size, "wd": self.weight_decay}

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from ..errors import UsageError
 from ..ir import Call, Value
+from ..units.plugin import option
 from .base import Optimizer
 
 
@@ -14,14 +15,12 @@ class SGD(Optimizer):
 
     name: ClassVar[str] = "sgd"
 
-    momentum: float = 0.0
-    nesterov: bool = False
-    dampening: float = 0.0
+    momentum: float = option(0.0, "share of the last step that is kept", "M", least=0, below=1)
+    nesterov: bool = option(False, "Nesterov's form of the momentum")
+    dampening: float = option(0.0, "of the momentum", "D", least=0, most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._within("momentum", least=0, below=1)
-        self._within("dampening", least=0, most=1)
         if self.nesterov and self.dampening != 0:
             raise UsageError(
                 f"optimizer sgd: dampening {self.dampening}: nesterov takes none. Leave one out."
@@ -30,8 +29,8 @@ class SGD(Optimizer):
     def init(self, parameter: Value) -> list[Value]:
         return [self._state(parameter, "momentum")] if self.momentum else []
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> Call:
-        args: dict = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "key": key}
-        args |= {"v": state[0].name if state else None, "n": parameter.size}
-        args |= {"mu": self.momentum, "wd": self.weight_decay, "dampening": self.dampening}
-        return Call("sgd", args | {"nesterov": int(self.nesterov)})
+    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
+        args = self._operands(parameter, grad, key)
+        args |= {"v": state[0].name if state else None, "mu": self.momentum}
+        args |= {"dampening": self.dampening, "nesterov": int(self.nesterov)}
+        return [Call("sgd", args)]

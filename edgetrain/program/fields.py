@@ -38,7 +38,6 @@ SLOT = record({
 _SLOTS = several(SLOT, most=2**20)
 
 # What can be trained with is the runtime's to know: see runtime/loading.py.
-_LOSS = record({"kind": text()}, others=plain())
 _PLUGIN = record({"name": text()}, others=plain())
 _LAYER = row(
     text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
@@ -47,7 +46,7 @@ _DENSITY = number(above=0, most=1)
 _PATTERNS = several(text())
 
 RECIPE = record({
-    "loss": _LOSS,
+    "loss": _PLUGIN,
     "optimizer": _PLUGIN,
     "minibatch": integer(1, _SAMPLES),
     "microbatch": optional(integer(1, _SAMPLES)),
@@ -71,7 +70,7 @@ RECIPE = record({
     "target": one_of(*targets.names()),
     "lanes": integer(1, 16),
     "sparse_layers": several(_LAYER, most=2**16),
-}, {"target": one_of(*targets.names()), "lanes": integer(1, 16)})  # fmt: skip
+})  # fmt: skip
 
 _COUNTED = record({
     "count": integer(0, _SAMPLES),

@@ -22,7 +22,7 @@ from .fields import PROGRAM
 from .schema import Wrong, parse, record, text, verify
 
 KIND = "edgetrain-program"
-VERSION = 2
+VERSION = 3
 _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})

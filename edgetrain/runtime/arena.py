@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -31,6 +32,11 @@ class Arena:
     def __init__(self, nbytes: int) -> None:
         if nbytes <= 0 or nbytes % 64:
             raise ProgramError(f"arena of {nbytes} bytes; expected a positive multiple of 64.")
+        if nbytes > memory_nbytes():
+            raise RunError(
+                f"arena of {nbytes} bytes: this machine has {memory_nbytes()} bytes of memory. "
+                "Compile the model with a budget below that."
+            )
         self.nbytes = nbytes
         pages = -(-nbytes // _PAGE)
         try:
@@ -69,6 +75,17 @@ class Arena:
     def slack_is_clean(self) -> bool:
         """Whether the bytes between the front page and the arena are still zero."""
         return not self._slack.any()
+
+
+def memory_nbytes() -> int:
+    """Bytes of memory of this machine, 2^63 where it does not say.
+
+    The system may map more, and then ends the process when it is used.
+    """
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * _PAGE
+    except (AttributeError, OSError, ValueError):
+        return 2**63
 
 
 def _protect(address: int) -> None:

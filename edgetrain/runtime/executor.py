@@ -83,16 +83,18 @@ class Executor:
         found = self._tapes[tape]
         return found.operands.ctypes.data if len(found.words) else 0
 
-    def add(self, tape: str, name: str, operands: Mapping[str, int]) -> int:
-        """Another tape, of one kernel without storages, by its operands' words.
+    def add(self, tape: str, calls: Sequence[tuple[str, Mapping[str, int]]]) -> int:
+        """Another tape, of kernels without storages and the words of their operands.
 
         Returns:
           As `operands`.
         """
-        kernel = registry.variants(name)[-1]
-        words = [operands[operand.name] for operand in kernel.spec.operands]
-        table, _ = _load([(kernel, {})])
-        self._keep(tape, np.array([0, len(words), *words], np.int64), table)
+        kernels, words = [registry.variants(name)[-1] for name, _ in calls], list[int]()
+        for number, (kernel, (_, operands)) in enumerate(zip(kernels, calls, strict=True)):
+            own = [operands[operand.name] for operand in kernel.spec.operands]
+            words += [number, len(own), *own]
+        table, _ = _load([(kernel, {}) for kernel in kernels])
+        self._keep(tape, np.array(words, np.int64), table)
         return self.operands(tape)
 
     def check_process(self) -> None:

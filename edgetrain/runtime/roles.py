@@ -21,7 +21,7 @@ _WRITERS = {
     "accumulator": ("micro", "update"), "buffer": ("update",), "staged": ("micro",),
 }  # fmt: skip
 _ROLES = (*_WRITERS, "constant", "control")
-# What update and rewire write, by operand.
+# What update and rewire write, by operand; `v_rows` is a `v`.
 _UPDATED = {"w": "parameter", "g": "accumulator", "m": "state", "v": "state", "y": "state"}
 
 
@@ -95,4 +95,8 @@ def may_write(found: Decoded, operand: str, slot: Slot, tape: str) -> bool:
         return False
     if slot.role == "index":
         return found.kernel.name in REWIRING
-    return tape == "micro" or slot.role == "buffer" or _UPDATED.get(operand) == slot.role
+    return (
+        tape == "micro"
+        or slot.role == "buffer"
+        or _UPDATED.get(operand.partition("_")[0]) == slot.role
+    )

@@ -12,7 +12,9 @@ from ..errors import DataError, ProgramError
 from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
+from ..losses import Loss
 from ..optim import Schedule, loss_scale_of
+from ..optim.schedules import Constant
 from ..program import Program
 from .arena import Arena, views
 from .patterns import check_instructions, check_pattern, sparse_layers
@@ -52,6 +54,12 @@ class StepResult:
         return "gradients not finite" if self.counted else "all targets ignored"
 
 
+def _seen_words(schedule: Schedule) -> dict[str, int]:
+    """Names of what a schedule remembers -> words; one that does looks at the last loss too."""
+    words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
+    return words | {"last_loss": control.LAST_LOSS} if words else {}
+
+
 class Session:
     """Arena, executor and control block of one Program."""
 
@@ -86,7 +94,8 @@ class Session:
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
-        self.set_rate(program.recipe["optimizer"]["lr"], Schedule(), 0)
+        self._loss = Loss.of_json(program.recipe["loss"])
+        self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
 
     def _zeroed(self) -> np.ndarray:
         """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""
@@ -143,6 +152,22 @@ class Session:
         for name, word in control.SAVED_REALS.items():
             self.reals[word] = counters[name]
 
+    @property
+    def divisor(self) -> float:
+        """What the loss and the gradients of the targets so far are divided by: their weights."""
+        return float(self.reals[control.WEIGHT]) or max(1, int(self.ints[control.TARGETS]))
+
+    def seen(self, schedule: Schedule) -> dict[str, float | None]:
+        """What the schedule's kernels go on from, by name; None stands for what is not finite."""
+        found = {name: float(self.reals[word]) for name, word in _seen_words(schedule).items()}
+        return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+    def set_seen(self, schedule: Schedule, seen: Mapping[str, float | None]) -> None:
+        """Go on with what `seen` gave."""
+        for name, word in _seen_words(schedule).items():
+            value = seen[name]
+            self.reals[word] = math.nan if value is None else value
+
     def staging(self, source: Source, tape: str) -> dict[str, np.ndarray]:
         """Source field -> bytes in the arena that it fills.
 
@@ -151,6 +176,8 @@ class Session:
         """
         buffers = self._staging[tape]
         names = [name for name in buffers if name != TARGET]
+        if not self._loss.takes_target:
+            return self._inputs_alone(source, {name: buffers[name] for name in names})
         fields = [name for name in source.fields if name != "y"]
         if len(names) == len(fields) == 1:
             chosen = {fields[0]: buffers[names[0]]}
@@ -166,6 +193,21 @@ class Session:
         out = chosen | {"y": buffers[TARGET]}
         source.check_layout(out)
         return out
+
+    @staticmethod
+    def _inputs_alone(source: Source, buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """`staging` of a model that computes its loss itself: a field for each input, by name."""
+        fields = list(source.fields)
+        only = [name for name in fields if name != "y"]
+        if len(buffers) == len(only) == 1 and not buffers.keys() <= {*fields}:
+            buffers = dict(zip(only, buffers.values(), strict=True))
+        if not buffers.keys() <= {*fields}:
+            raise DataError(
+                f"{source.name}: its fields are {', '.join(fields) or 'none'}; the model's inputs "
+                f"are {', '.join(buffers)}. Use data with fields of these names."
+            )
+        source.check_layout(buffers)
+        return buffers
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
@@ -190,9 +232,9 @@ class Session:
         self.reals[control.BASE_LR] = lr
         numbers = schedule.numbers()
         self.reals[control.RATE : control.RATE + len(numbers)] = numbers
-        call = schedule.call()
-        operands = {**call.args, "ctl": self.program.slot("ctl").offset}
-        self._plan[layout.RATE] = self.executor.add("rate", call.kernel, operands)
+        at = {"ctl": self.program.slot("ctl").offset}
+        calls = [(call.kernel, {**call.args, **at}) for call in schedule.calls()]
+        self._plan[layout.RATE] = self.executor.add("rate", calls)
 
     def minibatch(self, samples: int, filler: Filler) -> StepResult | None:
         """The next minibatch of the run: every microbatch accumulated, one update, rewired if due.
@@ -250,8 +292,9 @@ class Session:
         self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
         self._run(self._evaluate, filler)
         count = int(self.ints[control.TARGETS]) or math.nan
-        out = {"loss": float(self.reals[control.LOSS_SUM]) / count, "samples": samples}
-        if self.program.recipe["loss"]["kind"] == "cross_entropy":
+        loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
+        out = {"loss": loss, "samples": samples}
+        if self._loss.accuracy:
             out["accuracy"] = int(self.ints[control.CORRECT]) / count
         return out
 
@@ -272,6 +315,8 @@ class Session:
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
         value = self._outputs[0]
+        if not value.ndim:
+            raise DataError("predict: the model's output is one number, a loss. Use evaluate.")
         out = np.empty((size, *value.shape[1:]), np.float32)
         buffers = self._staging["eval"]
 

@@ -5,7 +5,7 @@ from types import NoneType
 from typing import Any
 
 from ..errors import UsageError
-from ..optim.schedule import Schedule
+from ..optim import Schedule
 from ..units import finite_number
 from ..units.options import check_needs, typed
 from .folder import RunFolder

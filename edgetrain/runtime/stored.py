@@ -9,7 +9,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from ..errors import CheckpointError, ProgramError, UsageError
 from ..kernels import control
 from ..kernels.device import layout as device
 from ..optim import Schedule, loss_scale_of
-from ..optim.schedule import KINDS
+from ..optim.schedules import Step
 from ..program import Program, Slot
 from ..program.atomic import write_atomically
 from ..units.sha import sha256
@@ -33,6 +33,7 @@ _KINDS = tuple(DTYPES)
 _BLOCK = device.BLOCK
 _HEADER = struct.Struct("<2q16s4q")
 _ROW = struct.Struct("<4I")
+SCHEDULES = ("constant", "step", "cosine")  # those of bundles, by number
 _CONVERTED = ("parameter", "buffer")  # means the same in any storage of floats
 
 
@@ -245,7 +246,7 @@ def stored_checkpoint(
         counters["loss_scale"] = loss_scale_of(program.recipe["precision"]).start
     meta = {
         "step": int(block[control.STEP]), "total_steps": total, "counters": counters,
-        "lr": float(reals[control.BASE_LR]), "schedule": asdict(schedule),
+        "lr": float(reals[control.BASE_LR]), "schedule": schedule.to_json(), "seen": {},
         "recipe": recipe_digest(program), "samples": samples, "held_out": held_out,
     }  # fmt: skip
     said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
@@ -253,9 +254,19 @@ def stored_checkpoint(
 
 
 def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
-    """Leave in a control block which schedule it is, for a bundle that goes on with it."""
+    """Leave in a control block which schedule it is, for a bundle that goes on with it.
+
+    Raises:
+      UsageError: bundles have no such schedule.
+    """
+    if schedule.name not in SCHEDULES:
+        raise UsageError(
+            f"schedule {schedule.name}: bundles have {', '.join(SCHEDULES)} alone. Train with one "
+            "of these."
+        )
     first = control.RATE + device.SAVED_RATE
-    block[[first, first + 1]] = KINDS.index(schedule.kind), schedule.step_size
+    size = schedule.step_size if isinstance(schedule, Step) else 0
+    block[[first, first + 1]] = SCHEDULES.index(schedule.name), size
 
 
 def _schedule(block: np.ndarray, label: str) -> Schedule:
@@ -264,9 +275,10 @@ def _schedule(block: np.ndarray, label: str) -> Schedule:
     warmup, total = int(block[control.WARMUP]), int(block[control.TOTAL_STEPS])
     own: dict[str, Any] = {}
     try:
-        name = KINDS[kind] if 0 <= kind < len(KINDS) else str(kind)
+        name = SCHEDULES[kind] if 0 <= kind < len(SCHEDULES) else str(kind)
         if name == "step":
             own = {"step_size": size, "gamma": float(block.view(np.float64)[control.RATE])}
-        return Schedule(name, warmup, total_steps=total, **own)
+        record = {"name": name, "warmup_steps": warmup, "total_steps": total, **own}
+        return Schedule.of_json(record)
     except UsageError as reason:
         raise CheckpointError(f"{label}: {reason} Take another copy of it.") from None

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
-from ..optim.schedule import Schedule
+from ..optim import Schedule
+from ..optim.schedules import Constant
 from ..program import Program
 from ..program.trained import export_trained
 from ..sparse import rewiring_of
@@ -73,7 +74,7 @@ class Trainer:
             raise UsageError(f"program {repr(program)[:80]}: expected what compile returned.")
         self._asked = lr, schedule
         self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
-        self.schedule, self._save_steps = schedule or Schedule(), save_steps
+        self.schedule, self._save_steps = schedule or Constant(), save_steps
         self.program = program
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
@@ -152,7 +153,7 @@ class Trainer:
         if epochs is not None:
             steps = max(1, round(epochs * self._steps_per_epoch))
         assert steps is not None
-        depends = f"{self.schedule.kind} schedule" if self.schedule.needs_total else ""
+        depends = f"{self.schedule.name} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
         if self.total_steps and steps != self.total_steps and depends:
             refuse = CheckpointError if self._resumed else UsageError
@@ -277,7 +278,8 @@ class Trainer:
         return {
             "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
             "counters": self.session.counters(),
-            "schedule": asdict(self.schedule), "recipe": recipe_digest(self.program),
+            "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
+            "recipe": recipe_digest(self.program),
             "samples": self.source.n, "held_out": self.data.held_out,
         }  # fmt: skip
 
@@ -316,7 +318,8 @@ class Trainer:
         load_state(self.session, loaded.tensors, str(loaded.used))
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.lr = meta["total_steps"], meta["lr"]
-        self.schedule = Schedule(**meta["schedule"])
+        self.schedule = Schedule.of_json(meta["schedule"])
+        self.session.set_seen(self.schedule, meta["seen"])
         if self.folder and where.resolve() == self.folder.path.resolve():
             self.folder.resumed()
         if loaded.warning:
@@ -340,11 +343,11 @@ class Trainer:
     def _check_rates(self, loaded: Loaded) -> None:
         """Learning rate and schedule are the run's own; others were asked for by mistake."""
         lr, schedule = self._asked
-        ran = Schedule(**loaded.meta["schedule"])
+        ran = Schedule.of_json(loaded.meta["schedule"])
         asked = ran if schedule is None else replace(schedule, total_steps=ran.total_steps)
         if lr not in (None, loaded.meta["lr"]) or asked != ran:
             raise CheckpointError(
-                f"{loaded.used}: the run has learning rate {loaded.meta['lr']:g} and a {ran.kind} "
+                f"{loaded.used}: the run has learning rate {loaded.meta['lr']:g} and a {ran.name} "
                 "schedule, asked for are others. Resume without these options."
             )
 

@@ -1,8 +1,9 @@
 """Options as they are given: of their type, and none that nothing looks at.
 
 NEEDS is the one table of options that mean nothing without another one. The command line reads it
-with what was typed; the classes that hold options (Options, Loss, SGD, Schedule, Trainer) with what
-departs from their defaults. An option that belongs to one optimizer is a field of its class.
+with what was typed; the classes that hold options (Options, SGD, Trainer, ..) with what departs
+from their defaults. An option that belongs to one loss, optimizer or schedule is a field of its
+class (plugin.py).
 """
 
 import dataclasses
@@ -39,17 +40,11 @@ def _sparse(values: Values) -> bool:
     return values.get("density", 1.0) < 1 or any(d < 1 for d in overrides.values())
 
 
-def _is(option: str, value: str, usual: str) -> Need:
-    return Need(option, value, lambda values: values.get(option, usual) == value)
-
-
 def _positive(option: str, value: str) -> Need:
     return Need(option, value, lambda values: values.get(option, 0) > 0)
 
 
 _SPARSE = Need("density", "below 1", _sparse)
-_CLASSES = _is("loss", "cross_entropy", "cross_entropy")
-_DROPS = _is("lr_schedule", "step", "constant")
 _WRITES = Need("out", "DIR", lambda values: values.get("out") is not None)
 _MOVES = _positive("momentum", "above 0")
 
@@ -57,13 +52,8 @@ _MOVES = _positive("momentum", "above 0")
 NEEDS: dict[str, Need] = {
     "distribution": _SPARSE,
     "rewiring": _SPARSE,
-    "label_smoothing": _CLASSES,
-    "ignore_index": _CLASSES,
-    "class_axis": _CLASSES,
     "nesterov": _MOVES,
     "dampening": _MOVES,
-    "lr_step_size": _DROPS,
-    "lr_gamma": _DROPS,
     "save_steps": _WRITES,
     "save_total_limit": _WRITES,
     "label": Need("data", "csv:FILE", lambda values: str(values.get("data")).startswith("csv:")),
@@ -99,17 +89,16 @@ def check_needs(
             )
 
 
-def check_options(options: Any, owner: str = "", renamed: Mapping[str, str] | None = None) -> None:
+def check_options(options: Any, owner: str = "") -> None:
     """Check the fields of a dataclass of options: types, then what each of them needs.
 
     Args:
       options, owner: as in `check_types`.
-      renamed: field -> name of the command line, where the two differ.
     Raises:
       UsageError: a field of another type, or one that departs from its default without effect.
     """
     check_types(options, owner)
-    check_departures(options, owner, renamed)
+    check_departures(options, owner)
 
 
 def check_types(options: Any, owner: str = "") -> None:
@@ -126,16 +115,12 @@ def check_types(options: Any, owner: str = "") -> None:
         object.__setattr__(options, name, value)
 
 
-def check_departures(
-    options: Any, owner: str = "", renamed: Mapping[str, str] | None = None
-) -> None:
+def check_departures(options: Any, owner: str = "") -> None:
     """Refuse fields that depart from their default and have no effect beside the others."""
     fields = dataclasses.fields(options)
-    names = {f.name: (renamed or {}).get(f.name, f.name) for f in fields}
-    values = {names[f.name]: getattr(options, f.name) for f in fields}
-    departs = [names[f.name] for f in fields if getattr(options, f.name) != _default(f)]
-    back = {name: field for field, name in names.items()}
-    check_needs(departs, values, lambda name: back.get(name, name), _begin(owner))
+    values = {f.name: getattr(options, f.name) for f in fields}
+    departs = [f.name for f in fields if values[f.name] != _default(f)]
+    check_needs(departs, values, str, _begin(owner))
 
 
 def _begin(owner: str) -> str:

@@ -117,7 +117,7 @@ def test_samples_of_bytes_stay_bytes(program, tmp_path):
     nbytes = write_samples(digits, et.open_data("digits"), tmp_path / "digits.samples")
     data = (tmp_path / "digits.samples").read_bytes()
     assert nbytes == len(data) == HEAD_NBYTES + 1797 * (64 + 4)
-    with pytest.raises(et.errors.DataError, match="expected"):
+    with pytest.raises(et.errors.DataError, match="the model expects"):
         write_samples(program, et.open_data("digits"), tmp_path / "wrong.samples")
 
 

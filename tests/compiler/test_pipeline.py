@@ -14,7 +14,7 @@ from edgetrain.errors import ModelError, UsageError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.kernels import jit
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.optim import AdamW
 
 from .nets import Net, graphs, residual
@@ -181,7 +181,7 @@ def test_loss_knows_the_shape_of_its_targets(shape, loss, expected):
 
 @pytest.mark.parametrize(
     "options",
-    [{"kind": "l1"}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
+    [{"kind": "l7"}, {"label_smoothing": 1.0}, {"label_smoothing": -0.1},
      {"label_smoothing": float("nan")}],
 )  # fmt: skip
 def test_loss_refuses_options_out_of_range(options):

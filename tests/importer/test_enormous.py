@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from edgetrain.ops.bind import bind
 
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
+from edgetrain.compiler.bind import bind
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import ModelError
 from edgetrain.ops import allowance

@@ -23,6 +23,34 @@ def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+def weighted_cross_entropy(x, t, cw, smoothing, ignore, samples, rows):
+    """As cross_entropy with weights cw [n] of the classes; the second is the sum of weights."""
+    x, cw = x.astype(np.float64), cw.astype(np.float64)
+    outer, n, _ = x.shape
+    valid = (t != ignore) & (np.arange(outer)[:, None] // rows < samples)
+    shifted = x - x.max(1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    hot = np.arange(n)[None, :, None] == t[:, None, :]
+    wanted = (hot * (1 - smoothing) + smoothing / n) * cw[None, :, None]
+    gradient = (np.exp(log_p) * wanted.sum(1, keepdims=True) - wanted) * valid[:, None, :]
+    weights = (hot * cw[None, :, None]).sum(1)[valid].sum()
+    correct = ((x.argmax(1) == t) & valid).sum()
+    return -(wanted * log_p).sum(1)[valid].sum(), weights, correct, gradient
+
+
+def huber(x, t, delta):
+    """Value and slope."""
+    d = x - t
+    value = np.where(np.abs(d) < delta, d * d / 2, delta * (np.abs(d) - delta / 2))
+    return value, np.clip(d, -delta, delta)
+
+
+def bce_pos(x, t, weight):
+    """Value and slope."""
+    p = _sigmoid(x)
+    return -(weight * t * np.log(p) + (1 - t) * np.log(1 - p)), (1 - t) * p - weight * t * (1 - p)
+
+
 ELEMENTWISE = {
     "mse": (lambda x, t: (x - t) ** 2, lambda x, t: 2 * (x - t), None),
     "l1": (lambda x, t: np.abs(x - t), lambda x, t: np.sign(x - t), None),

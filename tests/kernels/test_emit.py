@@ -4,7 +4,7 @@ import pytest
 
 from edgetrain.errors import UnsupportedOpError
 from edgetrain.kernels import emit, emit_builtins, targets
-from edgetrain.kernels.elf import sections, undefined
+from edgetrain.kernels.elf import exported, sections, undefined
 from edgetrain.kernels.emit_tape import table_of
 from tests.digits_runs import digits_program
 
@@ -47,6 +47,8 @@ def test_identical_instructions_are_one_function(program):
 def test_a_library_refers_to_nothing_and_shows_its_exports(program, name):
     library = built(program, name)
     assert undefined(library.code) == set()
+    # nothing else is seen, so that two nets can be linked into one firmware
+    assert exported(library.code) == {"net_train", "net_table"}
     assert library.sizes == sections(library.code) and ".text" in library.sizes
     assert library.lengths["micro"] == 16 * len(table_of(program).numbers["micro"])
 

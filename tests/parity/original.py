@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import edgetrain as et
 from edgetrain.api import gradient_program, gradients, run_microbatch
 from edgetrain.exporters import export_torch
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.runtime.session import Session
 from examples.zoo import ZOO, ZooModel

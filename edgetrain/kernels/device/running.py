@@ -6,6 +6,7 @@ from ..drive.staging import nbytes_of
 from ..drive.words import call_entry
 from ..jit import inline
 from ..registry import kernel
+from ..words.divisor import divisor
 from ..words.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from . import layout
 from .words import load_pointer
@@ -202,7 +203,7 @@ def drive_measure():
         call_entry(ld_i64(rom, EVALUATE), 0, memory, 0, 1)
         ctl = ld_i64(plan, CTL)
         targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(loss, 0, ld_f64(ctl, LOSS_SUM) / targets)
+        st_f64(loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
         st_f64(accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
         st_i64(out, 0, ld_i64(plan, STATUS))
 

@@ -8,6 +8,7 @@ statistics and counters are written by the update alone.
 from .. import control
 from ..jit import inline
 from ..registry import kernel
+from ..words.divisor import divisor
 from ..words.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_real
 from . import layout
 from .filling import fill_microbatch, fill_row
@@ -32,7 +33,7 @@ COUNT, TARGETS, CORRECT, LOSS_SUM = (
     control.LOSS_SUM,
 )
 NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEED, control.STEP
-NUMBER, REWIRE_DUE = control.MICROBATCH, control.REWIRE_DUE
+NUMBER, REWIRE_DUE, WEIGHT = control.MICROBATCH, control.REWIRE_DUE, control.WEIGHT
 # Phases of a minibatch; those of tapes are the tapes' words.
 BEGIN, FILLING = 0, 1
 NAN = 0x7FF8000000000000
@@ -45,6 +46,7 @@ def reset_counts(ctl, count):
     st_i64(ctl, TARGETS, 0)
     st_i64(ctl, CORRECT, 0)
     st_f64(ctl, LOSS_SUM, 0.0)
+    st_f64(ctl, WEIGHT, 0.0)
 
 
 @inline
@@ -52,7 +54,7 @@ def keep_loss(ctl):
     """LAST_LOSS: the mean over the targets counted since `reset_counts`; NaN where none was."""
     count = ld_i64(ctl, TARGETS)
     if count > 0:
-        st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / to_real(count))
+        st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
     else:
         st_i64(ctl, LAST_LOSS, NAN)  # its bits: processors differ in what 0 / 0 gives
 

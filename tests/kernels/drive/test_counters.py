@@ -1,46 +1,99 @@
 """Learning rate, loss scale and rewiring times against their Python twins."""
 
+import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
+import torch
 
+from edgetrain.exporters.twins import twin_of
 from edgetrain.kernels import control as layout
 from edgetrain.optim import Schedule
+from edgetrain.optim.schedules import Plateau
 from edgetrain.sparse import DSR, SET
 from tests.kernels.harness import call, control
-from tests.twins import Scale, due, factor
+from tests.optim.cases import SCHEDULE_CASES, TOTAL
+from tests.twins import Scale, Windows, due, factor
 
-TOTAL = 1000
 STEPS = (0, 1, 4, 5, 6, 99, 100, 101, 499, 500, 777, 998, 999, 1000, 5000)
 
 
-def rate(kernel: str, step: int, lr: float, gamma: float = 0.0, **operands: int) -> float:
-    words = {"STEP": step, "WARMUP": 5, "TOTAL_STEPS": TOTAL, "BASE_LR": lr, "RATE": gamma}
-    ctl = call(kernel, ctl=control(**words), **operands)["ctl"]
-    return float(ctl.view(np.float64)[layout.LR])
+def rates(
+    schedule: Schedule, steps: Iterable[int], lr: float, losses: Sequence[float] = ()
+) -> list[float]:
+    """The learning rates that a schedule's kernels leave at LR; losses[k]: of step k."""
+    words = {"WARMUP": schedule.warmup_steps, "TOTAL_STEPS": TOTAL, "BASE_LR": lr}
+    ctl, out = control(**words), []
+    numbers = schedule.numbers()
+    ctl.view(np.float64)[layout.RATE : layout.RATE + len(numbers)] = numbers
+    for step in steps:
+        ctl[layout.STEP] = step
+        seen = losses[step - 1] if 0 < step <= len(losses) else math.nan
+        ctl.view(np.float64)[layout.LAST_LOSS] = seen
+        for one in schedule.calls():
+            ctl = call(one.kernel, **{**one.args, "ctl": ctl})["ctl"]
+        out.append(float(ctl.view(np.float64)[layout.LR]))
+    return out
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(
-    "kernel, operands, schedule",
-    [
-        ("rate_constant", {}, Schedule(warmup_steps=5)),
-        ("rate_step", {"size": 7}, Schedule("step", 5, step_size=7, gamma=0.97)),
-        ("rate_cosine", {}, Schedule("cosine", 5, total_steps=TOTAL)),
-    ],
-    ids=lambda v: v if isinstance(v, str) else "",
-)
-def test_rates_equal_their_twins(kernel, operands, schedule, step):
-    found = rate(kernel, step, 0.3, schedule.gamma, **operands)
-    assert found == pytest.approx(0.3 * factor(schedule, step), rel=1e-12, abs=2e-16)
+@pytest.mark.parametrize("case", SCHEDULE_CASES)
+def test_rates_equal_their_twins(case):
+    schedule = SCHEDULE_CASES[case]
+    expected = [0.3 * factor(schedule, step) for step in STEPS]
+    assert rates(schedule, STEPS, 0.3) == pytest.approx(expected, rel=1e-12, abs=2e-16)
+
+
+PLATEAUS = [case for case, schedule in SCHEDULE_CASES.items() if schedule.name == "plateau"]
+
+
+@pytest.mark.parametrize("case", PLATEAUS)
+def test_plateau_equals_its_twin_and_torch(case):
+    schedule, draw = SCHEDULE_CASES[case], np.random.default_rng(1)
+    assert isinstance(schedule, Plateau)
+    losses = (1 / np.arange(1, 81) + 0.2 + 0.1 * draw.random(80)).tolist()
+    losses[7] = losses[30] = math.nan
+    found = rates(schedule, [0, *np.repeat(np.arange(1, 81), 2).tolist()], 0.3, losses)[::2]
+    windows, expected, sums = Windows(schedule), [], [0.0, 0]
+    rate = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    theirs, torchs = twin_of(schedule).scheduler(schedule, rate), []
+    for step in range(81):
+        if step and math.isfinite(losses[step - 1]):
+            sums = [sums[0] + losses[step - 1], sums[1] + 1]
+        if step:
+            windows.see(losses[step - 1])
+        if sums[1] == schedule.window:
+            theirs.step(sums[0] / schedule.window)
+            sums = [0.0, 0]
+        warm = min(1.0, (step + 1) / max(1, schedule.warmup_steps))
+        whole = step >= schedule.warmup_steps
+        expected.append(max(0.3 * windows.factor, schedule.min_lr) if whole else 0.3 * warm)
+        torchs.append(rate.param_groups[0]["lr"] if whole else 0.3 * warm)
+    assert found == pytest.approx(expected, rel=1e-12) and windows.factor < 0.3
+    assert found == pytest.approx(torchs, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", SCHEDULE_CASES)
+def test_schedules_equal_torchs(case):
+    schedule = SCHEDULE_CASES[case]
+    if schedule.name in ("inverse_sqrt", "plateau"):
+        return  # torch has none; the test above
+    schedule = dataclasses.replace(schedule, warmup_steps=0)
+    rate = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    theirs, expected = twin_of(schedule).scheduler(schedule, rate), []
+    for _ in range(200):
+        expected.append(rate.param_groups[0]["lr"])
+        rate.step()
+        theirs.step()
+    assert rates(schedule, range(200), 0.3) == pytest.approx(expected, rel=1e-10)
 
 
 def test_cosine_is_off_by_at_most_4e_16():
-    worst = 0.0
-    for step in range(5, TOTAL + 1, 7):
-        true = 0.5 * (1 + math.cos(math.pi * (step - 5) / (TOTAL - 5)))
-        worst = max(worst, abs(rate("rate_cosine", step, 1.0) - true))
+    steps = range(5, TOTAL + 1, 7)
+    found = rates(Schedule("cosine", 5, total_steps=TOTAL), steps, 1.0)
+    true = [0.5 * (1 + math.cos(math.pi * (step - 5) / (TOTAL - 5))) for step in steps]
+    worst = max(abs(a - b) for a, b in zip(found, true, strict=True))
     assert worst < 4e-16
 
 

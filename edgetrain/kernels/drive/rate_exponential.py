@@ -1,0 +1,19 @@
+"""The same factor at each step."""
+
+from .. import control
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64
+from .rates import power, set_rate
+
+STEP, RATE = control.STEP, control.RATE
+
+
+@kernel("rate_exponential", "ctl:m:i64[64]")
+def rate_exponential():
+    """factor RATE ** STEP."""
+
+    def run(thread, nthreads, ctl):
+        if thread == 0:
+            set_rate(ctl, power(ld_f64(ctl, RATE), ld_i64(ctl, STEP)))
+
+    return run

@@ -1,0 +1,21 @@
+"""The inverse of the step's square root."""
+
+from .. import control
+from ..registry import kernel
+from ..words.mathf import sqrt64
+from ..words.prim import ld_i64, to_real
+from .rates import set_rate
+
+STEP, WARMUP = control.STEP, control.WARMUP
+
+
+@kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale", check="scale >= 1")
+def rate_inverse_sqrt():
+    """factor sqrt(scale / (scale + STEP - WARMUP)): 1 after warm-up, 1 / 2 after 3 * scale more."""
+
+    def run(thread, nthreads, ctl, scale):
+        if thread == 0:
+            done = to_real(scale + max(0, ld_i64(ctl, STEP) - ld_i64(ctl, WARMUP)))
+            set_rate(ctl, sqrt64(to_real(scale) / done))
+
+    return run

@@ -1,0 +1,19 @@
+"""Drops at chosen steps."""
+
+from .. import control
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, st_f64
+
+STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
+
+
+@kernel("rate_drop", "ctl:m:i64[64] at")
+def rate_drop():
+    """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
+
+    def run(thread, nthreads, ctl, at):
+        step = ld_i64(ctl, STEP)
+        if thread == 0 and step >= at and step >= ld_i64(ctl, WARMUP):
+            st_f64(ctl, LR, ld_f64(ctl, LR) * ld_f64(ctl, RATE))
+
+    return run

@@ -1,0 +1,35 @@
+"""One rise and one fall, both half cosines."""
+
+from .. import control
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, to_real
+from .rates import cospi, set_rate
+
+STEP, TOTAL, RATE = control.STEP, control.TOTAL_STEPS, control.RATE
+
+
+@inline
+def between(start, end, done):
+    """From start to end along half a cosine; done lies in [0, 1]."""
+    return end + (start - end) * 0.5 * (1.0 + cospi(min(1.0, max(0.0, done))))
+
+
+@kernel("rate_one_cycle", "ctl:m:i64[64]")
+def rate_one_cycle():
+    """From RATE + 1 to 1 over the share RATE of TOTAL_STEPS, then to RATE + 2 at the last step.
+
+    Source: Smith and Topin 2018; the steps are those of torch's OneCycleLR.
+    """
+
+    def run(thread, nthreads, ctl):
+        if thread == 0:
+            step, total = to_real(ld_i64(ctl, STEP)), to_real(ld_i64(ctl, TOTAL))
+            peak = ld_f64(ctl, RATE) * total - 1.0
+            if step <= peak:
+                set_rate(ctl, between(ld_f64(ctl, RATE + 1), 1.0, step / max(peak, 1e-300)))
+            else:
+                done = (step - peak) / max(total - 1.0 - peak, 1e-300)
+                set_rate(ctl, between(1.0, ld_f64(ctl, RATE + 2), done))
+
+    return run

@@ -1,0 +1,71 @@
+"""Drops where the training loss no longer falls."""
+
+from .. import control
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, st_f64, to_real
+from .rates import power, set_rate
+
+STEP, LAST_LOSS, RATE, LR = control.STEP, control.LAST_LOSS, control.RATE, control.LR
+BASE_LR, WARMUP = control.BASE_LR, control.WARMUP
+# What is kept, from SEEN on; all begin at 0. LOOKED: steps whose losses are in.
+LOOKED, SUM, COUNT, WINDOWS, BEST, BAD, WAIT, DROPS = range(control.SEEN, control.SEEN + 8)
+
+
+@inline
+def add(ctl, at, more):
+    """Add to a word that is kept."""
+    st_f64(ctl, at, ld_f64(ctl, at) + more)
+
+
+@inline
+def judge(ctl, mean, patience, cooldown):
+    """A window's mean loss: the best so far, or one bad window more; a drop after too many."""
+    least = ld_f64(ctl, BEST) * (1.0 - ld_f64(ctl, RATE + 1))
+    better = ld_f64(ctl, WINDOWS) == 0.0 or mean < least
+    add(ctl, WINDOWS, 1.0)
+    if better:
+        st_f64(ctl, BEST, mean)
+        st_f64(ctl, BAD, 0.0)
+    else:
+        add(ctl, BAD, 1.0)
+    if ld_f64(ctl, WAIT) > 0.0:
+        add(ctl, WAIT, -1.0)
+        st_f64(ctl, BAD, 0.0)
+    if ld_f64(ctl, BAD) > to_real(patience):
+        add(ctl, DROPS, 1.0)
+        st_f64(ctl, WAIT, to_real(cooldown))
+        st_f64(ctl, BAD, 0.0)
+
+
+@kernel("rate_plateau", "ctl:m:i64[64] window patience cooldown", check="window >= 1")
+def rate_plateau():
+    """factor RATE ** drops, LR at least RATE + 2; a drop where the mean LAST_LOSS of `window` steps
+    was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
+
+    No window is bad in the `cooldown` windows after a drop. Losses that are not finite do not
+    count. A step that is begun again looks at no loss twice. As torch's ReduceLROnPlateau, fed the
+    mean of each window.
+    """
+    from ..words.prim import real_to_int
+
+    def run(thread, nthreads, ctl, window, patience, cooldown):
+        if thread != 0:
+            return
+        step = to_real(ld_i64(ctl, STEP))
+        if step > ld_f64(ctl, LOOKED):
+            st_f64(ctl, LOOKED, step)
+            loss = ld_f64(ctl, LAST_LOSS)
+            if loss - loss == 0.0:
+                add(ctl, SUM, loss)
+                add(ctl, COUNT, 1.0)
+            if ld_f64(ctl, COUNT) >= to_real(window):
+                judge(ctl, ld_f64(ctl, SUM) / ld_f64(ctl, COUNT), patience, cooldown)
+                st_f64(ctl, SUM, 0.0)
+                st_f64(ctl, COUNT, 0.0)
+        set_rate(ctl, power(ld_f64(ctl, RATE), real_to_int(ld_f64(ctl, DROPS))))
+        if ld_i64(ctl, STEP) >= ld_i64(ctl, WARMUP):
+            least = min(ld_f64(ctl, RATE + 2), ld_f64(ctl, BASE_LR))
+            st_f64(ctl, LR, max(ld_f64(ctl, LR), least))
+
+    return run

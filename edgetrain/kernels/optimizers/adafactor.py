@@ -1,0 +1,256 @@
+"""Adafactor: second moments as the product of means over rows and over columns.
+
+A weight is `count` matrices [rows, cols], or a vector with a moment for each element. A matrix
+takes three instructions, all threads at the end of one before the next: moments and the sum of
+squares of the weights, the sum of squares of the steps, the weights. `sums` float64[128]: 64 of the
+weights, 64 of the steps, of fixed chunks.
+
+Source: Shazeer and Stern 2018, algorithms 4 and 5; step sizes as torch.optim.Adafactor.
+"""
+
+import numpy as np
+
+from .. import control
+from ..jit import inline
+from ..registry import kernel
+from ..update import SECOND_MOMENT, second_moment, zeroing
+from ..words.block import get_wide, new_wide, put_wide
+from ..words.mathf import sqrt64
+from ..words.power import exp2_wide, log2_wide
+from ..words.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
+from ..words.rng import stream
+
+LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
+CHUNKS, COLUMNS = control.PARTIALS, 256  # columns that are summed at a time
+ZERO = np.float32(0)
+_ld, _st = FP32.ld, FP32.st
+
+
+@inline
+def share(ctl, power):
+    """What the newest squares weigh: t ** power for update t = 1, 2, ..."""
+    return exp2_wide(np.float64(power) * log2_wide(to_real(ld_i64(ctl, UPDATES))))
+
+
+@inline
+def total(sums, first):
+    """The sum of 64 partial sums."""
+    out = 0.0
+    for chunk in range(CHUNKS):
+        out += ld_f64(sums, first + chunk)
+    return out
+
+
+@inline
+def scale_of(r, matrix, rows, eps):
+    """1 / mean of the row moments of a matrix, whose mean is at least eps."""
+    mean = 0.0
+    for i in range(rows):
+        mean += np.float64(_ld(r, matrix * rows + i))
+    return 1.0 / max(mean / to_real(rows), np.float64(eps))
+
+
+def _steps(G):
+    """Inline step of element i, before its size: gradient over the root of its moment."""
+    ldg = G.ld
+
+    @inline
+    def factored(g, r, c, i, rows, cols, scale, eps, factor):
+        row = div(i, cols)
+        column = div(row, rows) * cols + mod(i, cols)
+        moment = np.float64(_ld(r, row)) * np.float64(_ld(c, column)) * scale
+        return np.float64(ldg(g, i) * factor) / max(sqrt64(moment), np.float64(eps))
+
+    return factored
+
+
+@kernel(
+    "adafactor_moments",
+    "w:r:W[count*rows*cols] g:r:G[count*rows*cols] v_rows:m:f32[count*rows] "
+    "v_cols:m:f32[count*cols] sums:m:f64[128] ctl:r:i64[64] count rows cols power:f",
+    check="min(count, rows, cols) >= 1",
+)
+def adafactor_moments(W, G):
+    """v_rows, v_cols: means of squares of g over columns and over rows of each matrix, moved by the
+    share t ** power; sums: squares of w. Sums are float64, in order of elements.
+    """
+    ldw, ldg = W.ld, G.ld
+
+    @inline
+    def move(at, k, mean, weight):
+        before = np.float64(_ld(at, k))
+        _st(at, k, np.float32(before + (mean - before) * weight))
+
+    @inline
+    def square(g, i, factor):
+        value = np.float64(ldg(g, i) * factor)
+        return value * value
+
+    def run(thread, nthreads, w, g, v_rows, v_cols, sums, ctl, count, rows, cols, power):
+        if ld_i64(ctl, SKIP) != 0:
+            return
+        weight, factor = share(ctl, power), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        n = count * rows * cols
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            squares = 0.0
+            for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
+                squares += np.float64(ldw(w, i)) * np.float64(ldw(w, i))
+            st_f64(sums, chunk, squares)
+        all_rows = count * rows
+        for k in range(div(all_rows * thread, nthreads), div(all_rows * (thread + 1), nthreads)):
+            squares = 0.0
+            for j in range(cols):
+                squares += square(g, k * cols + j, factor)
+            move(v_rows, k, squares / to_real(cols), weight)
+        wide = new_wide()
+        each = div(cols + COLUMNS - 1, COLUMNS)  # blocks of columns of a matrix
+        blocks = count * each
+        for b in range(div(blocks * thread, nthreads), div(blocks * (thread + 1), nthreads)):
+            matrix, first = div(b, each), mod(b, each) * COLUMNS
+            used = min(COLUMNS, cols - first)
+            for j in range(used):
+                put_wide(wide, j, 0.0)
+            for i in range(rows):
+                at = (matrix * rows + i) * cols + first
+                for j in range(used):
+                    put_wide(wide, j, get_wide(wide, j) + square(g, at + j, factor))
+            for j in range(used):
+                move(v_cols, matrix * cols + first + j, get_wide(wide, j) / to_real(rows), weight)
+
+    return run
+
+
+@kernel(
+    "adafactor_steps",
+    "g:r:G[count*rows*cols] v_rows:r:f32[count*rows] v_cols:r:f32[count*cols] sums:m:f64[128] "
+    "ctl:r:i64[64] count rows cols eps:f",
+    check="min(count, rows, cols) >= 1",
+)
+def adafactor_steps(G):
+    """sums + 64: squares of the steps, gradient / max(root of the moment, eps)."""
+    step_of = _steps(G)
+
+    def run(thread, nthreads, g, v_rows, v_cols, sums, ctl, count, rows, cols, eps):
+        if ld_i64(ctl, SKIP) != 0:
+            return
+        factor, size = np.float32(ld_f64(ctl, GRAD_FACTOR)), rows * cols
+        n = count * size
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            squares, scale, matrix = 0.0, 0.0, -1
+            for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
+                if div(i, size) != matrix:
+                    matrix = div(i, size)
+                    scale = scale_of(v_rows, matrix, rows, eps)
+                step = step_of(g, v_rows, v_cols, i, rows, cols, scale, eps, factor)
+                squares += step * step
+            st_f64(sums, CHUNKS + chunk, squares)
+
+    return run
+
+
+@inline
+def sizes(ctl, sums, n, least, most, wd):
+    """What a step is multiplied by, and what is kept of a weight."""
+    rate = ld_f64(ctl, LR)
+    updates, count = to_real(ld_i64(ctl, UPDATES)), to_real(n)
+    relative = max(np.float64(least), sqrt64(total(sums, 0) / count))
+    clip = max(1.0, sqrt64(total(sums, CHUNKS) / count) / np.float64(most))
+    size = min(rate, 1.0 / sqrt64(updates)) * relative / clip
+    return size, np.float32(1.0 - rate * np.float64(wd))
+
+
+@kernel(
+    "adafactor",
+    "w:m:W[count*rows*cols] g:m:G[count*rows*cols] v_rows:r:f32[count*rows] "
+    "v_cols:r:f32[count*cols] sums:r:f64[128] ctl:r:i64[64] key count rows cols "
+    "eps:f least:f most:f wd:f",
+    check="min(count, rows, cols) >= 1",
+)
+def adafactor(W, G):
+    """w *= 1 - LR * wd, then less its step times min(LR, 1 / sqrt(t)) * max(least, rms of w) and
+    divided by max(1, rms of the steps / most); g is zeroed.
+    """
+    ldw, srw, stg = W.ld, W.sr, G.st
+    step_of, zero = _steps(G), zeroing(G)
+
+    def run(
+        thread, nthreads, w, g, v_rows, v_cols, sums, ctl, key, count, rows, cols, eps, least, most,
+        wd,
+    ):  # fmt: skip
+        n = count * rows * cols
+        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
+        if ld_i64(ctl, SKIP) != 0:
+            zero(g, lo, hi)
+            return
+        weight_key, factor = stream(ctl, key), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        size, kept = sizes(ctl, sums, n, least, most, wd)
+        scale, matrix, each = 0.0, -1, rows * cols
+        for i in range(lo, hi):
+            if div(i, each) != matrix:
+                matrix = div(i, each)
+                scale = scale_of(v_rows, matrix, rows, eps)
+            step = step_of(g, v_rows, v_cols, i, rows, cols, scale, eps, factor)
+            srw(w, i, ldw(w, i) * kept - np.float32(size * step), weight_key)
+            stg(g, i, ZERO)
+
+    return run
+
+
+@kernel(
+    "adafactor_vector_moments",
+    "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:r:i64[64] n key power:f eps:f",
+)
+def adafactor_vector_moments(W, G, V):
+    """As adafactor_moments and adafactor_steps at once, with a moment v for each element.
+
+    fp16 v holds the moment's root; the steps that are summed are of the moment before rounding.
+    """
+    ldw, ldg = W.ld, G.ld
+    load_second, store_second = second_moment(V)
+
+    def run(thread, nthreads, w, g, v, sums, ctl, n, key, power, eps):
+        if ld_i64(ctl, SKIP) != 0:
+            return
+        weight, factor = np.float32(share(ctl, power)), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        square_key = hash32(stream(ctl, key), SECOND_MOMENT)
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            weights = steps = 0.0
+            for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
+                weights += np.float64(ldw(w, i)) * np.float64(ldw(w, i))
+                gradient = ldg(g, i) * factor
+                second = load_second(v, i)
+                second += (gradient * gradient - second) * weight
+                root = np.float32(sqrt64(np.float64(second)))
+                store_second(v, i, second, root, square_key)
+                step = np.float64(gradient) / np.float64(max(root, eps))
+                steps += step * step
+            st_f64(sums, chunk, weights)
+            st_f64(sums, CHUNKS + chunk, steps)
+
+    return run
+
+
+@kernel(
+    "adafactor_vector",
+    "w:m:W[n] g:m:G[n] v:r:V[n] sums:r:f64[128] ctl:r:i64[64] n key eps:f least:f most:f wd:f",
+)
+def adafactor_vector(W, G, V):
+    """As adafactor, with a moment v for each element."""
+    ldw, srw, ldg, stg = W.ld, W.sr, G.ld, G.st
+    load_second, _ = second_moment(V)
+    zero = zeroing(G)
+
+    def run(thread, nthreads, w, g, v, sums, ctl, n, key, eps, least, most, wd):
+        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
+        if ld_i64(ctl, SKIP) != 0:
+            zero(g, lo, hi)
+            return
+        weight_key, factor = stream(ctl, key), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        size, kept = sizes(ctl, sums, n, least, most, wd)
+        for i in range(lo, hi):
+            root = np.float32(sqrt64(np.float64(load_second(v, i))))
+            step = np.float64(ldg(g, i) * factor) / np.float64(max(root, eps))
+            srw(w, i, ldw(w, i) * kept - np.float32(size * step), weight_key)
+            stg(g, i, ZERO)
+
+    return run

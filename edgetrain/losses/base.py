@@ -1,0 +1,78 @@
+"""What a loss is: its targets, the kernels that compute it, a sample of what it takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..units.plugin import Plugin
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loss(Plugin):
+    """Base; a subclass is a frozen dataclass of its parameters.
+
+    A loss is the mean over the targets that count; shapes are those of one microbatch.
+
+    Attributes:
+      absorbs: ops that it contains: as the last one of the model they are not run in training.
+      accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
+      target_dtype: f32, or i32 where targets are classes.
+      takes_target: False: what it looks at are inputs of the model.
+    """
+
+    family: ClassVar[str] = "loss"
+    choice: ClassVar[str] = "loss"
+    default: ClassVar[str] = "cross_entropy"
+    absorbs: ClassVar[tuple[str, ...]] = ()
+    accuracy: ClassVar[str] = ""
+    target_dtype: ClassVar[str] = "f32"
+    takes_target: ClassVar[bool] = True
+
+    def target_shape(self, shape: Shape) -> Shape:
+        """Shape of the targets for an output of this shape."""
+        return shape
+
+    def takes_mean(self, shape: Shape) -> bool:
+        """Whether an output of this shape may be the mean over a microbatch, without a batch."""
+        return False
+
+    def limit(self, shape: Shape) -> int | None:
+        """Targets lie in [0, limit) for an output of this shape; None where they are no classes."""
+        return None
+
+    def for_target(self, target: Shape, output: Callable[[], Shape]) -> Self:
+        """The loss for a target of this shape; `output` tells the shape of the model's output.
+
+        Raises:
+          UsageError: the two do not fit.
+        """
+        return self
+
+    @property
+    def kernel(self) -> str:
+        """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/loss.py)."""
+        raise NotImplementedError
+
+    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+        """Float32 operands of both kernels besides output and target, for an output of this shape.
+
+        A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
+        """
+        return {}
+
+    def numbers(self, shape: Shape) -> dict[str, Any]:
+        """Scalar operands of both kernels for an output of this shape."""
+        size = int(np.prod(shape))
+        return {"n": size, "rows": size // shape[0]}
+
+    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+        """Targets for an output of this shape.
+
+        Raises:
+          UsageError: there are none.
+        """
+        return draw.standard_normal(shape, np.float32)

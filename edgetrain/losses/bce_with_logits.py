@@ -1,0 +1,30 @@
+"""Binary cross-entropy of logits, as torch's BCEWithLogitsLoss."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..units.plugin import option
+from .base import Loss, Shape
+
+
+@dataclass(frozen=True)
+class BCEWithLogits(Loss):
+    """Targets are probabilities, in the output's shape; the mean is over all of them alike."""
+
+    name: ClassVar[str] = "bce_with_logits"
+    absorbs: ClassVar[tuple[str, ...]] = ("sigmoid",)
+
+    pos_weight: float = option(1.0, "weight of positive targets", "W", least=0)
+
+    @property
+    def kernel(self) -> str:
+        return "bce" if self.pos_weight == 1 else "bce_pos"
+
+    def numbers(self, shape: Shape) -> dict[str, Any]:
+        own = {} if self.pos_weight == 1 else {"p": self.pos_weight}
+        return super().numbers(shape) | own
+
+    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+        return draw.random(shape, np.float32)

@@ -1,0 +1,101 @@
+"""Cross-entropy of logits with class indices, as torch's CrossEntropyLoss."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..errors import UsageError
+from ..units.plugin import option
+from .base import Loss, Shape
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Loss):
+    """The mean is over the targets that are not `ignore_index`, each by the weight of its class.
+
+    Attributes:
+      class_axis: of the output; None: 1, or the last axis of a 3-d output (a sequence model's
+        [batch, time, classes]).
+    """
+
+    name: ClassVar[str] = "cross_entropy"
+    absorbs: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
+    accuracy: ClassVar[str] = "targets whose class has the first of the largest logits"
+    target_dtype: ClassVar[str] = "i32"
+
+    label_smoothing: float = option(
+        0.0, "share of the target that all classes have alike", "S", least=0, below=1
+    )
+    ignore_index: int = option(-100, "target that does not count", "I")
+    class_axis: int | None = option(None, "of the output (1; the last of three)", "A")
+
+    class_weights: tuple[float, ...] = option(
+        (), "one for each class, such as 1,0.5,2", "W,..", least=0
+    )
+
+    @property
+    def kernel(self) -> str:
+        return "wce" if self.class_weights else "ce"
+
+    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+        if not self.class_weights:
+            return {}
+        classes = self.limit(shape)
+        if len(self.class_weights) != classes or not any(self.class_weights):
+            raise UsageError(
+                f"loss cross_entropy: {len(self.class_weights)} class_weights of {classes} classes "
+                f"(output of shape {list(shape)}): expected one for each, not all 0."
+            )
+        return {"cw": np.array(self.class_weights, np.float32)}
+
+    def axis(self, shape: Shape) -> int:
+        """The class axis of an output of this shape."""
+        axis = self.class_axis
+        if axis is None:
+            axis = 2 if len(shape) == 3 else 1
+        if not 0 < axis < max(2, len(shape)) or len(shape) < 2:
+            raise UsageError(
+                f"class axis {axis} of an output of shape {list(shape)}: expected an axis from 1 "
+                f"to {len(shape) - 1}."
+            )
+        return axis
+
+    def target_shape(self, shape: Shape) -> Shape:
+        axis = self.axis(shape)
+        return (*shape[:axis], *shape[axis + 1 :])
+
+    def limit(self, shape: Shape) -> int:
+        return shape[self.axis(shape)]
+
+    def for_target(self, target: Shape, output: Callable[[], Shape]) -> Self:
+        """With the axis whose removal leaves the target's shape; axis 1 where two do."""
+        if self.class_axis is not None:
+            return self
+        shape = output()
+        for axis in range(1, len(shape)):
+            if shape[:axis] + shape[axis + 1 :] == tuple(target):
+                return dataclasses.replace(self, class_axis=axis)
+        raise UsageError(
+            f"target of shape {list(target)}: expected the output's shape {list(shape)} without "
+            "its class axis."
+        )
+
+    def numbers(self, shape: Shape) -> dict[str, Any]:
+        axis = self.axis(shape)
+        outer, inner = int(np.prod(shape[:axis])), int(np.prod(shape[axis + 1 :]))
+        return {
+            "outer": outer, "n": shape[axis], "inner": inner, "rows": outer // shape[0],
+            "smoothing": self.label_smoothing, "ignore": self.ignore_index,
+        }  # fmt: skip
+
+    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+        classes = self.limit(shape)
+        if classes < 2:
+            raise UsageError(
+                f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 "
+                "or more. Choose --loss bce_with_logits or mse."
+            )
+        return draw.integers(0, classes, self.target_shape(shape)).astype(np.int32)

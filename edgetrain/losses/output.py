@@ -1,0 +1,38 @@
+"""The model's own output as the loss: it takes no target besides the model's inputs."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import Loss, Shape
+
+
+@dataclass(frozen=True)
+class Output(Loss):
+    """The mean of the output: one number or several for each sample, or a single one, which is the
+    mean over the samples of a microbatch.
+
+    A single number cannot be told apart by sample: where the last microbatch of an evaluation is
+    filled up, what fills it is in that mean, which counts for the samples that are left.
+    """
+
+    name: ClassVar[str] = "output"
+    takes_target: ClassVar[bool] = False
+
+    def takes_mean(self, shape: Shape) -> bool:
+        return int(np.prod(shape)) == 1
+
+    def target_shape(self, shape: Shape) -> Shape:
+        return shape or (1,)
+
+    @property
+    def kernel(self) -> str:
+        return "output"
+
+    def numbers(self, shape: Shape) -> dict[str, Any]:
+        size = int(np.prod(shape))
+        return {"n": size, "rows": size // shape[0] if shape else 1}
+
+    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+        return np.zeros(self.target_shape(shape), np.float32)

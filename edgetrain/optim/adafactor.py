@@ -1,0 +1,66 @@
+"""Adafactor, as torch.optim.Adafactor. Source: Shazeer and Stern 2018, algorithms 4 and 5."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir import Call, Value
+from ..units import SMALLEST
+from ..units.plugin import option
+from .base import PARTIALS, Optimizer
+
+EPS = 2.0**-23  # of float32, as torch has it
+
+
+@dataclass(frozen=True)
+class Adafactor(Optimizer):
+    """Second moments of a matrix are kept as means over rows and columns: of [rows, cols] weights
+    rows + cols numbers. Tensors are matrices of their last two axes; vectors, and the nonzeros of
+    sparse weights, have a moment for each element (in fp16 its square root).
+    """
+
+    name: ClassVar[str] = "adafactor"
+    sums: ClassVar[int] = 2
+
+    lr: float = option(0.01, "learning rate", "R", least=0)
+    beta2_decay: float = option(
+        -0.8, "power of the update's number that new squares weigh", "P", least=-10, most=0
+    )
+    eps1: float = option(EPS, "least root of a second moment", "E", least=SMALLEST)
+    eps2: float = option(1e-3, "least size of weights that steps are relative to", "E", least=0)
+    clip: float = option(1.0, "root mean square that steps are clipped to", "D", least=1)
+
+    @property
+    def adaptive(self) -> bool:
+        return True
+
+    def init(self, parameter: Value) -> list[Value]:
+        if len(parameter.shape) < 2:
+            return [self._state(parameter, "square")]
+        *others, rows, cols = parameter.shape
+        name = parameter.name
+        return [
+            Value(f"{name}.rows", (*others, rows, 1), "f32", "state"),
+            Value(f"{name}.columns", (*others, 1, cols), "f32", "state"),
+        ]
+
+    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
+        sums = {"sums": PARTIALS, "ctl": "ctl"}
+        read = {"w": parameter.name, "g": grad.name}
+        last = {"key": key, "eps": self.eps1, "least": self.eps2, "most": self.clip}
+        last |= {"wd": self.weight_decay}
+        if len(state) == 1:
+            own = {"v": state[0].name, "n": parameter.size} | sums
+            power = {"key": key, "power": self.beta2_decay, "eps": self.eps1}
+            return [
+                Call("adafactor_vector_moments", read | own | power),
+                Call("adafactor_vector", read | own | last),
+            ]
+        *others, rows, cols = parameter.shape
+        own = {"v_rows": state[0].name, "v_cols": state[1].name, **sums}
+        own |= {"count": math.prod(others), "rows": rows, "cols": cols}
+        return [
+            Call("adafactor_moments", read | own | {"power": self.beta2_decay}),
+            Call("adafactor_steps", {"g": grad.name, "eps": self.eps1} | own),
+            Call("adafactor", read | own | last),
+        ]

@@ -1,0 +1,39 @@
+"""One rise and one fall over the whole run, as torch's OneCycleLR; momentum stays as it is."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...errors import UsageError
+from ...ir import Call
+from ...units.plugin import option
+from .base import Schedule
+
+
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """From 1 / `div_factor` to 1 (the optimizer's rate), then to 1 / div_factor / final_div_factor.
+
+    It rises over the share `pct_start` of the run: it has no other warm-up.
+    """
+
+    name: ClassVar[str] = "one_cycle"
+    needs_total: ClassVar[bool] = True
+
+    pct_start: float = option(0.3, "share of the run in which it rises", "P", least=0, most=1)
+    div_factor: float = option(25.0, "by which it begins lower", "D", least=1)
+    final_div_factor: float = option(1e4, "by which it ends lower than it began", "D", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup_steps:
+            raise UsageError(
+                f"schedule one_cycle: warmup_steps {self.warmup_steps}: it begins with a rise of "
+                "its own. Leave it out, or choose another pct_start."
+            )
+
+    def calls(self) -> list[Call]:
+        return [Call("rate_one_cycle", {"ctl": "ctl"})]
+
+    def numbers(self) -> tuple[float, ...]:
+        first = 1 / self.div_factor
+        return self.pct_start, first, first / self.final_div_factor

@@ -1,0 +1,172 @@
+"""Plug-ins: a family (losses, optimizers, schedules) is a class, a member a frozen dataclass of it.
+
+    @dataclass(frozen=True)
+    class SGD(Optimizer):
+        name: ClassVar[str] = "sgd"
+        momentum: float = option(0.0, "of the velocity", "M", least=0, below=1)
+
+A member's fields are its options, and what `option` says of them is all there is to know: bounds
+are checked here, help and flags of the command line are made of it, and so is what a file may say.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from ..errors import UsageError
+from . import finite_number, whole_number
+from .options import check_options, typed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is to know of an option besides its type and default.
+
+    Attributes:
+      help: for the command line: what it is.
+      metavar: one letter or word; "" for a flag without a value.
+      flag: its name on the command line where the family's prefix does not fit; None: not typed.
+      bounds: least, most, above, below.
+    """
+
+    help: str
+    metavar: str
+    flag: str | None
+    bounds: Mapping[str, float]
+
+
+def option(
+    default: Any, text: str, metavar: str = "", *, flag: str | None = "", **bounds: float
+) -> Any:
+    """A field of a plug-in; see `About`."""
+    about = About(text, metavar, flag, bounds)
+    return dataclasses.field(default=default, metadata={"about": about})
+
+
+def about(field: dataclasses.Field) -> About:
+    """What `option` said."""
+    return field.metadata["about"]
+
+
+class Family(type):
+    """`Loss("mse", **options)` makes the member of that name; its own class does as well."""
+
+    def __call__(cls: type[T], *args: Any, **options: Any) -> T:
+        if cls.name or "choice" not in vars(cls):  # type: ignore[attr-defined]
+            return _made(cls, args, options)
+        name = args[0] if args else options.pop("kind", cls.default)  # type: ignore[attr-defined]
+        return _made(member(cls, name), args[1:], options)
+
+
+def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
+    try:
+        return type.__call__(cls, *args, **options)
+    except TypeError as error:
+        known = ", ".join(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+        known = f"it has {known}" if known else "it has no options"
+        reason = str(error).removeprefix(f"{cls.__name__}.__init__() ")
+        label = f"{cls.family} {cls.name}"  # type: ignore[attr-defined]
+        raise UsageError(f"{label}: {reason}; {known}.") from error
+
+
+def member(family: type[T], name: Any) -> type[T]:
+    """The member of a family by its name.
+
+    Raises:
+      UsageError: it has none of this name.
+    """
+    kinds: dict[str, type[T]] = family.kinds  # type: ignore[attr-defined]
+    if not isinstance(name, str) or name not in kinds:
+        label = family.family  # type: ignore[attr-defined]
+        raise UsageError(f"{label} {repr(name)[:80]}: expected one of {', '.join(kinds)}.")
+    return kinds[name]
+
+
+@dataclass(frozen=True)
+class Plugin(metaclass=Family):
+    """Base of the families.
+
+    Attributes:
+      family: what messages call it, such as "optimizer".
+      choice: the option of the command line that names a member; `prefix` of its options' flags.
+      default: the member that is taken where none is named.
+      kinds: members by name; a class with a `name` of its own adds itself.
+    """
+
+    family: ClassVar[str]
+    choice: ClassVar[str]
+    prefix: ClassVar[str] = ""
+    default: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Self]]]  # type: ignore[misc]
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "choice" in vars(cls):
+            cls.kinds = {}
+        elif "name" in vars(cls):
+            cls.kinds[cls.name] = cls  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        owner = f"{self.family} {self.name}"
+        check_options(self, owner)
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            label, bounds = f"{owner}: {field.name}", about(field).bounds
+            item = item_type(hints[field.name])
+            if item is not None:
+                value = _several(label, value, item, bounds)
+            elif value is not None:
+                value = _bounded(label, value, bounds)
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def of(cls, given: str | Self) -> Self:
+        """A member by its name, or what is none by name as it is."""
+        return member(cls, given)() if isinstance(given, str) else given
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"name": .., options}`, the inverse of `of_json`."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Self:
+        """The member that `to_json` wrote down.
+
+        Raises:
+          UsageError: no such member or option, or a value out of range.
+        """
+        options = dict(record)
+        return member(cls, options.pop("name", None))(**options)
+
+
+def item_type(hint: Any) -> type | None:
+    """int or float where a field is a tuple of such, else None."""
+    several = typing.get_origin(hint) is tuple
+    return typing.get_args(hint)[0] if several else None
+
+
+def kinds_of(hint: Any) -> frozenset[type]:
+    """The types of a field that is no tuple, None among them where it may be."""
+    several = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return frozenset(typing.get_args(hint) if several else (hint,))
+
+
+def _bounded(label: str, value: Any, bounds: Mapping[str, float]) -> Any:
+    if isinstance(value, float):
+        return finite_number(label, value, **bounds)  # type: ignore[arg-type]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return whole_number(label, value, least=int(bounds.get("least", -(2**63))))
+    return value
+
+
+def _several(label: str, value: Any, item: type, bounds: Mapping[str, float]) -> tuple:
+    if not isinstance(value, tuple | list):
+        raise UsageError(f"{label} {repr(value)[:80]}: expected several numbers.")
+    return tuple(_bounded(label, typed(label, v, (item,)), bounds) for v in value)

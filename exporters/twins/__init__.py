@@ -1,0 +1,35 @@
+"""Torch's own of each loss, optimizer and schedule, one file each, found by its name.
+
+losses/<name>.py: `loss(loss, output, target)`, a scalar tensor.
+optimizers/<name>.py: `optimizer(optimizer, parameters)`, a torch.optim.Optimizer, and STATE: tag of
+the engine's state -> torch's name for it.
+schedules/<name>.py: `scheduler(schedule, optimizer)`, a torch scheduler stepped once a minibatch;
+only where torch has the schedule.
+"""
+
+import importlib
+from types import ModuleType
+
+from edgetrain.errors import UsageError
+from edgetrain.losses import Loss
+from edgetrain.optim import Optimizer, Schedule
+
+_FOLDERS = {Loss: "losses", Optimizer: "optimizers", Schedule: "schedules"}
+
+
+def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:
+    """The twin's file.
+
+    Raises:
+      UsageError: there is none to compare with.
+    """
+    folder = next(name for family, name in _FOLDERS.items() if isinstance(plugin, family))
+    module = f"{__name__}.{folder}.{plugin.name}"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise UsageError(
+            f"{plugin.family} {plugin.name}: torch has none to compare with; choose another."
+        ) from None

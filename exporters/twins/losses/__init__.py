@@ -1,0 +1,1 @@
+"""Torch's losses by the engine's names."""

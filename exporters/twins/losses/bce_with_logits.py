@@ -1,0 +1,13 @@
+"""torch.nn.BCEWithLogitsLoss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from edgetrain.losses.bce_with_logits import BCEWithLogits
+
+
+def loss(loss: BCEWithLogits, output: Tensor, target: Tensor) -> Tensor:
+    """The mean over all elements."""
+    weight = torch.tensor(loss.pos_weight, dtype=output.dtype, device=output.device)
+    return F.binary_cross_entropy_with_logits(output, target.to(output.dtype), pos_weight=weight)

@@ -1,0 +1,1 @@
+"""Torch's optimizers by the engine's names."""

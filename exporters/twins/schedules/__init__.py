@@ -1,0 +1,1 @@
+"""Torch's schedules by the engine's names."""

@@ -1,0 +1,73 @@
+"""Losses beyond cross-entropy, squares and their like against naive twins."""
+
+import numpy as np
+import pytest
+
+from edgetrain.kernels import control as layout
+
+from . import naive_loss
+from .harness import DTYPES, call, control, same_for_threads
+
+TOLERANCE = {"f32": 3e-6, "f16": 2.0**-9}
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("shape", [(8, 5, 1), (6, 3, 4)])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_weighted_cross_entropy_equals_its_twin(storage, smoothing, shape, acc):
+    rng = np.random.default_rng(0)
+    outer, n, inner = shape
+    x = rng.standard_normal(shape).astype(DTYPES[storage])
+    t = rng.integers(0, n, (outer, inner)).astype(np.int32)
+    t[0] = -100
+    cw = rng.random(n).astype(np.float32)
+    ctl = control(COUNT=outer // 2 - 1, LOSS_SCALE=8, NOMINAL=4)
+    same = {"x": x, "t": t, "cw": cw, "ctl": ctl, "outer": outer, "n": n, "inner": inner}
+    same |= {"rows": 2, "smoothing": smoothing, "ignore": -100}
+    loss, weights, correct, gradient = naive_loss.weighted_cross_entropy(
+        x, t, cw, np.float32(smoothing), -100, outer // 2 - 1, 2
+    )
+    out = same_for_threads("wce_loss", {"S": storage}, partials=(256,), **same)
+    sums = call("weighted_total", partials=out["partials"], ctl=control())["ctl"]
+    found = sums.view(np.float64)[[layout.LOSS_SUM, layout.WEIGHT]]
+    np.testing.assert_allclose(found, (loss, weights), rtol=3e-6)
+    assert sums[layout.CORRECT] == correct
+    assert sums[layout.TARGETS] == (t[: outer - 2] != -100).sum()
+    before = rng.standard_normal(shape).astype(x.dtype)
+    dx = before if acc else "x"
+    found = same_for_threads("wce_bwd", {"S": storage}, dx=dx, acc=acc, **same)["dx"]
+    expected = 2 * gradient + (before.astype(np.float64) if acc else 0)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("name, p", [("huber", 1.0), ("huber", 0.3), ("bce_pos", 3.5)])
+def test_elementwise_losses_equal_their_twins(storage, name, p):
+    rng, n, rows, samples = np.random.default_rng(0), 300, 3, 90
+    x, t = rng.standard_normal(n).astype(DTYPES[storage]), rng.random(n).astype(np.float32)
+    ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4)
+    same = {"x": x, "t": t, "ctl": ctl, "n": n, "rows": rows, "p": p}
+    value, slope = getattr(naive_loss, name)(x.astype(np.float64), t.astype(np.float64), p)
+    out = same_for_threads(f"{name}_loss", {"S": storage}, partials=(192,), **same)
+    sums = call("loss_total", partials=out["partials"], ctl=control())["ctl"]
+    total = sums.view(np.float64)[layout.LOSS_SUM]
+    assert total == pytest.approx(value[: rows * samples].sum(), rel=3e-6)
+    assert sums[layout.TARGETS] == rows * samples
+    found = same_for_threads(f"{name}_bwd", {"S": storage}, dx="x", acc=0, **same)["dx"]
+    slope[rows * samples :] = 0
+    np.testing.assert_allclose(found, 2 * slope, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
+@pytest.mark.parametrize("n, rows, total, targets", [(12, 2, 30.0, 8), (1, 1, 4 * 5.0, 4)])
+def test_output_as_loss_counts_samples(n, rows, total, targets):
+    x = np.full(n, 5.0, np.float32) if n == 1 else np.arange(12, dtype=np.float32) + 0.25
+    total = float(x[:8].sum()) if n > 1 else total
+    ctl, t = control(COUNT=4, LOSS_SCALE=8, NOMINAL=4), np.zeros(n, np.float32)
+    same = {"x": x, "t": t, "ctl": ctl, "n": n, "rows": rows}
+    out = same_for_threads("output_loss", {"S": "f32"}, partials=(192,), **same)
+    sums = call("loss_total", partials=out["partials"], ctl=control())["ctl"]
+    assert (sums.view(np.float64)[layout.LOSS_SUM], sums[layout.TARGETS]) == (total, targets)
+    found = same_for_threads("output_bwd", {"S": "f32"}, dx="x", acc=0, **same)["dx"]
+    expected = [8.0] if n == 1 else [2.0] * 8 + [0.0] * 4
+    assert found.tolist() == expected

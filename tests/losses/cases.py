@@ -1,0 +1,21 @@
+"""A case, or several, of every loss: what the engine is held against torch with."""
+
+from edgetrain.losses import Loss
+
+# Loss, and the shape of the output after the batch.
+LOSS_CASES: dict[str, tuple[Loss, tuple[int, ...]]] = {
+    "cross_entropy": (Loss("cross_entropy"), (4,)),
+    "cross_entropy-smoothing": (Loss("cross_entropy", label_smoothing=0.1), (3, 4)),
+    "cross_entropy-weights": (Loss("cross_entropy", class_weights=(1.0, 0.5, 0.0, 3.0)), (4,)),
+    "cross_entropy-both": (
+        Loss("cross_entropy", class_weights=(1.0, 0.5, 2.0, 3.0), label_smoothing=0.2),
+        (3, 4),
+    ),
+    "l1": (Loss("l1"), (4,)),
+    "huber": (Loss("huber"), (3, 4)),
+    "huber-narrow": (Loss("huber", delta=0.3), (4,)),
+    "bce_with_logits-positives": (Loss("bce_with_logits", pos_weight=3.5), (4,)),
+    "output": (Loss("output"), (4,)),
+    "mse": (Loss("mse"), (3, 4)),
+    "bce_with_logits": (Loss("bce_with_logits"), (4,)),
+}

@@ -1,0 +1,30 @@
+"""What is registered has a case: losses, optimizers, schedules, rewirings."""
+
+import pytest
+
+from edgetrain.losses import LOSSES
+from edgetrain.optim import OPTIMIZERS, SCHEDULES
+from edgetrain.sparse import REWIRINGS
+from tests.kernels.drive.test_counters import METHODS
+from tests.losses.cases import LOSS_CASES
+from tests.optim.cases import OPTIMIZER_CASES, SCHEDULE_CASES
+from tests.twins import FACTORS
+
+
+@pytest.mark.parametrize(
+    "registered, cases",
+    [
+        (LOSSES, [loss for loss, _ in LOSS_CASES.values()]),
+        (OPTIMIZERS, OPTIMIZER_CASES.values()),
+        (SCHEDULES, SCHEDULE_CASES.values()),
+        (REWIRINGS, METHODS),
+    ],
+    ids=["losses", "optimizers", "schedules", "rewirings"],
+)
+def test_everything_registered_has_a_case(registered, cases) -> None:
+    assert {case.name for case in cases} == registered.keys()
+    assert all(kind.name == name for name, kind in registered.items())
+
+
+def test_every_schedule_has_its_naive_twin() -> None:
+    assert FACTORS.keys() == SCHEDULES.keys()
