@@ -26,7 +26,7 @@ from edgetrain.bundle.check import state_digest
 from edgetrain.bundle.writing import bundle
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
-from edgetrain.ops.loss import Loss
+from edgetrain.losses import Loss
 from edgetrain.program import Program
 from edgetrain.sparse import DSR
 from examples.zoo import ZOO
