@@ -150,7 +150,7 @@ def parity(
     )
     draw = np.random.default_rng(seed)
 
-    def samples() -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+    def samples() -> tuple[Mapping[str, np.ndarray], np.ndarray | None]:
         if inputs is not None and target is not None:
             return inputs, target
         return sample_batch(exact.graph, exact.output, loss, draw)

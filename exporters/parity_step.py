@@ -81,7 +81,9 @@ class Comparison:
         names = gradient_order(exact.graph)
         self._order = [name for name in names if self._slots.trains(name)]
 
-    def step(self, step: int, inputs: Mapping[str, np.ndarray], target: np.ndarray) -> list[Row]:
+    def step(
+        self, step: int, inputs: Mapping[str, np.ndarray], target: np.ndarray | None
+    ) -> list[Row]:
         """Set the engine to the reference's state, run both, compare, move the reference on.
 
         Engine storage in fp16 is judged beside torch with its values rounded to fp16.

@@ -134,14 +134,15 @@ class Reference:
         return tensor.to(self.dtype if tensor.is_floating_point() else torch.int64)
 
     def step(
-        self, inputs: Mapping[str, np.ndarray], target: np.ndarray, loss: str | Loss
+        self, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, loss: str | Loss
     ) -> StepResult:
         """Forward, loss, backward; the buffers move, the parameters do not."""
         loss = Loss.of(loss)
         with _exact(self.device):
             values = self.forward(inputs)
             output = values[self._logits(loss)]
-            value = twin_of(loss).loss(loss, output, self.tensor(target))
+            given = None if target is None else self.tensor(target)
+            value = twin_of(loss).loss(loss, output, given)
             leaves = list(self.parameters.values())
             scale = self._half_scale or 1.0
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)

@@ -11,8 +11,8 @@ _FEW = 2
 
 def sample_batch(
     graph: Graph, output: str, loss: Loss, draw: np.random.Generator
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Inputs and target of one microbatch.
+) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Inputs and target of one microbatch; None where the loss takes no target.
 
     Floats are standard normal, token ids lie within the rows of what they look up, flags and
     other integers are 0 or 1.
@@ -30,7 +30,8 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
-    return inputs, loss.sample(graph.values[output].shape, draw)
+    target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
+    return inputs, target
 
 
 def lookup_rows(graph: Graph) -> dict[str, int]:

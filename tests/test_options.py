@@ -359,8 +359,7 @@ class Wrong:
 @pytest.mark.parametrize("owner", OWNERS)
 def test_options_of_a_wrong_type_are_refused_by_name(owner: type) -> None:
     for field in dataclasses.fields(owner):
-        several = isinstance(field.default, tuple)
-        for wrong in (Wrong(), ["1.5"] if several else [1.5]):
+        for wrong in (Wrong(), [None]):
             with pytest.raises(UsageError, match=field.name):
                 owner(**{field.name: wrong})
 

@@ -33,6 +33,3 @@ class Output(Loss):
     def numbers(self, shape: Shape) -> dict[str, Any]:
         size = int(np.prod(shape))
         return {"n": size, "rows": size // shape[0] if shape else 1}
-
-    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
-        return np.zeros(self.target_shape(shape), np.float32)
