@@ -1,8 +1,10 @@
 """Compiled kernels: functions of the arena's base address and scalars; they know no ir.
 
-jit.py compiles, caches and loads; spec.py is the one-line declaration of a kernel's operands;
-registry.py finds a kernel for operands and target; tape.py runs tapes; words/ is what kernels are
-written in. targets.py names processors; emit.py makes one object of a Program's kernels for any of
-them (emit_text: a kernel's text, emit_tape: instructions as functions, emit_narrow: 32 bits,
-emit_builtins and soft_float: what a processor lacks, elf: what an object says). Every other file, and those in conv/ and recurrent/, is a family that registers itself.
+Every file that is not named here, and those in folders, is a family that registers itself.
+Written in: words/. Declared: spec.py (one line of operands), registry.py (finds a kernel for
+operands and target), tape.py (runs tapes), drive/ and device/ (the control of a run).
+Machine code: jit.py and native.py (numba's text to an object, cached), load.py (an installed
+library, the cache's, or LLVM's), shared_object.py (writes libraries), targets.py (processors) and
+emit.py (one object of a Program's kernels for any of them: emit_text, emit_tape, emit_narrow,
+emit_builtins, soft_float, elf).
 """
