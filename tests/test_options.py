@@ -142,6 +142,15 @@ ELSEWHERE = {
     ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
     ("plan", "pareto"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
     ("plan", "calibrate"): "tests.test_cli.test_plan_calibrates_this_machine",
+    ("plan", "prove"): "tests.compiler.test_prove.test_prove_prints_bounds_and_gaps",
+    ("bundle", "json"): "tests.bundle.test_files.test_bundle_is_a_command",
+    ("bundle", "size"): "tests.bundle.test_files.test_bundle_is_a_command",
+    ("bundle", "name"): "tests.bundle.test_files.test_bundle_is_a_command",
+    ("bundle", "data"): "tests.bundle.test_files.test_samples_of_bytes_stay_bytes",
+    (
+        "bundle",
+        "cc",
+    ): "tests.bundle.test_files.test_what_cannot_be_is_refused_before_anything_is_written",
     ("plan", "json"): "tests.test_cli.test_plan_json_has_the_promised_keys_and_adds_up",
     ("compile", "json"): "tests.test_cli.test_compile_writes_a_program",
     ("train", "resume"): "tests.test_cli.test_resume_goes_on_and_refuses_another_recipe",
@@ -160,9 +169,7 @@ COMMON = {"help", "debug"}  # of every command; test_cli has them
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    parser, _ = arguments._parser()
-    (subs,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(subs.choices)
+    return {name: arguments._parser(name)[1][name] for name in arguments._parser("")[1]}
 
 
 def options() -> Iterator[tuple[str, argparse.Action]]:

@@ -9,7 +9,9 @@ import importlib.util
 import json
 import platform
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from ..errors import RunError
 from ..units.sha import sha256
 from . import cache, processor, sources
 from .processor import Target
@@ -24,10 +26,14 @@ CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
 def host() -> Target:
     """The processor this process runs on; without llvmlite, as far as the system describes it."""
     lanes = processor.lanes()
-    if not available():
+    before = None if available() else compiled_before()
+    if available():
+        triple, cpu, features = _identity()
+    elif before is not None:
+        triple, cpu, features = before["host"]
+    else:
         names = (*processor.levels(), "")
         return Target(f"{platform.machine()}-unknown-linux-gnu", names[0], "", lanes or 1)
-    triple, cpu, features = _identity()
     if lanes is None:
         lanes = 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
     return Target(triple, cpu, features, lanes)
@@ -36,7 +42,32 @@ def host() -> Target:
 @functools.cache
 def available() -> bool:
     """Whether kernels can be compiled here."""
-    return all(importlib.util.find_spec(name) is not None for name in ("numba", "llvmlite"))
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("numba", "llvmlite"))
+    except ImportError:
+        return False
+
+
+_COMPILED_BY = "compiled-by.json"  # by and for what the newest objects of the cache were made
+
+
+@functools.cache
+def compiled_before() -> dict[str, Any] | None:
+    """By what (`compiler`) and for what (`host`) objects were last made on this processor, so that
+    they can be found where nothing can be compiled; None where none were."""
+    kept = cache.read(_COMPILED_BY, _COMPILED_BY)
+    found = json.loads(kept) if kept is not None else {}
+    described = processor.description()
+    return found if described and found.get("described") == described else None
+
+
+@functools.cache
+def note_compiler() -> None:
+    """Leave in the cache what `compiled_before` reads."""
+    note = {"compiler": compiler(), "host": _identity(), "described": processor.description()}
+    text = json.dumps(note).encode()
+    if cache.read(_COMPILED_BY, _COMPILED_BY) != text:
+        cache.write(_COMPILED_BY, _COMPILED_BY, text)
 
 
 def _identity() -> tuple[str, str, str]:
@@ -78,7 +109,9 @@ def hot(function: Callable) -> Callable:
 
 @functools.cache
 def compiler() -> str:
-    """Versions of what compiles."""
+    """Versions of what compiles, or of what did where nothing can."""
+    if not available():
+        return (compiled_before() or {}).get("compiler", "")
     import importlib.metadata
 
     return " ".join(importlib.metadata.version(package) for package in ("numba", "llvmlite"))
@@ -119,6 +152,8 @@ def objects_for(
         identity = identity_of(symbol, kinds, target, module, builtins)
         name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
         code = cache.read(name, identity) if identity else None
+        if code is None and not available():
+            raise RunError(f"kernel {symbol}: not in the cache, and numba is not there.")
         if code is None:
             from . import native
 

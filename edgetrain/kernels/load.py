@@ -50,10 +50,26 @@ def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int
 def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
     from . import jit
 
-    if not jit.available():
+    if not jit.available() and jit.compiled_before() is None:
         raise RunError(_not_there(next(iter(missing)), installed))
     if installed is not None:
         _say_once(installed, len(missing))
+    try:
+        _loaded.update(_kept_or_made(missing))
+    except RunError as error:
+        raise RunError(_not_there(next(iter(missing)), installed)) from error
+
+
+def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
+    """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
+
+    Raises:
+      RunError: one is not kept, and nothing can be compiled.
+    """
+    from . import jit
+
+    if jit.available():
+        jit.note_compiler()
     target = jit.host()
     identities = [
         jit.identity_of(symbol, kernel.spec.kinds, target, kernel.module, builtins=True)
@@ -64,8 +80,7 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
         for symbol, (kernel, storages) in missing.items()
     }
     if not all(identities):
-        load(makers)
-        return
+        return load(makers)
     identity = sha256("\n".join(identities).encode()).hexdigest()
     name = f"libraries/{identity[:40]}.so"
     path = cache.path_of(name, identity)
@@ -76,9 +91,8 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
             cache.write(name, identity, code)
             path = cache.path_of(name, identity)
         if path is None:
-            _loaded.update(opened(objects, missing))
-            return
-    _loaded.update(_found(path, missing))
+            return opened(objects, missing)
+    return _found(path, missing)
 
 
 def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
