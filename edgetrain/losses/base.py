@@ -1,12 +1,14 @@
 """What a loss is: its targets, the kernels that compute it, a sample of what it takes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..units.plugin import Plugin
+
+if TYPE_CHECKING:  # a parser names losses without arrays
+    import numpy as np
 
 Shape = tuple[int, ...]
 
@@ -57,7 +59,7 @@ class Loss(Plugin):
         """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/loss.py)."""
         raise NotImplementedError
 
-    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+    def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         """Float32 operands of both kernels besides output and target, for an output of this shape.
 
         A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
@@ -66,13 +68,13 @@ class Loss(Plugin):
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         """Scalar operands of both kernels for an output of this shape."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         return {"n": size, "rows": size // shape[0]}
 
-    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+    def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
         """Targets for an output of this shape.
 
         Raises:
           UsageError: there are none.
         """
-        return draw.standard_normal(shape, np.float32)
+        return draw.standard_normal(shape, "float32")

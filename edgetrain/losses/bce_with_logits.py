@@ -1,12 +1,13 @@
 """Binary cross-entropy of logits, as torch's BCEWithLogitsLoss."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..units.plugin import option
 from .base import Loss, Shape
+
+if TYPE_CHECKING:  # a parser names losses without arrays
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -26,5 +27,5 @@ class BCEWithLogits(Loss):
         own = {} if self.pos_weight == 1 else {"p": self.pos_weight}
         return super().numbers(shape) | own
 
-    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
-        return draw.random(shape, np.float32)
+    def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
+        return draw.random(shape, "float32")

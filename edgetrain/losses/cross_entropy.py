@@ -1,15 +1,17 @@
 """Cross-entropy of logits with class indices, as torch's CrossEntropyLoss."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import UsageError
 from ..units.plugin import option
 from .base import Loss, Shape
+
+if TYPE_CHECKING:  # a parser names losses without arrays
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class CrossEntropy(Loss):
     def kernel(self) -> str:
         return "wce" if self.class_weights else "ce"
 
-    def arrays(self, shape: Shape) -> dict[str, np.ndarray]:
+    def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         if not self.class_weights:
             return {}
         classes = self.limit(shape)
@@ -49,6 +51,8 @@ class CrossEntropy(Loss):
                 f"loss cross_entropy: {len(self.class_weights)} class_weights of {classes} classes "
                 f"(output of shape {list(shape)}): expected one for each, not all 0."
             )
+        import numpy as np
+
         return {"cw": np.array(self.class_weights, np.float32)}
 
     def axis(self, shape: Shape) -> int:
@@ -85,17 +89,17 @@ class CrossEntropy(Loss):
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         axis = self.axis(shape)
-        outer, inner = int(np.prod(shape[:axis])), int(np.prod(shape[axis + 1 :]))
+        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         return {
             "outer": outer, "n": shape[axis], "inner": inner, "rows": outer // shape[0],
             "smoothing": self.label_smoothing, "ignore": self.ignore_index,
         }  # fmt: skip
 
-    def sample(self, shape: Shape, draw: np.random.Generator) -> np.ndarray:
+    def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
         classes = self.limit(shape)
         if classes < 2:
             raise UsageError(
                 f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 "
                 "or more. Choose --loss bce_with_logits or mse."
             )
-        return draw.integers(0, classes, self.target_shape(shape)).astype(np.int32)
+        return draw.integers(0, classes, self.target_shape(shape)).astype("int32")

@@ -1,9 +1,8 @@
 """The model's own output as the loss: it takes no target besides the model's inputs."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from .base import Loss, Shape
 
@@ -21,7 +20,7 @@ class Output(Loss):
     takes_target: ClassVar[bool] = False
 
     def takes_mean(self, shape: Shape) -> bool:
-        return int(np.prod(shape)) == 1
+        return math.prod(shape) == 1
 
     def target_shape(self, shape: Shape) -> Shape:
         return shape or (1,)
@@ -31,5 +30,5 @@ class Output(Loss):
         return "output"
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         return {"n": size, "rows": size // shape[0] if shape else 1}

@@ -15,8 +15,13 @@ def _refuse():
     raise DataError("file: bad. Get it again.")
 
 
+class _Long(DataError):
+    def __str__(self) -> str:
+        return "file: bad.\nGet it again."
+
+
 def _refuse_at_length():
-    raise DataError("file: bad.\nGet it again.")
+    raise _Long
 
 
 def _burn():
