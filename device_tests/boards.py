@@ -54,13 +54,20 @@ def missing(target: Target) -> str:
     return ""
 
 
-def board_files(folder: Path, target: Target, name: str, ram: str = "16M") -> None:
-    """What a bundle of a Cortex-M needs besides: board.c, board.h, board.ld."""
+def board_files(
+    folder: Path, target: Target, name: str, ram: str = "16M", stack: str = "64K"
+) -> None:
+    """What a bundle of a Cortex-M needs besides: board.c, board.h, board.ld.
+
+    Args:
+      stack: a recurrent net takes up to 21 KB of it.
+    """
     machine = MACHINES[target.name]
     shutil.copy(BOARD / "board.c", folder)
     script = (BOARD / "board.ld").read_text()
-    for word, value in (("FLASH_AT", machine.flash), ("RAM_AT", machine.ram), ("RAM_SIZE", ram)):
-        script = script.replace(word, value if isinstance(value, str) else f"{value:#x}")
+    words = {"FLASH_AT": f"{machine.flash:#x}", "RAM_AT": f"{machine.ram:#x}", "RAM_SIZE": ram}
+    for word, value in {**words, "STACK_SIZE": stack}.items():
+        script = script.replace(word, value)
     (folder / "board.ld").write_text(script)
     (folder / "board.h").write_text(
         f'#include "{name}.h"\n#define COUNTER {machine.counter:#x}\n'

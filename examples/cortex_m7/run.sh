@@ -8,7 +8,7 @@ edgetrain compile "$here/../digits/model.onnx" --target cortex-m7 --precision fp
   --momentum 0.9 --nesterov --weight-decay 5e-4 --lr 0.1 --budget 51KiB -o "$out/digits.edge"
 edgetrain bundle "$out/digits.edge" --name digits --size --data digits -o "$out"
 cp "$here/board.c" "$out"
-sed 's/FLASH_AT/0x00000000/; s/RAM_AT/0x20000000/; s/RAM_SIZE/4M/' "$here/board.ld" > "$out/board.ld"
+sed 's/FLASH_AT/0x00000000/; s/RAM_AT/0x20000000/; s/RAM_SIZE/4M/; s/STACK_SIZE/16K/' "$here/board.ld" > "$out/board.ld"
 cat > "$out/board.h" <<END
 #include "digits.h"
 #define COUNTER 0x40028018
