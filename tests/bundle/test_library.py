@@ -6,6 +6,7 @@ import pytest
 from edgetrain.bundle.check import made_up_fill, state_digest
 from edgetrain.bundle.samples import made_up
 from edgetrain.kernels.device import layout as device
+from edgetrain.kernels.drive import layout
 from edgetrain.runtime.session import Session
 from tests.bundle.loaded import Loaded
 
@@ -32,7 +33,7 @@ def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
     assert net.split(parts) == 0
     while net.report().step < STEPS:
         status = net.poll()
-        assert status in (0, 1)
+        assert status in (layout.DONE, layout.MORE)
         pieces += 1
         if status == 1 and net.report().step == 2:
             assert {net.eval(None, None), net.predict(None, 1, None), net.split(2),

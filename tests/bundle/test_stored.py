@@ -7,6 +7,7 @@ from edgetrain.bundle.check import state_digest
 from edgetrain.errors import CheckpointError
 from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
+from edgetrain.kernels.drive import layout
 from edgetrain.runtime.stored import read_stored, slot_nbytes, write_stored
 from tests.bundle.flash import Flash
 
@@ -58,7 +59,7 @@ def test_a_minibatch_that_is_half_done_is_not_saved_and_discarded_by_load(librar
     net = library.net().made_up().steps(2)
     assert net.save(flash.address) == 0
     for _ in range(30):
-        assert net.poll() == 1
+        assert net.poll() == layout.MORE
     assert net.save(flash.address) == device.BUSY
     assert net.load(flash.address) == 0
     assert net.steps(5).digest() & 0xFFFFFFFF == digests(library)[7]

@@ -19,7 +19,7 @@ extern "C" {
 #define ${NET}_OUTPUT ${output} /* values that the model gives for a sample */
 #define ${NET}_TARGET ${target} /* ${target_type} values of a sample's target */
 ${input_sizes}
-enum { ${NET}_DONE = 0, ${NET}_MORE = 1,
+enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
        ${NET}_BAD_VALUE = -1, /* a sample's value is not finite or not below its limit */
        ${NET}_BUSY = -2,      /* a minibatch is half done */
        ${NET}_NOTHING = -3,   /* no good state of this net is stored */
@@ -31,7 +31,7 @@ enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE };
 typedef struct ${net} ${net};
 
 /* Writes sample `sample` (0, 1, ..) of a split, 1 train or 0 eval: raw values of the input at x (of
-   several inputs: x is an array of pointers), the target at y. 0, or a number that ends the call. */
+   several inputs: x is an array of pointers), the target at y. 0, or a number above 0 that ends the call. */
 typedef int ${net}_fill(void *user, int split, int64_t sample, void *x, void *y);
 
 /* Two slots of flash or of a file. Offsets, addresses and bytes are multiples of 64, but addresses

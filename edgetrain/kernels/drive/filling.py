@@ -27,14 +27,15 @@ def _own_raw(field, row):
 
 @inline
 def _ask(plan, fields, split, sample, row):
-    """Have the caller leave one raw sample at the ends of the staged rows; its status."""
+    """Have the caller leave one raw sample at the ends of the staged rows; its status,
+    without a sign: numbers below 0 are the drive's."""
     count, x = ld_i64(plan, FIELDS), _own_raw(fields, row)
     if count > 2:
         x = ld_i64(plan, POINTERS)
         for k in range(count - 1):
             store_pointer(x, k, _own_raw(fields + k * STRIDE, row))
     y = _own_raw(fields + (count - 1) * STRIDE, row)
-    return call_fill(ld_i64(plan, FILL), ld_i64(plan, FILL_USER), split, sample, x, y)
+    return abs(call_fill(ld_i64(plan, FILL), ld_i64(plan, FILL_USER), split, sample, x, y))
 
 
 @inline
@@ -61,4 +62,4 @@ def fill_row(plan, fields, split, sample, row):
 def fill_microbatch(plan, split, count):
     """Have the caller stage the samples that stand in INDICES; its status."""
     fill, user, indices = ld_i64(plan, FILL), ld_i64(plan, FILL_USER), ld_i64(plan, INDICES)
-    return call_fill(fill, user, split, count, indices, 0)
+    return abs(call_fill(fill, user, split, count, indices, 0))

@@ -33,14 +33,14 @@ ZERO, ZEROS = 23, 24  # accumulators of a minibatch that is discarded
 OUTPUT, OUTPUT_TYPE, OUTPUT_SIZE, PREDICTIONS = 27, 28, 29, 30
 
 # Written by the drive.
-STATUS = 32  # DONE, MORE, or what the callback returned
+STATUS = 32  # DONE, MORE, or what the callback returned, without its sign
 PHASE, ROW, CODE, PART = 33, 34, 35, 36  # where `poll` goes on
 PARTS = 37  # set by the caller: `poll` runs an instruction in at most so many parts
 BAD_FIELD, BAD_SAMPLE = 38, 39  # of a value out of its limits
 ARGUMENTS = 40  # operands of the part that runs
 WORDS = 168
 
-DONE, MORE, BAD_VALUE = 0, 1, -1
+DONE, MORE, BAD_VALUE = 0, -6, -1  # between them: device/layout.py; above 0: a callback's
 
 FROM_MEMORY = 0  # rows at RAW + sample * RAW_STRIDE
 FROM_SAMPLES = 1  # int fill(void *user, int split, int64_t sample, void *x, void *y)

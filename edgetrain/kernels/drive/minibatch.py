@@ -205,19 +205,18 @@ def _advance(plan, ctl, whole):
 def drive_train():
     """A minibatch (whole 1), or its next piece (whole 0); plan: address of a plan block.
 
-    STATUS is DONE after the last piece, MORE before it, else what the callback returned (or
-    BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was discarded, the next begins anew.
-    Called on one thread; tapes reach the others through RUN.
+    STATUS is DONE after the last piece, MORE before it, else what the callback returned without its
+    sign (or BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was discarded, the next begins
+    anew. Called on one thread; tapes reach the others through RUN.
     """
 
     def run(thread, nthreads, plan, whole):
         if thread != 0:
             return
-        ctl, status = ld_i64(plan, CTL), MORE
-        while status == MORE:
+        ctl = ld_i64(plan, CTL)
+        status = _advance(plan, ctl, whole)
+        while whole != 0 and ld_i64(plan, PHASE) != BEGIN:
             status = _advance(plan, ctl, whole)
-            if whole == 0:
-                break
         st_i64(plan, STATUS, status)
 
     return run

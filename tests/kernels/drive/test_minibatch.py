@@ -108,12 +108,16 @@ def test_pieces_have_the_bits_of_the_whole(program, samples, expected, parts):
     finished(plan, expected, whole=0)
 
 
-def test_a_callback_that_fails_discards_the_minibatch(program, samples, expected):
+@pytest.mark.parametrize(("whole", "said"), [(1, 7), (1, 1), (1, -1), (0, 1), (0, layout.MORE)])
+def test_a_callback_that_fails_discards_the_minibatch(program, samples, whole, said):
     plan, calls = prepared(program, samples), []
     plan.read_from(*samples)
     state = {n: a.copy() for n, a in plan.session.state().items() if "running" not in n}
-    plan.callback(layout.FROM_MICROBATCHES, lambda *_: calls.append(0) or 7 * (len(calls) > 1))
-    assert plan.train() == 7
+    plan.callback(layout.FROM_MICROBATCHES, lambda *_: calls.append(0) or said * (len(calls) > 1))
+    status = layout.MORE
+    while status == layout.MORE:
+        status = plan.train(whole)
+    assert status == abs(said)
     assert plan.session.ints[control.STEP] == 0
     assert_same_bits({n: plan.session.state()[n] for n in state}, state)
     for slot in program.persistent:
