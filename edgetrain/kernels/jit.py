@@ -22,6 +22,18 @@ AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
 
 
+class NotKept(RunError):
+    """An object is not in the cache, and nothing can be compiled here.
+
+    Attributes:
+      symbol: of the kernel.
+    """
+
+    def __init__(self, symbol: str) -> None:
+        super().__init__(f"kernel {symbol}: not in the cache, and numba is not there.")
+        self.symbol = symbol
+
+
 @functools.cache
 def host() -> Target:
     """The processor this process runs on; without llvmlite, as far as the system describes it."""
@@ -138,6 +150,8 @@ def object_for(
         `f` float32 bits.
       target: the processor.
       module: file of this package, such as `conv.plain`; kernels of others are not cached.
+    Raises:
+      NotKept: it is not there, and nothing can be compiled here.
     """
     return objects_for(symbol, build, kinds, [target], module)[0]
 
@@ -153,7 +167,7 @@ def objects_for(
         name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
         code = cache.read(name, identity) if identity else None
         if code is None and not available():
-            raise RunError(f"kernel {symbol}: not in the cache, and numba is not there.")
+            raise NotKept(symbol)
         if code is None:
             from . import native
 

@@ -56,15 +56,15 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
         _say_once(installed, len(missing))
     try:
         _loaded.update(_kept_or_made(missing))
-    except RunError as error:
-        raise RunError(_not_there(next(iter(missing)), installed)) from error
+    except jit.NotKept as error:
+        raise RunError(_not_there(error.symbol, installed)) from error
 
 
 def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
 
     Raises:
-      RunError: one is not kept, and nothing can be compiled.
+      NotKept: one is not in the cache, and nothing can be compiled.
     """
     from . import jit
 
