@@ -1,6 +1,7 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
+from .data.source import Source
 from .errors import UsageError
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
-from .program import Program
+from .program import TARGET, Program
 from .units.options import check_needs
 
 
@@ -91,6 +93,40 @@ def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> di
     found, _, facts = plan_model(_known(model), chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, chosen, found, facts).account) | seconds
+
+
+def bundle(
+    program: Program,
+    directory: str | Path,
+    *,
+    name: str = "net",
+    target: str | None = None,
+    size: bool = False,
+    cc: str | None = None,
+    data: Source | None = None,
+) -> dict[str, Any]:
+    """Write a C library that trains a Program, and what uses it, into `directory`.
+
+    Args:
+      name, target, size, cc: as in `bundle.writing.write_bundle`.
+      data: samples that the library's main is to read, as NAME.samples.
+    Returns:
+      What MANIFEST.json holds.
+    Raises:
+      UsageError: the target, name or compiler cannot be used, or the Program is another target's.
+      DataError: the data has another layout than the model's, or a value out of range.
+      RunError: a file cannot be written.
+    """
+    from .bundle.writing import write_bundle
+    from .runtime.check import state_digest
+    from .runtime.samples_file import write_samples
+
+    manifest = write_bundle(
+        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest
+    )
+    if data is not None:
+        write_samples(program, data, Path(directory) / f"{name}.samples")
+    return manifest
 
 
 def forward(
@@ -207,7 +243,7 @@ def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray
       DataError: inputs or target are not of the shapes that were compiled, or out of range.
     """
     from .kernels import control
-    from .runtime.staging import TARGET, stage, stage_inputs
+    from .runtime.staging import stage, stage_inputs
 
     program = session.program
     stage_inputs(program, session.arena, program.inputs["micro"], inputs)

@@ -4,6 +4,16 @@ The compiler writes it and the runtime reads it; neither imports the other.
 """
 
 from .account import Account
-from .program import KIND, MOVE, TAPES, VERSION, Program, Slot, read_program
+from .program import KIND, MOVE, TAPES, TARGET, VERSION, Program, Slot, read_program
 
-__all__ = ["KIND", "MOVE", "TAPES", "VERSION", "Account", "Program", "Slot", "read_program"]
+__all__ = [
+    "KIND",
+    "MOVE",
+    "TAPES",
+    "TARGET",
+    "VERSION",
+    "Account",
+    "Program",
+    "Slot",
+    "read_program",
+]

@@ -13,15 +13,14 @@ from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
 from ..losses import Loss
-from ..optim import Schedule, loss_scale_of
+from ..optim import Schedule
 from ..optim.schedules import Constant
-from ..program import Program
+from ..program import TARGET, Program
+from ..program.plan_block import control_words, sizes, strides, zeroed
 from .arena import Arena, views
+from .feed import Feed, Filler, fields
 from .patterns import check_instructions, check_pattern, sparse_layers
-from .plan_block import Feed, Filler, sizes, strides, zeroed
-from .staging import TARGET, stage
-
-SAVED_ROLES = ("parameter", "buffer", "index", "state")
+from .staging import stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +81,12 @@ class Session:
         self.executor = Executor(program, self.arena, threads)
         check_instructions(program, self.layers)
         self._staging = {
-            tape: {s.name: self.arena.view(s) for s in program.inputs[tape]}
-            | {TARGET: self.arena.view(program.targets[tape])}
+            tape: {name: self.arena.view(s) for name, s in program.staged(tape).items()}
             for tape in ("micro", "eval")
         }
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
-        self.ints[control.SEED] = int(program.recipe["seed"])
-        self.reals[control.LOSS_SCALE] = loss_scale_of(program.recipe["precision"]).start
-        self.reals[control.BIAS1] = self.reals[control.BIAS2] = 0.0  # 1 - beta^0
+        begin = control_words(program)
+        self.ints[[*begin]] = [*begin.values()]
         self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
@@ -174,52 +171,16 @@ class Session:
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
         """
-        buffers = self._staging[tape]
-        names = [name for name in buffers if name != TARGET]
-        if not self._loss.takes_target:
-            return self._inputs_alone(source, {name: buffers[name] for name in names})
-        fields = [name for name in source.fields if name != "y"]
-        if len(names) == len(fields) == 1:
-            chosen = {fields[0]: buffers[names[0]]}
-        elif set(names) == set(fields):
-            chosen = {name: buffers[name] for name in names}
-        else:
-            raise DataError(
-                f"{source.name}: its inputs are {', '.join(fields) or 'none'}; the model's are "
-                f"{', '.join(names)}. Use data with fields of these names."
-            )
-        if "y" not in source.fields:
-            raise DataError(f"{source.name}: it has no target field 'y'.")
-        out = chosen | {"y": buffers[TARGET]}
+        chosen = fields(source, self.program, self._loss.takes_target)
+        out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.check_layout(out)
         return out
 
-    @staticmethod
-    def _inputs_alone(source: Source, buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """`staging` of a model that computes its loss itself: a field for each input, by name."""
-        fields = list(source.fields)
-        only = [name for name in fields if name != "y"]
-        if len(buffers) == len(only) == 1 and not buffers.keys() <= {*fields}:
-            buffers = dict(zip(only, buffers.values(), strict=True))
-        if not buffers.keys() <= {*fields}:
-            raise DataError(
-                f"{source.name}: its fields are {', '.join(fields) or 'none'}; the model's inputs "
-                f"are {', '.join(buffers)}. Use data with fields of these names."
-            )
-        source.check_layout(buffers)
-        return buffers
-
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        limits = dict(self.program.limits)
-        fields = [name for name in source.fields if name != "y"]
-        out = {}
-        for name, limit in limits.items():
-            if name == TARGET:
-                out["y"] = limit
-            else:
-                out[name if name in source.fields else fields[0]] = limit
-        return out
+        chosen = fields(source, self.program, self._loss.takes_target)
+        limits = self.program.limits
+        return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def set_rate(self, lr: float, schedule: Schedule, total_steps: int) -> None:
         """What every minibatch from now on computes its learning rate from.
@@ -328,7 +289,7 @@ class Session:
         words = {
             layout.EVAL_SAMPLES: size,
             layout.OUTPUT: value.ctypes.data,
-            layout.OUTPUT_TYPE: layout.TYPES.index("f16" if value.itemsize == 2 else "f32"),
+            layout.OUTPUT_TYPE: layout.TYPES.index(self.program.outputs["eval"][0].dtype),
             layout.OUTPUT_SIZE: value[0].size,
             layout.PREDICTIONS: out.ctypes.data,
         }
@@ -338,9 +299,7 @@ class Session:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint holds, on the arena's own bytes."""
-        return {
-            s.name: self.values[s.name] for s in self.program.persistent if s.role in SAVED_ROLES
-        }
+        return {slot.name: self.values[slot.name] for slot in self.program.saved}
 
     def close(self) -> None:
         """End the workers."""
