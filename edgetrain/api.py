@@ -18,7 +18,7 @@ from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
-from .program import TARGET, Program
+from .program import TARGET, WEIGHT, Program
 from .units.options import check_needs
 
 
@@ -175,6 +175,7 @@ def loss_and_gradients(
     target: np.ndarray | None,
     *,
     loss: str | Loss = "cross_entropy",
+    weights: np.ndarray | None = None,
     precision: str = "fp32",
     dropout: bool = False,
     budget: str | int | None = None,
@@ -185,6 +186,7 @@ def loss_and_gradients(
     Args:
       inputs: by input name, each [n, ...].
       target: class indices, or values of the output's shape; None where the loss takes none.
+      weights: of the samples, [n], where the loss has `sample_weights`; 1 each by default.
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
     Returns:
@@ -192,8 +194,16 @@ def loss_and_gradients(
     """
     from .runtime.session import Session
 
+    chosen = Loss.of(loss)
+    if weights is not None:
+        if not chosen.sample_weights:
+            raise UsageError(
+                f"weights: loss {chosen.name} was not asked to take any. Give it "
+                "sample_weights=True."
+            )
+        inputs = {**inputs, WEIGHT: weights}
     program = gradient_program(
-        model, inputs, target, loss=loss, precision=precision, dropout=dropout, budget=budget,
+        model, inputs, target, loss=chosen, precision=precision, dropout=dropout, budget=budget,
         **options,
     )  # fmt: skip
     session = Session(program)
@@ -239,13 +249,18 @@ def gradient_program(
 def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:
     """Fill the staging bytes, run the micro tape once; returns the mean loss.
 
+    Args:
+      inputs: by name; WEIGHT: of the samples, 1 each by default.
     Raises:
       DataError: inputs or target are not of the shapes that were compiled, or out of range.
     """
     from .kernels import control
+    from .runtime.feed import check_weights
     from .runtime.staging import stage, stage_inputs
 
     program = session.program
+    inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}
+    check_weights(np.asarray(inputs[WEIGHT], np.float32), lambda row: f"sample {row}")
     stage_inputs(program, session.arena, program.inputs["micro"], inputs)
     if target is not None:
         stage(program, TARGET, session.arena.view(program.targets["micro"]), target)

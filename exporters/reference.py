@@ -26,6 +26,7 @@ from edgetrain.formats import FP32, Format
 from edgetrain.ir import Node, Value
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
+from edgetrain.program import WEIGHT
 
 # Gradients stored in fp16 would vanish below 6e-8.
 SCALE = 1024.0
@@ -157,7 +158,8 @@ class Reference:
             values = self.forward(inputs)
             output = values[self._logits(loss)]
             given = None if target is None else self.tensor(target)
-            value = twin_of(loss).loss(loss, output, given)
+            weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
+            value = twin_of(loss).loss(loss, output, given, weights)
             leaves = list(self.parameters.values())
             scale = self.loss_scale
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)

@@ -11,7 +11,7 @@ from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
 from ..optim.base import PARTIALS
-from ..program import Account, Program, Slot
+from ..program import TARGET, Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
 from .drafts import Plan
@@ -123,7 +123,7 @@ def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     limits = {}
     classes = options.loss.limit(output.shape)
     if classes is not None:
-        limits["loss.target"] = classes
+        limits[TARGET] = classes
     for node in graph.nodes:
         if node.op in ("gather", "gather_csr"):
             root = graph.root(node.inputs[-1])

@@ -4,7 +4,7 @@ The compiler writes it and the runtime reads it; neither imports the other.
 """
 
 from .account import Account
-from .program import KIND, MOVE, TAPES, TARGET, VERSION, Program, Slot, read_program
+from .program import KIND, MOVE, TAPES, TARGET, VERSION, WEIGHT, Program, Slot, read_program
 
 __all__ = [
     "KIND",
@@ -12,6 +12,7 @@ __all__ = [
     "TAPES",
     "TARGET",
     "VERSION",
+    "WEIGHT",
     "Account",
     "Program",
     "Slot",

@@ -29,7 +29,8 @@ _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the 
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
-TARGET = "loss.target"  # what a Program's limits call the targets
+# What is filled in besides the model's inputs: targets, and weights of samples where it has any.
+TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
 # Of a recipe: they change no bit, or a run may go on on another processor.
 _APART = ("threads", "max_extra_forward", "target", "lanes")

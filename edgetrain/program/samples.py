@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .program import TARGET, Program, Slot
+from .program import TARGET, WEIGHT, Program, Slot
 
 
 def elements(program: Program, slot: Slot) -> int:
@@ -11,9 +11,9 @@ def elements(program: Program, slot: Slot) -> int:
 
 
 def limit_of(program: Program, name: str) -> int:
-    """Below what made-up integers lie; -1 for the numbers of a target."""
+    """Below what made-up integers lie; -1 for the numbers of a target, and weights."""
     limit = int(program.limits.get(name, 0))
-    return limit or (-1 if name == TARGET else 2)
+    return limit or (-1 if name in (TARGET, WEIGHT) else 2)
 
 
 def record_nbytes(program: Program) -> int:

@@ -29,7 +29,7 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
     """
     parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
     staged = program.staged("micro")
-    filled = {name: field for field, name in fields(source, program).items()}
+    filled = {name: field for field, name in fields(source, program, "micro").items()}
     pairs = [(filled[name], slot) for name, slot in staged.items()]
     source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs})
     first, slot = pairs[0]

@@ -15,12 +15,23 @@ from ..kernels.drive import layout
 from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant
-from ..program import TARGET, Program
+from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
 from .arena import Arena, views
-from .feed import Feed, Filler, fields
+from .feed import Feed, Filler, fields, fill
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
+
+# Why no target of a minibatch counts where none does.
+IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
+NEITHER = "all targets ignored or of weight 0"
+
+
+def uncounted(loss: Loss) -> str:
+    """One of these."""
+    if loss.sample_weights:
+        return NEITHER if "ignore_index" in loss.to_json() else ALL_ZERO
+    return IGNORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class StepResult:
       counted: targets that are not ignored; 0 is a reason to skip of its own.
       lr: learning rate of the step.
       rewired: what `Session.rewire` returns, where that was due after the step.
+      uncounted: why no target counts where none does.
     """
 
     loss: float
@@ -44,13 +56,14 @@ class StepResult:
     counted: int
     lr: float
     rewired: dict[str, float] | None = None
+    uncounted: str = IGNORED
 
     @property
     def reason(self) -> str | None:
         """Why the step was skipped; None where it was not."""
         if not self.skipped:
             return None
-        return "gradients not finite" if self.counted else "all targets ignored"
+        return "gradients not finite" if self.counted else self.uncounted
 
 
 def _seen_words(schedule: Schedule) -> dict[str, int]:
@@ -171,14 +184,25 @@ class Session:
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
         """
-        chosen = fields(source, self.program, self._loss.takes_target)
+        chosen = fields(source, self.program, tape)
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.check_layout(out)
         return out
 
+    def fill(
+        self, source: Source, indices: np.ndarray, tape: str, staged: Mapping[str, np.ndarray],
+        **how: Any,
+    ) -> None:  # fmt: skip
+        """Stage samples of a source; `staged` is what `staging` gave.
+
+        Raises:
+          DataError: a value that the model cannot take.
+        """
+        fill(source, indices, staged, self._staging[tape].get(WEIGHT), **how)
+
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        chosen = fields(source, self.program, self._loss.takes_target)
+        chosen = fields(source, self.program)
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
@@ -220,6 +244,7 @@ class Session:
             counted=count,
             lr=float(self.reals[control.LR]),
             rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
+            uncounted=uncounted(self._loss),
         )
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
@@ -268,7 +293,7 @@ class Session:
         inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
         sizes = {name: len(array) for name, array in inputs.items()}
         size = next(iter(sizes.values()), 0)
-        expected = self._staging["eval"].keys() - {TARGET}
+        expected = self._staging["eval"].keys() - {TARGET, WEIGHT}
         if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
             found = ", ".join(f"{name} {n}" for name, n in sizes.items()) or "none"
             raise DataError(
@@ -285,6 +310,8 @@ class Session:
             for name, array in inputs.items():
                 stage(self.program, name, buffers[name], np.asarray(array)[indices])
             buffers[TARGET][...] = 0
+            if WEIGHT in buffers:
+                buffers[WEIGHT][...] = 1
 
         words = {
             layout.EVAL_SAMPLES: size,

@@ -220,7 +220,7 @@ class Trainer:
         def fill(indices: np.ndarray) -> bool:
             if self._stop.count > 1:
                 return False
-            self.source.fill(indices, buffers, key=key, train=True)
+            self.session.fill(self.source, indices, "micro", buffers, key=key, train=True)
             return True
 
         return fill

@@ -33,6 +33,12 @@ def class_of(t, k, n, ignore):
     return target if target != ignore and target >= 0 and target < n else -1
 
 
+@inline
+def sample_weight(sw, sample):
+    """Of a sample; 1 where none have any."""
+    return _weight(sw, sample) if sw != 0 else ONE
+
+
 def _row(S):
     """Inline: the largest of n logits, the sum of their exponentials above it, its first place."""
     ld = S.ld
@@ -54,14 +60,17 @@ def _row(S):
 
 @kernel(
     "wce_loss",
-    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] partials:w:f64[256] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
+    "sw?:r:f32[outer//rows] partials:w:f64[256] ctl:r:i64[64] outer n inner rows "
+    "smoothing:f ignore",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_loss(S):
     """As ce_loss, with weights cw [n] of the classes; smoothing weighs each class by its own.
 
-    partials: for each chunk losses, targets, correct ones, weights of the targets.
+    sw [samples], where given: weights of at least 0 of the samples, of all their targets alike; a
+    target of weight 0 does not count. partials: for each chunk losses, targets, correct ones,
+    weights of the targets.
     """
     ld, survey = S.ld, _row(S)
 
@@ -76,7 +85,9 @@ def wce_loss(S):
             every += np.float64(_weight(cw, j) * (logsum - (ld(x, base + j * inner) - top)))
         return np.float64(own * (ONE - smoothing)) + np.float64(smoothing / to_float(n)) * every
 
-    def run(thread, nthreads, x, t, cw, partials, ctl, outer, n, inner, rows, smoothing, ignore):
+    def run(
+        thread, nthreads, x, t, cw, sw, partials, ctl, outer, n, inner, rows, smoothing, ignore
+    ):
         valid, count = min(outer, ld_i64(ctl, COUNT) * rows) * inner, outer * inner
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             losses = counted = correct = weights = 0.0
@@ -84,12 +95,14 @@ def wce_loss(S):
                 div(count * chunk, CHUNKS), min(div(count * (chunk + 1), CHUNKS), valid)
             ):
                 target = class_of(t, k, n, ignore)
-                if target >= 0:
+                weight = sample_weight(sw, div(k, inner * rows))
+                if target >= 0 and weight != ZERO:
                     base = div(k, inner) * n * inner + mod(k, inner)
                     top, total, place = survey(x, base, n, inner)
-                    losses += position_loss(x, cw, base, n, inner, target, top, total, smoothing)
+                    loss = position_loss(x, cw, base, n, inner, target, top, total, smoothing)
+                    losses += np.float64(weight) * loss
                     counted += 1.0
-                    weights += np.float64(_weight(cw, target))
+                    weights += np.float64(weight) * np.float64(_weight(cw, target))
                     correct += 1.0 if place == target else 0.0
             st_f64(partials, 4 * chunk, losses)
             st_f64(partials, 4 * chunk + 1, counted)
@@ -101,8 +114,9 @@ def wce_loss(S):
 
 @kernel(
     "wce_bwd",
-    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] dx:m:S[outer*n*inner] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore acc",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
+    "sw?:r:f32[outer//rows] dx:m:S[outer*n*inner] ctl:r:i64[64] outer n inner rows "
+    "smoothing:f ignore acc",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_bwd(S):
@@ -112,7 +126,7 @@ def wce_bwd(S):
     """
     ld, st, survey = S.ld, S.st, _row(S)
 
-    def run(thread, nthreads, x, t, cw, dx, ctl, outer, n, inner, rows, smoothing, ignore, acc):
+    def run(thread, nthreads, x, t, cw, sw, dx, ctl, outer, n, inner, rows, smoothing, ignore, acc):
         valid, count = min(outer, ld_i64(ctl, COUNT) * rows) * inner, outer * inner
         scale, share = gradient_scale(ctl), smoothing / to_float(n)
         every = ZERO
@@ -121,6 +135,8 @@ def wce_bwd(S):
         for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
             base = div(k, inner) * n * inner + mod(k, inner)
             target = class_of(t, k, n, ignore) if k < valid else -1
+            weight = sample_weight(sw, div(k, inner * rows))
+            live = target >= 0 and weight != ZERO
             top, total, _ = survey(x, base, n, inner)
             own = _weight(cw, max(target, 0)) * (ONE - smoothing)
             mass = (own + share * every) / total
@@ -128,7 +144,7 @@ def wce_bwd(S):
                 at = base + j * inner
                 d = exp(ld(x, at) - top) * mass - share * _weight(cw, j)
                 d = d - own if j == target else d
-                d = d * scale if target >= 0 else ZERO
+                d = d * (weight * scale) if live else ZERO
                 st(dx, at, d + ld(dx, at) if acc != 0 else d)
 
     return run
