@@ -24,7 +24,7 @@ class Reduce(Op):
             sizes = [x.shape[k] for k in chosen]
             own = contiguous(sizes)
             dims, steps, _ = merged(sizes, [strides[k] for k in chosen], own)
-            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+            args |= {letter: dims, f"{letter}s": steps}
         return [Call(f"reduce_{self.kernel}", args)]
 
     def vjp(self, grads, node: Node) -> None:
@@ -72,7 +72,7 @@ class ExtremeBackward(Op):
         for letter, chosen in (("k", kept), ("r", list(axes))):
             sizes = [x.shape[k] for k in chosen]
             dims, steps, _ = merged(sizes, [strides[k] for k in chosen], contiguous(sizes))
-            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+            args |= {letter: dims, f"{letter}s": steps}
         return [Call(self.name, args | {"nx": x.size, "acc": node.attrs["acc"]})]
 
 
