@@ -75,23 +75,21 @@ def gemm(A, B, C):
             total += chain
         return total
 
-    def run(
-        thread, nthreads, a, b, c, bias, ctl, ws,
-        z1, z2, m, n, k2, k, az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk,
-        cz1, cz2, cm, na, nb, nc, alpha, acc, sr, key,
-    ):  # fmt: skip
-        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-        rows = z1 * z2 * m
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        rows = k.z1 * k.z2 * k.m
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            z, i = div(row, m), mod(row, m)
-            p1, p2 = div(z, z2), mod(z, z2)
-            a0 = p1 * az1 + p2 * az2 + i * am
-            b0 = p1 * bz1 + p2 * bz2
-            c0 = p1 * cz1 + p2 * cz2 + i * cm
-            for j in range(n):
-                value = alpha * dot(a, b, a0, b0 + j * bn, k2, k, ak2, ak, bk2, bk)
-                if bias != 0:
-                    value += ld32(bias, j)
-                put(c, c0 + j, value, acc, sr, random_key)
+            z, i = div(row, k.m), mod(row, k.m)
+            p1, p2 = div(z, k.z2), mod(z, k.z2)
+            a0 = p1 * k.az1 + p2 * k.az2 + i * k.am
+            b0 = p1 * k.bz1 + p2 * k.bz2
+            c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm
+            for j in range(k.n):
+                value = k.alpha * dot(
+                    k.a, k.b, a0, b0 + j * k.bn, k.k2, k.k, k.ak2, k.ak, k.bk2, k.bk
+                )
+                if k.bias != 0:
+                    value += ld32(k.bias, j)
+                put(k.c, c0 + j, value, k.acc, k.sr, random_key)
 
     return run
