@@ -66,12 +66,12 @@ def gemm(A, B, C):
     lda, ldb, ld32 = A.ld, B.ld, FP32.ld
 
     @inline
-    def dot(a, b, a0, b0, k2, k, ak2, ak, bk2, bk):
+    def dot(k, a0, b0):
         total = ZERO
-        for q in range(k2):
-            chain = ZERO
-            for p in range(k):
-                chain = fma(lda(a, a0 + q * ak2 + p * ak), ldb(b, b0 + q * bk2 + p * bk), chain)
+        for q in range(k.k2):
+            a1, b1, chain = a0 + q * k.ak2, b0 + q * k.bk2, ZERO
+            for p in range(k.k):
+                chain = fma(lda(k.a, a1 + p * k.ak), ldb(k.b, b1 + p * k.bk), chain)
             total += chain
         return total
 
@@ -85,9 +85,7 @@ def gemm(A, B, C):
             b0 = p1 * k.bz1 + p2 * k.bz2
             c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm
             for j in range(k.n):
-                value = k.alpha * dot(
-                    k.a, k.b, a0, b0 + j * k.bn, k.k2, k.k, k.ak2, k.ak, k.bk2, k.bk
-                )
+                value = k.alpha * dot(k, a0, b0 + j * k.bn)
                 if k.bias != 0:
                     value += ld32(k.bias, j)
                 put(k.c, c0 + j, value, k.acc, k.sr, random_key)

@@ -134,63 +134,59 @@ def gru(W, V, P, S):
                 load(buffer, gates, at + u, min(UNITS, n - u))
                 store32(buffer, ws, i * wide(n) + u, min(UNITS, wide(n) - u))
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, bias, lens, h0, gates, y, yh, ws, t, b, d, n, back, after
+    ):  # fmt: skip
         bz, br, bn, bq, none = new(), new(), new(), new(), new()
         clear(none)
-        height, each = tasks(k.b, k.d, nthreads)
-        products = k.ws + 4 * min(height, k.b) * wide(k.n)
-        for p in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(p, height, each, k.b, k.back)
-            for s in range(k.t):
-                now = k.t - 1 - s if backwards else s
-                gather(
-                    k.ws, k.y, k.h0, k.lens, side, first, rows, now, backwards, k.t, k.b, k.d, k.n
-                )
+        height, each = tasks(b, d, nthreads)
+        products = ws + 4 * min(height, b) * wide(n)
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            for s in range(t):
+                now = t - 1 - s if backwards else s
+                gather(ws, y, h0, lens, side, first, rows, now, backwards, t, b, d, n)
                 # a turn: the opening and, where q needs no product of all units, the closing
-                for turn in range(1 if k.after else 2):
+                for turn in range(1 if after else 2):
                     if turn == 1:
-                        resets(k.ws, k.gates, side, first, rows, now, k.t, k.b, k.n)
-                    for u in range(0, k.n, UNITS):
-                        m = min(UNITS, k.n - u)
-                        for q in range(2 * turn, 3 if k.after or turn else 2):
+                        resets(ws, gates, side, first, rows, now, t, b, n)
+                    for u in range(0, n, UNITS):
+                        m = min(UNITS, n - u)
+                        for q in range(2 * turn, 3 if after or turn else 2):
                             product(
-                                k.ws, wide(k.n), rows, k.r, ((side * 3 + q) * k.n + u) * k.n, k.n, m, k.n,
+                                ws, wide(n), rows, r, ((side * 3 + q) * n + u) * n, n, m, n,
                                 products + 4 * UNITS * q, SIDES,
                             )  # fmt: skip
-                        add_bias(bz, k.bias, side * 6, side * 6 + 3, k.n, u, m)
-                        add_bias(br, k.bias, side * 6 + 1, side * 6 + 4, k.n, u, m)
-                        if k.after:
-                            one_bias(bn, k.bias, (side * 6 + 2) * k.n + u, m)
-                            one_bias(bq, k.bias, (side * 6 + 5) * k.n + u, m)
+                        add_bias(bz, bias, side * 6, side * 6 + 3, n, u, m)
+                        add_bias(br, bias, side * 6 + 1, side * 6 + 4, n, u, m)
+                        if after:
+                            one_bias(bn, bias, (side * 6 + 2) * n + u, m)
+                            one_bias(bq, bias, (side * 6 + 5) * n + u, m)
                         else:
-                            add_bias(bn, k.bias, side * 6 + 2, side * 6 + 5, k.n, u, m)
+                            add_bias(bn, bias, side * 6 + 2, side * 6 + 5, n, u, m)
                         for i in range(rows):
                             row = first + i
-                            y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                            at = ((side * k.t + now) * k.b + row) * 4 * k.n + u
-                            count = length(k.lens, row, k.t)
+                            y_at = ((now * d + side) * b + row) * n + u
+                            at = ((side * t + now) * b + row) * 4 * n + u
+                            count = length(lens, row, t)
                             if now >= count:
-                                store(none, k.y, y_at, m)
-                                store(none, k.gates, at + 3 * k.n, m)
+                                store(none, y, y_at, m)
+                                store(none, gates, at + 3 * n, m)
                                 continue
                             then = before(now, count, backwards)
-                            h_at = ((then * k.d + side) * k.b + row) * k.n + u if then >= 0 else -1
-                            h0_at = (side * k.b + row) * k.n + u
+                            h_at = ((then * d + side) * b + row) * n + u if then >= 0 else -1
+                            h0_at = (side * b + row) * n + u
                             if turn == 0:
                                 opening(
-                                    k.gates, at, products, i * SIDES, bz, br, bq, k.y, h_at, k.h0,
-                                    h0_at, k.after, k.n, m,
+                                    gates, at, products, i * SIDES, bz, br, bq, y, h_at, h0,
+                                    h0_at, after, n, m,
                                 )  # fmt: skip
-                            if turn == 1 or k.after:
+                            if turn == 1 or after:
                                 closing(
-                                    k.gates, at, products, i * SIDES, bn, k.y, y_at, h_at, k.h0,
-                                    h0_at, k.after, k.n, m,
+                                    gates, at, products, i * SIDES, bn, y, y_at, h_at, h0,
+                                    h0_at, after, n, m,
                                 )  # fmt: skip
-            final(
-                k.yh, k.y, k.d * k.b, k.b, k.h0, k.lens, side, first, rows, backwards, k.t, k.b, k.n
-            )
+            final(yh, y, d * b, b, h0, lens, side, first, rows, backwards, t, b, n)
 
     return run
 
@@ -281,54 +277,55 @@ def gru_bwd(W, P, S):
     opening, closing, ended = _backward_cell(P, S)
     start, arrive = carriers(S)
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, lens, h0, gates, y, dy, dyh, dgates, dh0, ws,
+        t, b, d, n, back, after,
+    ):  # fmt: skip
         dh = new()
-        height, each = tasks(k.b, k.d, nthreads)
-        part = 4 * min(height, k.b) * wide(k.n)
-        drh, products = k.ws + 2 * part, k.ws + 3 * part
-        for p in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(p, height, each, k.b, k.back)
-            start(k.ws, k.dyh, k.lens, side, first, rows, k.t, k.b, k.n)
-            for s in range(k.t):
-                now = s if backwards else k.t - 1 - s
-                h, h_next = k.ws + part * (s & 1), k.ws + part * (1 - (s & 1))
-                reset(h_next, rows, k.n)
-                reset(drh, rows, k.n)
-                for block in range(div(k.n + UNITS - 1, UNITS) * (1 if k.after else 2)):
-                    turn = 1 if block * UNITS >= k.n else 0
-                    u = (block - turn * div(k.n + UNITS - 1, UNITS)) * UNITS
-                    m = min(UNITS, k.n - u)
+        height, each = tasks(b, d, nthreads)
+        part = 4 * min(height, b) * wide(n)
+        drh, products = ws + 2 * part, ws + 3 * part
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            start(ws, dyh, lens, side, first, rows, t, b, n)
+            for s in range(t):
+                now = s if backwards else t - 1 - s
+                h, h_next = ws + part * (s & 1), ws + part * (1 - (s & 1))
+                reset(h_next, rows, n)
+                reset(drh, rows, n)
+                for block in range(div(n + UNITS - 1, UNITS) * (1 if after else 2)):
+                    turn = 1 if block * UNITS >= n else 0
+                    u = (block - turn * div(n + UNITS - 1, UNITS)) * UNITS
+                    m = min(UNITS, n - u)
                     for i in range(rows):
-                        row, own = first + i, i * wide(k.n) + u
-                        at = ((side * k.t + now) * k.b + row) * 4 * k.n + u
-                        count = length(k.lens, row, k.t)
+                        row, own = first + i, i * wide(n) + u
+                        at = ((side * t + now) * b + row) * 4 * n + u
+                        count = length(lens, row, t)
                         if now >= count:
-                            ended(k.dgates, at, products, i * SIDES, h, h_next, own, turn, k.n, m)
+                            ended(dgates, at, products, i * SIDES, h, h_next, own, turn, n, m)
                             continue
-                        then, h0_at = before(now, count, backwards), (side * k.b + row) * k.n + u
-                        h_at = ((then * k.d + side) * k.b + row) * k.n + u if then >= 0 else -1
+                        then, h0_at = before(now, count, backwards), (side * b + row) * n + u
+                        h_at = ((then * d + side) * b + row) * n + u if then >= 0 else -1
                         if turn == 0:
                             last = now == (0 if backwards else count - 1)
-                            y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                            arrive(dh, h, own, k.dy, y_at, k.dyh, h0_at, last, m)
+                            y_at = ((now * d + side) * b + row) * n + u
+                            arrive(dh, h, own, dy, y_at, dyh, h0_at, last, m)
                             opening(
-                                k.gates, at, k.y, h_at, k.h0, h0_at, dh, h_next, own, k.dgates, products,
-                                i * SIDES, k.after, k.n, m,
+                                gates, at, y, h_at, h0, h0_at, dh, h_next, own, dgates, products,
+                                i * SIDES, after, n, m,
                             )  # fmt: skip
                         else:
                             closing(
-                                k.gates, at, k.y, h_at, k.h0, h0_at, drh, h_next, own, k.dgates,
-                                products, i * SIDES, k.n, m,
+                                gates, at, y, h_at, h0, h0_at, drh, h_next, own, dgates,
+                                products, i * SIDES, n, m,
                             )  # fmt: skip
                     for q in range(3):
-                        if not k.after and (q == 1) != (turn == 1):
+                        if not after and (q == 1) != (turn == 1):
                             continue
                         multiply(
-                            products, UNITS * q, SIDES, 1, rows, k.r, ((side * 3 + q) * k.n + u) * k.n,
-                            k.n, k.n, m, drh if q == 2 and not k.after else h_next, wide(k.n),
+                            products, UNITS * q, SIDES, 1, rows, r, ((side * 3 + q) * n + u) * n,
+                            n, n, m, drh if q == 2 and not after else h_next, wide(n),
                         )  # fmt: skip
-            leave(k.dh0, k.ws + part * (k.t & 1), side, first, rows, k.b, k.n)
+            leave(dh0, ws + part * (t & 1), side, first, rows, b, n)
 
     return run

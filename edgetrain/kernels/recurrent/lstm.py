@@ -105,79 +105,51 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     step, load_peep, store = _forward_cell(Q, S), loader(O), storer(S)
     final_h, final_c = finals(S, P), finals(S, Q)
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, bias, peep, lens, h0, c0, gates, y, cells, yh, yc, ws,
+        t, b, d, n, back,
+    ):  # fmt: skip
         bi, bo, bf, bc, none = new(), new(), new(), new(), new()
         pi, po, pf = new(), new(), new()
         clear(none)
-        height, each = tasks(k.b, k.d, nthreads)
-        products = k.ws + 4 * min(height, k.b) * wide(k.n)
-        for p in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(p, height, each, k.b, k.back)
-            for s in range(k.t):
-                now = k.t - 1 - s if backwards else s
-                gather(
-                    k.ws, k.y, k.h0, k.lens, side, first, rows, now, backwards, k.t, k.b, k.d, k.n
-                )
-                for u in range(0, k.n, UNITS):
-                    m = min(UNITS, k.n - u)
+        height, each = tasks(b, d, nthreads)
+        products = ws + 4 * min(height, b) * wide(n)
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            for s in range(t):
+                now = t - 1 - s if backwards else s
+                gather(ws, y, h0, lens, side, first, rows, now, backwards, t, b, d, n)
+                for u in range(0, n, UNITS):
+                    m = min(UNITS, n - u)
                     for q in range(4):
-                        at = ((side * 4 + q) * k.n + u) * k.n
-                        product(
-                            k.ws,
-                            wide(k.n),
-                            rows,
-                            k.r,
-                            at,
-                            k.n,
-                            m,
-                            k.n,
-                            products + 4 * UNITS * q,
-                            SIDES,
-                        )
-                    add_bias(bi, k.bias, side * 8, side * 8 + 4, k.n, u, m)
-                    add_bias(bo, k.bias, side * 8 + 1, side * 8 + 5, k.n, u, m)
-                    add_bias(bf, k.bias, side * 8 + 2, side * 8 + 6, k.n, u, m)
-                    add_bias(bc, k.bias, side * 8 + 3, side * 8 + 7, k.n, u, m)
-                    if k.peep != 0:
-                        load_peep(pi, k.peep, side * 3 * k.n + u, m)
-                        load_peep(po, k.peep, (side * 3 + 1) * k.n + u, m)
-                        load_peep(pf, k.peep, (side * 3 + 2) * k.n + u, m)
+                        at = ((side * 4 + q) * n + u) * n
+                        product(ws, wide(n), rows, r, at, n, m, n, products + 4 * UNITS * q, SIDES)
+                    add_bias(bi, bias, side * 8, side * 8 + 4, n, u, m)
+                    add_bias(bo, bias, side * 8 + 1, side * 8 + 5, n, u, m)
+                    add_bias(bf, bias, side * 8 + 2, side * 8 + 6, n, u, m)
+                    add_bias(bc, bias, side * 8 + 3, side * 8 + 7, n, u, m)
+                    if peep != 0:
+                        load_peep(pi, peep, side * 3 * n + u, m)
+                        load_peep(po, peep, (side * 3 + 1) * n + u, m)
+                        load_peep(pf, peep, (side * 3 + 2) * n + u, m)
                     for i in range(rows):
                         row = first + i
-                        y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                        place = (side * k.t + now) * k.b + row
-                        count = length(k.lens, row, k.t)
+                        y_at = ((now * d + side) * b + row) * n + u
+                        place = (side * t + now) * b + row
+                        count = length(lens, row, t)
                         if now >= count:
-                            store(none, k.y, y_at, m)
-                            store(none, k.cells, place * k.n + u, m)
+                            store(none, y, y_at, m)
+                            store(none, cells, place * n + u, m)
                             continue
                         then = before(now, count, backwards)
-                        c_at = ((side * k.t + then) * k.b + row) * k.n + u if then >= 0 else -1
+                        c_at = ((side * t + then) * b + row) * n + u if then >= 0 else -1
                         step(
-                            k.gates, place * 4 * k.n + u, k.y, y_at, k.cells, place * k.n + u, c_at, k.c0,
-                            (side * k.b + row) * k.n + u, products, i * SIDES, (pi, po, pf, k.peep),
-                            (bi, bo, bf, bc), k.n, m,
+                            gates, place * 4 * n + u, y, y_at, cells, place * n + u, c_at, c0,
+                            (side * b + row) * n + u, products, i * SIDES, (pi, po, pf, peep),
+                            (bi, bo, bf, bc), n, m,
                         )  # fmt: skip
-            final_h(
-                k.yh, k.y, k.d * k.b, k.b, k.h0, k.lens, side, first, rows, backwards, k.t, k.b, k.n
-            )
-            final_c(
-                k.yc,
-                k.cells,
-                k.b,
-                k.t * k.b,
-                k.c0,
-                k.lens,
-                side,
-                first,
-                rows,
-                backwards,
-                k.t,
-                k.b,
-                k.n,
-            )
+            final_h(yh, y, d * b, b, h0, lens, side, first, rows, backwards, t, b, n)
+            final_c(yc, cells, b, t * b, c0, lens, side, first, rows, backwards, t, b, n)
 
     return run
 
@@ -257,53 +229,54 @@ def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
     step, ended = _backward_cell(Q, S)
     start, arrive = carriers(S)
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, peep, lens, c0, gates, cells, dy, dyh, dyc, dgates, dh0, dc0, ws,
+        t, b, d, n, back,
+    ):  # fmt: skip
         dh, dc, pi, po, pf = new(), new(), new(), new(), new()
-        height, each = tasks(k.b, k.d, nthreads)
-        part = 4 * min(height, k.b) * wide(k.n)
-        c, products = k.ws + 2 * part, k.ws + 3 * part
-        for p in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(p, height, each, k.b, k.back)
-            start(k.ws, k.dyh, k.lens, side, first, rows, k.t, k.b, k.n)
-            start(c, k.dyc, k.lens, side, first, rows, k.t, k.b, k.n)
-            for s in range(k.t):
-                now = s if backwards else k.t - 1 - s
-                h, h_next = k.ws + part * (s & 1), k.ws + part * (1 - (s & 1))
-                reset(h_next, rows, k.n)
-                for u in range(0, k.n, UNITS):
-                    m = min(UNITS, k.n - u)
-                    if k.peep != 0:
-                        load_peep(pi, k.peep, side * 3 * k.n + u, m)
-                        load_peep(po, k.peep, (side * 3 + 1) * k.n + u, m)
-                        load_peep(pf, k.peep, (side * 3 + 2) * k.n + u, m)
+        height, each = tasks(b, d, nthreads)
+        part = 4 * min(height, b) * wide(n)
+        c, products = ws + 2 * part, ws + 3 * part
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            start(ws, dyh, lens, side, first, rows, t, b, n)
+            start(c, dyc, lens, side, first, rows, t, b, n)
+            for s in range(t):
+                now = s if backwards else t - 1 - s
+                h, h_next = ws + part * (s & 1), ws + part * (1 - (s & 1))
+                reset(h_next, rows, n)
+                for u in range(0, n, UNITS):
+                    m = min(UNITS, n - u)
+                    if peep != 0:
+                        load_peep(pi, peep, side * 3 * n + u, m)
+                        load_peep(po, peep, (side * 3 + 1) * n + u, m)
+                        load_peep(pf, peep, (side * 3 + 2) * n + u, m)
                     for i in range(rows):
                         row = first + i
-                        place, own = (side * k.t + now) * k.b + row, i * wide(k.n) + u
-                        count = length(k.lens, row, k.t)
-                        at = place * 4 * k.n + u
+                        place, own = (side * t + now) * b + row, i * wide(n) + u
+                        count = length(lens, row, t)
+                        at = place * 4 * n + u
                         if now >= count:
-                            ended(k.dgates, at, products, i * SIDES, h, h_next, own, k.n, m)
+                            ended(dgates, at, products, i * SIDES, h, h_next, own, n, m)
                             continue
-                        state_at = (side * k.b + row) * k.n + u
+                        state_at = (side * b + row) * n + u
                         last = now == (0 if backwards else count - 1)
-                        y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                        arrive(dh, h, own, k.dy, y_at, k.dyh, state_at, last, m)
-                        arrive(dc, c, own, 0, 0, k.dyc, state_at, last, m)
+                        y_at = ((now * d + side) * b + row) * n + u
+                        arrive(dh, h, own, dy, y_at, dyh, state_at, last, m)
+                        arrive(dc, c, own, 0, 0, dyc, state_at, last, m)
                         then = before(now, count, backwards)
-                        c_at = ((side * k.t + then) * k.b + row) * k.n + u if then >= 0 else -1
+                        c_at = ((side * t + then) * b + row) * n + u if then >= 0 else -1
                         step(
-                            k.gates, at, k.cells, place * k.n + u, c_at, k.c0, state_at, dh, dc, k.dgates,
-                            products, i * SIDES, (pi, po, pf, k.peep), k.n, m,
+                            gates, at, cells, place * n + u, c_at, c0, state_at, dh, dc, dgates,
+                            products, i * SIDES, (pi, po, pf, peep), n, m,
                         )  # fmt: skip
                         store32(dc, c, own, m)
                     for q in range(4):
                         multiply(
-                            products, UNITS * q, SIDES, 1, rows, k.r, ((side * 4 + q) * k.n + u) * k.n,
-                            k.n, k.n, m, h_next, wide(k.n),
+                            products, UNITS * q, SIDES, 1, rows, r, ((side * 4 + q) * n + u) * n,
+                            n, n, m, h_next, wide(n),
                         )  # fmt: skip
-            leave(k.dh0, k.ws + part * (k.t & 1), side, first, rows, k.b, k.n)
-            leave(k.dc0, c, side, first, rows, k.b, k.n)
+            leave(dh0, ws + part * (t & 1), side, first, rows, b, n)
+            leave(dc0, c, side, first, rows, b, n)
 
     return run

@@ -50,52 +50,37 @@ def rnn(W, V, P, S):
     product, gather, add_bias, final = dots(W), gatherer(S, P), biases(V), finals(S, P)
     gate, store = gate_loader(S), storer(S)
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, bias, lens, h0, gates, y, yh, ws, t, b, d, n, back, relu
+    ):  # fmt: skip
         constant, none, h = new(), new(), new()
         clear(none)
-        height, each = tasks(k.b, k.d, nthreads)
-        products = k.ws + 4 * min(height, k.b) * wide(k.n)
-        for q in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(q, height, each, k.b, k.back)
-            for s in range(k.t):
-                now = k.t - 1 - s if backwards else s
-                gather(
-                    k.ws, k.y, k.h0, k.lens, side, first, rows, now, backwards, k.t, k.b, k.d, k.n
-                )
-                for u in range(0, k.n, UNITS):
-                    m = min(UNITS, k.n - u)
-                    product(
-                        k.ws,
-                        wide(k.n),
-                        rows,
-                        k.r,
-                        (side * k.n + u) * k.n,
-                        k.n,
-                        m,
-                        k.n,
-                        products,
-                        SIDES,
-                    )
-                    add_bias(constant, k.bias, side * 2, side * 2 + 1, k.n, u, m)
+        height, each = tasks(b, d, nthreads)
+        products = ws + 4 * min(height, b) * wide(n)
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            for s in range(t):
+                now = t - 1 - s if backwards else s
+                gather(ws, y, h0, lens, side, first, rows, now, backwards, t, b, d, n)
+                for u in range(0, n, UNITS):
+                    m = min(UNITS, n - u)
+                    product(ws, wide(n), rows, r, (side * n + u) * n, n, m, n, products, SIDES)
+                    add_bias(constant, bias, side * 2, side * 2 + 1, n, u, m)
                     for i in range(rows):
                         row = first + i
-                        y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                        if now >= length(k.lens, row, k.t):
-                            store(none, k.y, y_at, m)
+                        y_at = ((now * d + side) * b + row) * n + u
+                        if now >= length(lens, row, t):
+                            store(none, y, y_at, m)
                             continue
-                        at = ((side * k.t + now) * k.b + row) * k.n + u
-                        gate(h, k.gates, at, products, i * SIDES, constant, m)
-                        if k.relu:
+                        at = ((side * t + now) * b + row) * n + u
+                        gate(h, gates, at, products, i * SIDES, constant, m)
+                        if relu:
                             for j in range(LANES):
                                 put(h, j, ZERO if get(h, j) < ZERO else get(h, j))
                         else:
                             squash_tanh(h)
-                        store(h, k.y, y_at, m)
-            final(
-                k.yh, k.y, k.d * k.b, k.b, k.h0, k.lens, side, first, rows, backwards, k.t, k.b, k.n
-            )
+                        store(h, y, y_at, m)
+            final(yh, y, d * b, b, h0, lens, side, first, rows, backwards, t, b, n)
 
     return run
 
@@ -129,43 +114,43 @@ def rnn_bwd(W, S):
             put(buffer, j, get(buffer, j) + get(more, j))
         store32(buffer, h_next, own, m)
 
-    def run(thread, nthreads, k):
+    def run(
+        thread, nthreads, r, lens, y, dy, dyh, dgates, dh0, ws, t, b, d, n, back, relu
+    ):  # fmt: skip
         dh, value = new(), new()
-        height, each = tasks(k.b, k.d, nthreads)
-        part = 4 * min(height, k.b) * wide(k.n)
-        products = k.ws + 2 * part
-        for q in range(
-            div(k.d * each * thread, nthreads), div(k.d * each * (thread + 1), nthreads)
-        ):
-            side, first, rows, backwards = task(q, height, each, k.b, k.back)
-            start(k.ws, k.dyh, k.lens, side, first, rows, k.t, k.b, k.n)
-            for s in range(k.t):
-                now = s if backwards else k.t - 1 - s
-                h, h_next = k.ws + part * (s & 1), k.ws + part * (1 - (s & 1))
-                reset(h_next, rows, k.n)
-                for u in range(0, k.n, UNITS):
-                    m = min(UNITS, k.n - u)
+        height, each = tasks(b, d, nthreads)
+        part = 4 * min(height, b) * wide(n)
+        products = ws + 2 * part
+        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
+            side, first, rows, backwards = task(k, height, each, b, back)
+            start(ws, dyh, lens, side, first, rows, t, b, n)
+            for s in range(t):
+                now = s if backwards else t - 1 - s
+                h, h_next = ws + part * (s & 1), ws + part * (1 - (s & 1))
+                reset(h_next, rows, n)
+                for u in range(0, n, UNITS):
+                    m = min(UNITS, n - u)
                     for i in range(rows):
-                        row, own = first + i, i * wide(k.n) + u
-                        at = ((side * k.t + now) * k.b + row) * k.n + u
-                        count = length(k.lens, row, k.t)
+                        row, own = first + i, i * wide(n) + u
+                        at = ((side * t + now) * b + row) * n + u
+                        count = length(lens, row, t)
                         if now >= count:
-                            ended(k.dgates, at, products, i * SIDES, h, h_next, own, m)
+                            ended(dgates, at, products, i * SIDES, h, h_next, own, m)
                             continue
                         last = now == (0 if backwards else count - 1)
-                        y_at = ((now * k.d + side) * k.b + row) * k.n + u
-                        arrive(dh, h, own, k.dy, y_at, k.dyh, (side * k.b + row) * k.n + u, last, m)
-                        load(value, k.y, y_at, m)
+                        y_at = ((now * d + side) * b + row) * n + u
+                        arrive(dh, h, own, dy, y_at, dyh, (side * b + row) * n + u, last, m)
+                        load(value, y, y_at, m)
                         for j in range(LANES):
                             v = get(value, j)
-                            slope = (ONE if v > ZERO else ZERO) if k.relu else ONE - v * v
+                            slope = (ONE if v > ZERO else ZERO) if relu else ONE - v * v
                             put(dh, j, get(dh, j) * slope)
-                        store(dh, k.dgates, at, m)
+                        store(dh, dgates, at, m)
                         store32(dh, products, i * SIDES, LANES)
-                    at = (side * k.n + u) * k.n
+                    at = (side * n + u) * n
                     multiply(
-                        products, 0, SIDES, 1, rows, k.r, at, k.n, k.n, m, h_next, wide(k.n)
+                        products, 0, SIDES, 1, rows, r, at, n, n, m, h_next, wide(n)
                     )  # fmt: skip
-            leave(k.dh0, k.ws + part * (k.t & 1), side, first, rows, k.b, k.n)
+            leave(dh0, ws + part * (t & 1), side, first, rows, b, n)
 
     return run

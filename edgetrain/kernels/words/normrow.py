@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
     means: int
     inverses: int
-    count: int
+    total: int
     groups: int
     c: int
     s: int
@@ -88,7 +88,7 @@ def forward(S, centre):
         sums, squares, value, scale, shift = new_wide(), new_wide(), new(), new(), new()
         n = rows.c * rows.s
         for row in range(
-            div(rows.count * thread, nthreads), div(rows.count * (thread + 1), nthreads)
+            div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
         ):
             base, channel = row * n, mod(row, rows.groups) * rows.c
             reset(sums, 0, 0.0)
@@ -130,7 +130,7 @@ def dx(S, centre):
         first, second, hat, slope, scale = new_wide(), new_wide(), new(), new(), new()
         n = rows.c * rows.s
         for row in range(
-            div(rows.count * thread, nthreads), div(rows.count * (thread + 1), nthreads)
+            div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
         ):
             base, channel, inverse = (
                 row * n,
@@ -191,7 +191,7 @@ def dparam(S, centre):
     def body(thread, nthreads, k, rows):
         groups, s = rows.groups, rows.s
         products, sums, mean, inverse = new_wide(), new_wide(), new(), new()
-        channels, images, columns = groups * rows.c, div(rows.count, groups), s == 1
+        channels, images, columns = groups * rows.c, div(rows.total, groups), s == 1
         lo, hi = div(channels * thread, nthreads), div(channels * (thread + 1), nthreads)
         dims, steps = (1, 1, 1, 1, groups, rows.c * s), (0, 0, 0, 0, 1, 0)
         rounds = div(s + LANES - 1, LANES)
