@@ -34,11 +34,6 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
     """
     own, operand = (_own, " p:f") if number else (_none, "")
 
-    @kernel(
-        f"{name}_loss",
-        f"x:r:S[n] t:r:f32[n] partials:w:f64[192] ctl:r:i64[64] n rows{operand}",
-        check="rows >= 1",
-    )
     def loss(S):
         ld, ld32 = S.ld, FP32.ld
 
@@ -58,11 +53,6 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
 
         return run
 
-    @kernel(
-        f"{name}_bwd",
-        f"x:r:S[n] t:r:f32[n] dx:m:S[n] ctl:r:i64[64] n rows{operand} acc",
-        check="rows >= 1",
-    )
     def backward(S):
         ld, st, ld32 = S.ld, S.st, FP32.ld
 
@@ -83,3 +73,10 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
         f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
         "dx; dx may be x."
     )
+    loss.__module__ = backward.__module__ = value.__module__  # where this is called
+    for part, factory, result, acc in (
+        ("loss", loss, "partials:w:f64[192]", ""),
+        ("bwd", backward, "dx:m:S[n]", " acc"),
+    ):
+        operands = f"x:r:S[n] t:r:f32[n] {result} ctl:r:i64[64] n rows{operand}{acc}"
+        kernel(f"{name}_{part}", operands, check="rows >= 1")(factory)
