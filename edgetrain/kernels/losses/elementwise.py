@@ -9,6 +9,9 @@ from ..words.prim import FP32, div, ld_i64
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
 
 
+_ld = FP32.ld
+
+
 @inline
 def never(x, t):
     """No prediction is counted."""
@@ -32,7 +35,7 @@ def _alike(k, i):
 
 @inline
 def _of_sample(k, i):
-    return FP32.ld(k.sw, div(i, k.rows))
+    return _ld(k.sw, div(i, k.rows))
 
 
 @inline
