@@ -77,7 +77,7 @@ class Call:
     """One kernel call of a node: operands by name.
 
     A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
-    float a scalar. Scratch operands are not mentioned.
+    float a scalar, a sequence a group of integers. Scratch operands are not mentioned.
 
     Attributes:
       skip: elements of a value that lie before the part which the operand of this name is.
