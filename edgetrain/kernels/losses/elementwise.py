@@ -8,7 +8,6 @@ from ..words.mathf import ONE, ZERO
 from ..words.prim import FP32, div, ld_i64
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
 
-
 _ld = FP32.ld
 
 
