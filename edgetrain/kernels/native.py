@@ -62,16 +62,19 @@ def _text_only():
 
 
 def _parameters(kinds: str, fields: Fields) -> tuple:
+    """numba's types of what a kernel takes behind (thread, nthreads)."""
     from numba.core import types
+    from numba.core.types import containers
 
     operands = [types.float32 if kind == "f" else types.int64 for kind in kinds]
     if not fields:
         return tuple(operands)
-    record, members, at = namedtuple("Operands", [name for name, _ in fields]), [], 0  # type: ignore[misc]
+    members, at = [], 0
     for _, count in fields:
-        members.append(types.UniTuple(types.int64, count) if count else operands[at])
+        members.append(containers.UniTuple(types.int64, count) if count else operands[at])
         at += count or 1
-    return (types.NamedTuple(members, record),)
+    names: list[str] = [name for name, _ in fields]
+    return (containers.NamedTuple(members, namedtuple("Operands", names)),)
 
 
 def llvm_text(symbol: str, function: Callable, kinds: str, fields: Fields = ()) -> str:

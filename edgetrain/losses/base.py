@@ -56,7 +56,7 @@ class Loss(Plugin):
 
     @property
     def kernel(self) -> str:
-        """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/loss.py)."""
+        """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/losses/)."""
         raise NotImplementedError
 
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:

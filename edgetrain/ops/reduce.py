@@ -3,7 +3,7 @@
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, numbered, prod
+from .strides import broadcast, contiguous, merged, prod
 
 
 class Reduce(Op):
@@ -55,7 +55,7 @@ class Spread(Op):
         scale = 1.0 / prod([dx.shape[a] for a in axes]) if node.attrs["mean"] else 1.0
         args: dict = {"x": dy.name, "y": dx.name, "scale": scale}
         args |= {"xo": 0, "yo": 0, "nx": dy.size, "ny": dx.size}
-        walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+        walk = {"d": dims, "xs": xs, "ys": ys}
         return [Call("copy", args | walk | store_as(node, graph, dx))]
 
 

@@ -38,7 +38,7 @@ class Result(NamedTuple):
     """Where results go: out[k] (+)= scale * result, rounded stochastically where `sr`."""
 
     out: int
-    scale: float
+    scale: np.float32
     acc: int
     sr: int
     random: int
