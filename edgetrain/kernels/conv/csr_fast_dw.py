@@ -109,19 +109,18 @@ def _dy_lines(S, pixels: int, piece: int):
     from ..jit import inline
     from . import fast_pack as pack
     from . import fast_tile as tiles
-    from .records import Pieces
+    from .records import AS_IT_IS, POINT, Pieces
 
     fill, nbytes = pack.panel_fill(S), S.nbytes
 
     @inline
     def lines(at, nothing, dy, o, outputs, grid, tile):
-        point = tiles.point_window()
         if piece > 0:
             first, area = tiles.first_pixel(dy, o, tile), dy.height * dy.width
             return Pieces(piece, dy.at + first * nbytes, area * nbytes, at.places)
-        later, none = tiles.next_tile(grid, tile, dy, point), tiles.no_prologue()
-        fill(at.lines, nothing, dy, o, outputs, tile, point, none, later)
-        return Pieces(0, at.lines, 4 * tiles.tile_region(point, tile), at.places)
+        later = tiles.next_tile(grid, tile, dy, POINT)
+        fill(at.lines, nothing, dy, o, outputs, tile, POINT, AS_IT_IS, later)
+        return Pieces(0, at.lines, 4 * tiles.tile_region(POINT, tile), at.places)
 
     return lines
 

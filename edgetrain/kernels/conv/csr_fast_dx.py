@@ -181,7 +181,7 @@ def _tile_gradient(vectors: int, S, W):
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_axpy import row_products
-    from .records import Pieces, PixelClass, Pool, Walk
+    from .records import AS_IT_IS, Pieces, PixelClass, Pool, Walk, Window
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
     products, nbytes = row_products(vectors, W, STORAGES["u16"], S), S.nbytes
@@ -189,7 +189,7 @@ def _tile_gradient(vectors: int, S, W):
 
     @inline
     def gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, acc):
-        kg, size, none = group.outputs, p.kh * p.kw, tiles.no_prologue()
+        kg, size = group.outputs, p.kh * p.kw
         count, ib, plain, piece = tiles.power_vectors(tile), block.channels, p.sh * p.sw == 1, 0
         first, pool = group.input0 + block.first, Pool(block.weights, block.ids, block.nonzeros)
         if plain and acc == 0 and vectors == 8:
@@ -197,9 +197,13 @@ def _tile_gradient(vectors: int, S, W):
         if not plain:
             set_row(at.block, vsplat(ZERO), ib * p.sw * count)
         out = dx.at + tiles.first_pixel(dx, first, tile) * nbytes
+        rows = tiles.tap_class(row + p.ph, p.kh, p.sh, p.dh)
+        banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
         for b in range(p.sw):
-            window, sums = tiles.class_window(p, row, b), at.block + b * ib * count * 64
-            if window.rows.taps * window.columns.taps == 0:
+            columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
+            sums = at.block + b * ib * count * 64
+            window = Window(1, 1, rows, columns, banks, extra)
+            if rows.taps * columns.taps == 0:
                 continue
             channel = tiles.channel_floats(window, tile)
             part = tiles.chunk_channels(kg, channel, size, TAPS, PANEL)
@@ -209,7 +213,7 @@ def _tile_gradient(vectors: int, S, W):
                 st_i32(cursors, j, ld_i32(bounds, j))
             for o0 in range(0, kg, part):
                 oc, last = min(part, kg - o0), o0 + part >= kg
-                fill(at.panel, nothing, dy, group.output0 + o0, oc, tile, window, none, ahead)
+                fill(at.panel, nothing, dy, group.output0 + o0, oc, tile, window, AS_IT_IS, ahead)
                 walk = Walk(cursors, stops, bounds + 4, 4, ib, (o0 + oc) * size)
                 plane = dx.height * dx.width * nbytes
                 target = Pieces(piece if last else 0, out, plane, at.pieces)
@@ -231,7 +235,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     """
     from ..words.prim import div, mod
     from . import fast_tile as tiles
-    from .records import Group, PoolRows
+    from .records import POINT, Group, PoolRows
 
     _, find_slots = _tables()
     count_channels, list_channels = _lists(W, INDEX)
@@ -260,7 +264,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                 while u < end and number == div(u, turns):
                     row = mod(u, p.sh)
                     tile = tiles.tile_at(div(mod(u, turns), p.sh), grid)
-                    ahead = tiles.next_tile(grid, tile, dy, tiles.point_window())
+                    ahead = tiles.next_tile(grid, tile, dy, POINT)
                     gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, k.acc)
                     u += 1
                 i0, number = i0 + block.channels, number + 1

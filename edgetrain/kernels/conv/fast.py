@@ -150,7 +150,7 @@ def _input_gradient(block: int, vectors: int, S, W):
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
-    from .records import PixelClass
+    from .records import AS_IT_IS, POINT, PixelClass, Window
 
     fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
@@ -158,7 +158,7 @@ def _input_gradient(block: int, vectors: int, S, W):
 
     def run(thread, nthreads, k):
         nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
-        dx, dy, none = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p), tiles.no_prologue()
+        dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
         blocks = ceil_div(cg, block)
@@ -173,19 +173,22 @@ def _input_gradient(block: int, vectors: int, S, W):
             tile = tiles.tile_at(div(spot, p.g * p.sh), grid)
             count = ceil_div(tiles.pixels_of(tile), 16)
             pixels = PixelClass(a, p.sh, p.sw, (b1 - b0) * block * count * 64)
+            ahead = tiles.next_tile(grid, tile, dy, POINT)
+            rows = tiles.tap_class(a + p.ph, p.kh, p.sh, p.dh)
+            banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
             for b in range(p.sw):
-                part, window = at.sums + b * pixels.map_bytes, tiles.class_window(p, a, b)
+                part = at.sums + b * pixels.map_bytes
+                columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
+                window, taps = Window(1, 1, rows, columns, banks, extra), rows.taps * columns.taps
                 set_row(part, vsplat(ZERO), (b1 - b0) * block * count)
-                taps = window.rows.taps * window.columns.taps
                 channel = tiles.channel_floats(window, tile)
                 chunk = tiles.chunk_channels(kg, channel, size, TAPS, at.aim)
-                ahead = tiles.next_tile(grid, tile, dy, window)
                 if p.sh * p.sw > 1 or known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
                     tiles.fill_pairs(at.table, chunk, window, tile, 1, block * size, p.kw)
                 for o0 in range(0, kg if taps > 0 else 0, chunk):
                     oc, o = min(chunk, kg - o0), group * kg + o0
-                    fill(at.panel, nothing, dy, o, oc, tile, window, none, ahead)
+                    fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
                         copied, weights = at.weights, (o * cg + q * block) * size
                         rest = min(block, cg - q * block) * size

@@ -46,17 +46,17 @@ def _block_lines(S):
     from ..words.vector_gemm import transpose16
     from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .records import AS_IT_IS, POINT
 
     fill = pack.panel_fill(S)
 
     @inline
     def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
         """turned[pixel][o] of dy's channels first + o, o < outputs; rows are of a block."""
-        window, none = tiles.point_window(), tiles.no_prologue()
-        row = 4 * tiles.tile_region(window, tile)
+        row = 4 * tiles.tile_region(POINT, tile)
         for o in range(0, outputs, 16):
             count = min(16, outputs - o)
-            fill(at.lines, nothing, dy, first + o, count, tile, window, none, ahead)
+            fill(at.lines, nothing, dy, first + o, count, tile, POINT, AS_IT_IS, ahead)
             for p in range(0, pixels, 16):
                 target = at.turned + 4 * (p * at.block + o)
                 transpose16(target, 4 * at.block, at.lines + 4 * p, row)
@@ -73,6 +73,7 @@ def _dense(vectors: int, S, G):
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import block_add, outer_products
+    from .records import POINT
 
     fill, set_row, turn = pack.panel_fill(S), pack.set_row, _block_lines(S)
     outer, add, places = outer_products(vectors), block_add(G), DENSE.places
@@ -100,7 +101,7 @@ def _dense(vectors: int, S, G):
                 tile = tiles.tile_at(t, grid)
                 pixels = tiles.pixels_of(tile)
                 ahead = tiles.next_tile(grid, tile, x, window)
-                later = tiles.next_tile(grid, tile, dy, tiles.point_window())
+                later = tiles.next_tile(grid, tile, dy, POINT)
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
                     tiles.fill_table(at.table, chunk, window, tile, pitch - chunk * size)
@@ -158,6 +159,7 @@ def conv_dw_depthwise(S, G):
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import accumulate_row, dot_products
+    from .records import AS_IT_IS, POINT
 
     fill, set_row, places = pack.panel_fill(S), pack.set_row, DEPTHWISE.places
     dots, add = dot_products(), accumulate_row(G)
@@ -165,20 +167,20 @@ def conv_dw_depthwise(S, G):
     def run(thread, nthreads, k):
         nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
         at, p, prologue = places(k.ws, k), tiles.given_shapes(k), tiles.prologue_of(k)
-        x, dy, none = tiles.inputs(k.x, p), tiles.outputs(k.dy, p), tiles.no_prologue()
-        size, window, point = p.kh * p.kw, tiles.forward_window(p), tiles.point_window()
+        x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
+        size, window = p.kh * p.kw, tiles.forward_window(p)
         grid = tiles.tile_grid(p.n, p.oh, p.ow, _DEPTH_PIXELS)
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
             set_row(at.sums, vsplat(ZERO), at.taps)
             for t in range(tiles.tiles_of(grid)):
                 tile = tiles.tile_at(t, grid)
                 ahead = tiles.next_tile(grid, tile, x, window)
-                later = tiles.next_tile(grid, tile, dy, point)
+                later = tiles.next_tile(grid, tile, dy, POINT)
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
                     tiles.fill_table(at.table, 1, window, tile, at.taps - size)
                 fill(at.panel, nothing, x, ch, 1, tile, window, prologue, ahead)
-                fill(at.line, nothing, dy, ch, 1, tile, point, none, later)
+                fill(at.line, nothing, dy, ch, 1, tile, POINT, AS_IT_IS, later)
                 pixels = tiles.pixels_of(tile)
                 dots(at.sums, at.line, at.panel, at.table, size, pixels)
             for q in range(size):

@@ -255,12 +255,12 @@ def lines_fill(S: Storage):
         for i in range(channels):
             how = affine_of(prologue, first + i, source.channels)
             plane = (tile.image0 * source.channels + first + i) * source.height * wd
-            fetch(source, plane + tile.row0 * rows.stride * wd, tile, ahead)
+            fetch(source, plane + tile.row0 * window.row_stride * wd, tile, ahead)
             target = panel + i * columns.taps * region
             for b in range(window.banks):
-                low = tile.row0 * rows.stride + rows.low + b * rows.distance
+                low = tile.row0 * window.row_stride + rows.low + b * rows.distance
                 here = target + centre * region + 4 * b * count * pitch
-                bank(here, source, plane, tile.images, count, low, rows.stride, how)
+                bank(here, source, plane, tile.images, count, low, window.row_stride, how)
             if near:
                 _sides(target, target + 2 * region, target + region, floats, wd)
                 continue
@@ -273,10 +273,11 @@ def lines_fill(S: Storage):
 
 
 @inline
-def holds_lines(tile, width, columns):
+def holds_lines(tile, width, window):
     """Whether a tile has whole lines and one of its tap columns no shift."""
+    columns = window.columns
     low, high = columns.low, columns.low + (columns.taps - 1) * columns.distance
-    if columns.stride != 1 or tile.columns != width or low > 0 or high < 0:
+    if window.column_stride != 1 or tile.columns != width or low > 0 or high < 0:
         return False
     near = -low <= WIDTH and high <= WIDTH
     return near and (low == 0 or mod(-low, columns.distance) == 0)

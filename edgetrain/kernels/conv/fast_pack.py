@@ -63,7 +63,7 @@ def _line(S: Storage):
     @inline
     def line(target, zero, lines, at, inside, how):
         """A line of the panel from element `at` on; inside: whether its row is in the map."""
-        x, stride, count = lines.x, lines.stride, lines.columns.count
+        x, stride, count = lines.x, lines.stride, lines.columns.total
         first, last = (lines.columns.first, lines.columns.last) if inside else (count, count)
         j = 0
         while j < first:
@@ -94,11 +94,11 @@ def _rows(S: Storage):
     line, short = _line(S)
 
     def rows(target, nothing, lines: Lines, how: Affine):
-        zero, step = vsplat(to_float(nothing)), 4 * lines.columns.count
+        zero, step = vsplat(to_float(nothing)), 4 * lines.columns.total
         columns, top, bottom = lines.columns, lines.rows.first, lines.rows.last
-        is_short = lines.fast != 0 and columns.count <= WIDTH and columns.first < columns.last
+        is_short = lines.fast != 0 and columns.total <= WIDTH and columns.first < columns.last
         if is_short and lines.at + top * lines.row_step >= 0:
-            for row in range(lines.rows.count):
+            for row in range(lines.rows.total):
                 at = lines.at + row * lines.row_step
                 for _ in range(lines.images):
                     if top <= row and row < bottom:
@@ -108,7 +108,7 @@ def _rows(S: Storage):
                     at += lines.image_step
                     target += step
             return
-        for row in range(lines.rows.count):
+        for row in range(lines.rows.total):
             inside, at = top <= row and row < bottom, lines.at + row * lines.row_step
             for _ in range(lines.images):
                 line(target, zero, lines, at, inside, how)
@@ -128,24 +128,23 @@ def _shifted_fill(S: Storage):
         h, wd, rows, columns = source.height, source.width, window.rows, window.columns
         region, step = 4 * tile_region(window, tile), source.channels * h * wd
         count, row0, column0 = tile.rows + window.extra, tile.row0, tile.column0
+        sy, sx = window.row_stride, window.column_stride
         for i in range(channels):
             how = affine_of(prologue, first + i, source.channels)
             plane = first_of(source, first + i, tile)
             end = plane + (tile.images - 1) * step + h * wd
-            fast = 1 if columns.stride <= 2 and end + 2 * WIDTH <= source.size else 0
-            at = plane + row0 * rows.stride * wd + column0 * columns.stride
+            fast = 1 if sx <= 2 and end + 2 * WIDTH <= source.size else 0
+            at = plane + row0 * sy * wd + column0 * sx
             fetch(source, at, tile, ahead)
             for p in range(columns.taps):
-                offset = column0 * columns.stride + columns.low + p * columns.distance
-                across = _valid(offset, columns.stride, wd, tile.columns)
+                offset = column0 * sx + columns.low + p * columns.distance
+                across = _valid(offset, sx, wd, tile.columns)
                 target = panel + (i * columns.taps + p) * region
                 for bank in range(window.banks):
-                    low = row0 * rows.stride + rows.low + bank * rows.distance
-                    down = _valid(low, rows.stride, h, count)
-                    x, at, line_step = source.at, plane + low * wd + offset, rows.stride * wd
-                    lines = Lines(
-                        x, at, line_step, step, tile.images, down, across, columns.stride, fast
-                    )
+                    low = row0 * sy + rows.low + bank * rows.distance
+                    down = _valid(low, sy, h, count)
+                    x, at, line_step = source.at, plane + low * wd + offset, sy * wd
+                    lines = Lines(x, at, line_step, step, tile.images, down, across, sx, fast)
                     fill_rows(target, nothing, lines, how)
                     target += 4 * count * pitch_of(tile)
 
@@ -173,7 +172,7 @@ def panel_fill(S: Storage):
         `nothing` is 0, which the compiler must not know: it would call memset for rows of a few
         zeros.
         """
-        if holds_lines(tile, source.width, window.columns):
+        if holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
         else:
             fill_shifted(panel, nothing, source, first, channels, tile, window, prologue, ahead)

@@ -13,8 +13,6 @@ times a weight, where ey and ex run over arithmetic progressions of tap offsets.
   tile, and a vector of pixels one contiguous load.
 """
 
-import numpy as np
-
 from ..jit import inline
 from ..words.prim import div, mod, st_i32
 from ..words.vector import WIDTH
@@ -67,23 +65,11 @@ def prologue_of(k):
 
 
 @inline
-def no_prologue():
-    """Elements are taken as they are."""
-    return Prologue(0, 0, 0, 0, np.float32(0), np.float32(0))
-
-
-@inline
 def forward_window(p):
     """What the outputs of a convolution read of its input."""
     banks, extra = banks_of(p.kh, p.dh, p.sh)
-    rows, columns = Axis(p.kh, p.sh, -p.ph, p.dh, 0, 1), Axis(p.kw, p.sw, -p.pw, p.dw, 0, 1)
-    return Window(rows, columns, banks, extra)
-
-
-@inline
-def point_window():
-    """Each pixel reads itself."""
-    return Window(Axis(1, 1, 0, 1, 0, 1), Axis(1, 1, 0, 1, 0, 1), 1, 0)
+    rows, columns = Axis(p.kh, -p.ph, p.dh, 0, 1), Axis(p.kw, -p.pw, p.dw, 0, 1)
+    return Window(p.sh, p.sw, rows, columns, banks, extra)
 
 
 @inline
@@ -187,11 +173,11 @@ def whole_pieces(places, pixels, tile, target, nbytes):
 def next_tile(grid, tile, source, window):
     """From a tile's first input to what the next tile adds."""
     if grid.across > 1:
-        step = tile.columns * window.columns.stride
+        step = tile.columns * window.column_stride
         return Ahead(step, step)
     plane = source.height * source.width
     if grid.down > 1:
-        step = tile.rows * window.rows.stride * source.width
+        step = tile.rows * window.row_stride * source.width
         return Ahead(step, step)
     return Ahead(tile.images * source.channels * plane, plane)
 
@@ -206,7 +192,7 @@ def banks_of(taps, distance, stride):
 
 @inline
 def tap_class(shifted, taps, stride, dilation):
-    """The taps that reach one class of pixels.
+    """The taps that reach one class of pixels; what they read is 1 apart.
 
     Tap t reads dy at (shifted - t * dilation) / stride where that is whole; `shifted` is the
     class's remainder plus the padding. Offsets fall while taps rise: the last tap is the axis's
@@ -219,15 +205,7 @@ def tap_class(shifted, taps, stride, dilation):
         step += 1
     count = div(taps - 1 - first, step) + 1 if first < taps else 0
     low = div(shifted - (first + (count - 1) * step) * dilation, stride) if count > 0 else 0
-    return Axis(count, 1, low, div(step * dilation, stride), first, step)
-
-
-@inline
-def class_window(p, row, column):
-    """What pixels of remainders row, column modulo the strides read of dy."""
-    rows = tap_class(row + p.ph, p.kh, p.sh, p.dh)
-    banks, extra = (1, rows.taps - 1) if rows.distance == 1 else (rows.taps, 0)
-    return Window(rows, tap_class(column + p.pw, p.kw, p.sw, p.dw), banks, extra)
+    return Axis(count, low, div(step * dilation, stride), first, step)
 
 
 @inline
@@ -263,10 +241,10 @@ def chunk_channels(channels, channel_floats, taps, limit, nbytes):
 
 
 @inline
-def _line_of(q, rows, bank_rows):
+def _line_of(q, window, bank_rows):
     """Line of a region where tap row q (rising offsets) begins."""
-    if rows.distance == 1:
-        return mod(q, rows.stride) * bank_rows + div(q, rows.stride)
+    if window.rows.distance == 1:
+        return mod(q, window.row_stride) * bank_rows + div(q, window.row_stride)
     return q * bank_rows
 
 
@@ -275,7 +253,7 @@ def _fill_table(table, channels, window: Window, tile: Tile, padding):
     region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     for i in range(channels):
         for r in range(window.rows.taps):
-            line = 4 * _line_of(r, window.rows, tile.rows + window.extra) * pitch
+            line = 4 * _line_of(r, window, tile.rows + window.extra) * pitch
             for s in range(window.columns.taps):
                 st_i32(table, at, (i * window.columns.taps + s) * region + line)
                 at += 1
@@ -294,7 +272,7 @@ def _fill_pairs(table, channels, window: Window, tile: Tile, falls, channel_step
     for i in range(channels):
         for r in range(rows.taps):
             q = rows.taps - 1 - r if falls != 0 else r
-            line = 4 * _line_of(q, rows, tile.rows + window.extra) * pitch
+            line = 4 * _line_of(q, window, tile.rows + window.extra) * pitch
             weight = i * channel_step + (rows.first + r * rows.step) * kw + columns.first
             for s in range(columns.taps):
                 p = columns.taps - 1 - s if falls != 0 else s

@@ -94,7 +94,6 @@ class Axis(NamedTuple):
     """
 
     taps: int
-    stride: int
     low: int
     distance: int
     first: int
@@ -104,6 +103,8 @@ class Axis(NamedTuple):
 class Window(NamedTuple):
     """What a tile reads: along rows and columns, with `extra` rows beyond the tile's in a bank."""
 
+    row_stride: int
+    column_stride: int
     rows: Axis
     columns: Axis
     banks: int
@@ -118,9 +119,9 @@ class Ahead(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Of `count` places those from `first` to before `last`."""
+    """Of `total` places those from `first` to before `last`."""
 
-    count: int
+    total: int
     first: int
     last: int
 
@@ -243,3 +244,8 @@ class Pieces(NamedTuple):
     at: int
     stride: int
     places: int
+
+
+# Constants, so that a function that gets only these is compiled for them.
+AS_IT_IS = Prologue(0, 0, 0, 0, np.float32(0), np.float32(0))
+POINT = Window(1, 1, Axis(1, 0, 1, 0, 1), Axis(1, 0, 1, 0, 1), 1, 0)  # a pixel reads itself
