@@ -25,9 +25,14 @@ def of_dtype(dtype: "np.dtype") -> Format:
     return next(format for format in FORMATS.values() if format.dtype == dtype)
 
 
+def coded(array: "np.ndarray") -> bool:
+    """Whether numpy lacks the numbers of this array."""
+    return array.dtype.kind == "V"
+
+
 def decoded(array: "np.ndarray") -> "np.ndarray":
     """An array of a run's memory as numbers of numpy's."""
-    return of_dtype(array.dtype).decode(array)
+    return of_dtype(array.dtype).decode(array) if coded(array) else array
 
 
 def narrowest() -> Format:
@@ -44,6 +49,7 @@ __all__ = [
     "SUMS",
     "WHOLE",
     "Format",
+    "coded",
     "decoded",
     "narrowest",
     "of_dtype",
