@@ -7,17 +7,21 @@ kernels/words/prim.py.
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
+from .fp16 import FP16
 from .fp32 import FP32
-
-from .fp16 import FP16  # isort: skip - after what is there without being asked for
 from .integers import SUMS, WHOLE
 
 if TYPE_CHECKING:
     import numpy as np
 
-# By the user's name: what the values of a model may be stored as; the first is the default.
-PRECISIONS: dict[str, Format] = {f.precision: f for f in FORMATS.values() if f.precision}
-FLOATS = tuple(name for name, format in FORMATS.items() if format.precision)
+# By the user's name, in order of their numbers: what the values of a model may be stored as; the
+# first is the default.
+PRECISIONS: dict[str, Format] = {
+    format.precision: format
+    for format in sorted(FORMATS.values(), key=lambda format: format.number)
+    if format.precision
+}
+FLOATS = tuple(format.name for format in PRECISIONS.values())
 
 
 def of_dtype(dtype: "np.dtype") -> Format:
