@@ -213,10 +213,10 @@ def drive_train():
     def run(thread, nthreads, plan, whole):
         if thread != 0:
             return
-        ctl = ld_i64(plan, CTL)
-        status = _advance(plan, ctl, whole)
-        while whole != 0 and ld_i64(plan, PHASE) != BEGIN:
+        ctl, status, more = ld_i64(plan, CTL), MORE, True
+        while more:  # one place that calls, for it is inlined
             status = _advance(plan, ctl, whole)
+            more = whole != 0 and ld_i64(plan, PHASE) != BEGIN
         st_i64(plan, STATUS, status)
 
     return run
