@@ -68,7 +68,7 @@ class Session:
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
         # What makes and loads machine code is not imported before something is to run.
-        from .executor import Executor, load_entries
+        from .executor import Executor
 
         self.program = program
         self.arena = Arena(program.arena_nbytes)
@@ -90,7 +90,7 @@ class Session:
         self.ints[control.SEED] = int(program.recipe["seed"])
         self.reals[control.LOSS_SCALE] = loss_scale_of(program.recipe["precision"]).start
         self.reals[control.BIAS1] = self.reals[control.BIAS2] = 0.0  # 1 - beta^0
-        self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
+        self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
