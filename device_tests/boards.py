@@ -112,11 +112,14 @@ def said(text: str, name: str) -> int:
     return int(line.split()[1], 16 if name == "digest" else 10)
 
 
-def checked(folder: Path, target: Target, name: str, steps: int, spike: int = 1) -> int:
+def checked(
+    folder: Path, target: Target, name: str, steps: int, spike: float | None = None
+) -> int:
     """The digest that the bundle's executable prints after so many steps of made-up samples."""
+    defined = [] if spike is None else [f"SPIKE={spike}f"]
     if target.name not in MACHINES:
-        made(folder, target, [f"SPIKE={spike}"])
+        made(folder, target, defined)
         return int(ran(folder, target, name, "check", str(steps)).split()[0], 16)
     board_files(folder, target, name)
-    made(folder, target, ["CHECK", f"STEPS={steps}", f"SPIKE={spike}"])
+    made(folder, target, ["CHECK", f"STEPS={steps}", *defined])
     return said(ran(folder, target, name), "digest")

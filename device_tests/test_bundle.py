@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
 import edgetrain as et
+from device_tests import kinds
 from device_tests.boards import (
     TICK,
     board_files,
@@ -22,87 +22,35 @@ from device_tests.boards import (
     ran,
     said,
 )
+from device_tests.kinds import KINDS, SGD, STEPS
 from edgetrain.bundle.check import state_digest
 from edgetrain.bundle.writing import bundle
-from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
-from edgetrain.losses import Loss
-from edgetrain.program import Program
-from edgetrain.sparse import DSR
-from examples.zoo import ZOO
 from tests.digits_runs import MODEL
-from tests.runtime.models import write_forked
 
 pytestmark = pytest.mark.slow
 README = Path(__file__).resolve().parents[1] / "README.md"
-STEPS, SPIKE = 20, 60000  # sample 0 overflows in fp16: its minibatches are skipped
-SGD = et.SGD(lr=0.02, momentum=0.9, nesterov=True, weight_decay=5e-4)
-KINDS = {
-    "fp32": ("digits", {"optimizer": SGD}),
-    "fp16": ("digits", {"optimizer": SGD, "precision": "fp16"}),
-    "sparse": ("digits", {
-        "optimizer": SGD, "precision": "fp16", "density": 0.3,
-        "rewiring": DSR(periods=((1.0, 8),)),
-    }),
-    "adam": ("forked", {"optimizer": et.AdamW(lr=1e-3), "precision": "fp16"}),
-    "dropout": ("forked", {"optimizer": SGD}),
-    "lstm": ("lstm_language_model", {"optimizer": SGD}),
-    "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=1e-3)}),
-    "depthwise": ("mobilenet_v2", {"optimizer": SGD, "precision": "fp16"}),
-}  # fmt: skip
 TARGETS = [name for name in targets.names() if name != "host"]
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory):
-    """ONNX files and losses by name."""
-    folder = tmp_path_factory.mktemp("models")
-
-    @cache
-    def model(name: str):
-        if name == "digits":
-            return MODEL, Loss("cross_entropy")
-        path = folder / f"{name}.onnx"
-        if name == "forked":
-            return write_forked(path), Loss("cross_entropy")
-        entry = ZOO[name]
-        torch.manual_seed(0)
-        example = entry.example_inputs(2, "small")
-        export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
-        ignored = -100 if entry.ignore_index is None else entry.ignore_index
-        return path, Loss(entry.loss, ignore_index=ignored)
-
-    return model
-
-
-@pytest.fixture(scope="session")
-def programs(models):
-    """(Program, its digest after STEPS) of a kind for targets of so many lanes."""
-
-    @cache
-    def program(kind: str, lanes: int) -> tuple[Program, int]:
-        name, options = KINDS[kind]
-        path, loss = models(name)
-        planned = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}[lanes]
-        found = et.compile(
-            et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1, target=planned,
-            **options,
-        )  # fmt: skip
-        return found, state_digest(found, STEPS, SPIKE if "precision" in options else 1)
-
-    return program
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_has_the_bits_of_the_runtime(kind, target, programs, tmp_path):
+def test_a_bundle_has_the_bits_of_the_runtime(kind, target, tmp_path):
     processor = targets.get(target)
     if missing(processor):
         pytest.skip(missing(processor))
-    program, expected = programs(kind, processor.lanes)
+    program, expected = kinds.program(kind, processor.lanes)
     bundle(program, tmp_path, target=target, size=target == "cortex-m4")
-    spike = SPIKE if "precision" in KINDS[kind][1] else 1
-    assert checked(tmp_path, processor, "net", STEPS, spike) == expected
+    found = checked(tmp_path, processor, "net", STEPS, kinds.spike_of(kind))
+    assert found == expected.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_compared_run_has_what_can_go_otherwise(kind):
+    program, run = kinds.program(kind, 1)
+    assert run.rewired == (2 if kind == "sparse" else 0)
+    assert 0 < run.skipped < STEPS
+    assert (run.scales[1] < run.scales[0]) == ("precision" in KINDS[kind][1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
