@@ -9,6 +9,7 @@ import torch
 import edgetrain as et
 from edgetrain.bundle.check import Checked, checked_run
 from edgetrain.exporters import export_torch
+from edgetrain.kernels import targets
 from edgetrain.losses import Loss
 from edgetrain.program import Program
 from edgetrain.sparse import DSR
@@ -65,13 +66,20 @@ def spike_of(kind: str) -> float:
     return SPIKE[KINDS[kind][1].get("precision", "fp32")]
 
 
+def planned_for(target: str) -> str:
+    """The target whose Programs a target is given: one for all that have as many lanes, its own
+    where it computes without float64."""
+    found = targets.get(target)
+    return _PLANNED_FOR[found.lanes] if found.fp64 else "cortex-m4"
+
+
 @cache
-def program(kind: str, lanes: int) -> tuple[Program, Checked]:
-    """The Program of a kind for targets of so many lanes, and its run here."""
+def program(kind: str, planned: str) -> tuple[Program, Checked]:
+    """The Program of a kind for a target of `planned_for`, and its run here."""
     name, options = KINDS[kind]
     path, loss = model(name)
     found = et.compile(
         et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1,
-        target=_PLANNED_FOR[lanes], **options,
+        target=planned, **options,
     )  # fmt: skip
     return found, checked_run(found, STEPS, spike_of(kind))

@@ -28,7 +28,8 @@ Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {
 made-up samples of minibatch 8. A cell holds the CRC-32 of the whole state (weights, optimizer, pattern of
 the nonzeros, running statistics) that the target's binary printed; it is bold where it is the one of
 Python's runtime after the same steps of the same Program. Programs are planned for a count of
-lanes (32-bit numbers in a vector), so there is one for all targets that have as many.
+lanes (32-bit numbers in a vector), so there is one for all targets that have as many; those without a
+unit for float64 (cortex-m4, cortex-m33) have one of their own, which computes with pairs of float32 instead.
 
 """
 TAIL = """
@@ -45,7 +46,7 @@ def row(target: str) -> dict[str, dict]:
     """
     processor, out = targets.get(target), {}
     for kind in kinds.KINDS:
-        program, run = kinds.program(kind, processor.lanes)
+        program, run = kinds.program(kind, kinds.planned_for(target))
         with tempfile.TemporaryDirectory() as folder:
             bundle(program, folder, target=target)
             spike = kinds.spike_of(kind)

@@ -39,7 +39,7 @@ def test_a_bundle_has_the_bits_of_the_runtime(kind, target, tmp_path):
     processor = targets.get(target)
     if missing(processor):
         pytest.skip(missing(processor))
-    program, expected = kinds.program(kind, processor.lanes)
+    program, expected = kinds.program(kind, kinds.planned_for(target))
     bundle(program, tmp_path, target=target, size=target == "cortex-m4")
     found = checked(tmp_path, processor, "net", STEPS, kinds.spike_of(kind))
     assert found == expected.digest
@@ -47,7 +47,7 @@ def test_a_bundle_has_the_bits_of_the_runtime(kind, target, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_compared_run_has_what_can_go_otherwise(kind):
-    program, run = kinds.program(kind, 1)
+    program, run = kinds.program(kind, "cortex-m7")
     assert run.rewired == (2 if kind == "sparse" else 0)
     assert 0 < run.skipped < STEPS
     assert (run.scales[1] < run.scales[0]) == ("precision" in KINDS[kind][1])

@@ -1,0 +1,134 @@
+"""AIfES beside a bundle on an emulated Cortex-M7: RAM, flash, instructions, accuracy of the digits.
+
+    git clone https://github.com/Fraunhofer-IMS/AIfES_for_Arduino
+    python -m benchmarks.aifes AIfES_for_Arduino
+
+AIfES is under the AGPL: nothing of it is here. It has fp32 alone; its rows are of its training memory
+for the same minibatch and for one of 8. Printed are rows for docs/targets.md.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import edgetrain as et
+from device_tests.boards import BOARD, MACHINES, TICK, board_files, made, ran, said
+from edgetrain.bundle.samples import write_samples
+from edgetrain.bundle.writing import bundle
+from edgetrain.errors import BudgetError
+from edgetrain.kernels import targets
+
+HERE, SAMPLES, RATE = Path(__file__).parent, 220 * 32, 0.1
+MODEL = BOARD.parent / "digits" / "model.onnx"
+OPTIMIZER = et.SGD(lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
+TARGET = targets.get("cortex-m7")
+FLAGS = (
+    "-O2", "-std=c99", "-w", "-ffunction-sections", "-fdata-sections", "-specs=nano.specs",
+    "-nostartfiles", "-Wl,--gc-sections", "-T", "board.ld",
+)  # fmt: skip
+
+
+def program(precision: str, minibatch: int = 32) -> et.Program:
+    """The digits in the least memory."""
+    options = {"optimizer": OPTIMIZER, "minibatch": minibatch, "precision": precision,
+               "target": TARGET.name}  # fmt: skip
+    model = et.load_onnx(MODEL)
+    try:
+        return et.compile(model, budget=1000, **options)
+    except BudgetError as least:
+        return et.compile(model, budget=least.min_budget_nbytes, **options)
+
+
+def sizes(binary: Path) -> dict[str, int]:
+    """Bytes of sections of a linked file."""
+    out = subprocess.run(
+        ["arm-none-eabi-size", "-A", binary], capture_output=True, text=True, check=True
+    ).stdout
+    return {name: int(nbytes) for name, nbytes in re.findall(r"^(\.\S+)\s+(\d+)", out, re.M)}
+
+
+def of_bundle(precision: str, size: bool) -> list[str]:
+    """A row: bytes of RAM with the stack, of flash without data, instructions, accuracy."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bundle(program(precision), folder, name="digits", target=TARGET.name, size=size,
+               data=et.open_data("digits"))  # fmt: skip
+        board_files(folder, TARGET, "digits")
+        made(folder, TARGET, ["CHECK", "STEPS=3"])
+        flash = sizes(folder / "digits")[".text"]
+        trained = said(ran(folder, TARGET, "digits"), "ticks") * TICK / (3 * 32)
+        made(folder, TARGET, ['SAMPLES=\\"digits.samples\\"', f"STEPS={SAMPLES // 32}"])
+        text = ran(folder, TARGET, "digits")
+    ram = said(text, "ram") + said(text, "stack")
+    return _row(f"edgetrain {precision}, {'--size' if size else '--speed'}", 32, ram, flash, trained,
+                said(text, "accuracy*10000"))  # fmt: skip
+
+
+def of_aifes(source: Path, minibatch: int) -> list[str]:
+    """As `of_bundle`; the sizes of its two memories are asked for first."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_samples(program("fp32"), et.open_data("digits"), folder / "digits.samples")
+        found = _ran(folder, source, minibatch, 8, 8, 1)
+        parameters, working = said(found, "parameters"), said(found, "working")
+        found = _ran(folder, source, minibatch, parameters, working, SAMPLES // minibatch)
+        size = sizes(folder / "aifes")
+        data = (folder / "digits.samples").stat().st_size
+    flash = size[".text"] + size.get(".data", 0) - data
+    ram = said(found, "ram") + size.get(".data", 0) + said(found, "stack")
+    trained = said(found, "trained") * TICK / SAMPLES
+    return _row("AIfES fp32", minibatch, ram, flash, trained, said(found, "accuracy*10000"))
+
+
+def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: int, steps: int):
+    """Compile AIfES and aifes.c, run them; what was printed."""
+    board_files(folder, TARGET, "digits")
+    (folder / "board.h").write_text(
+        "#include <stdint.h>\n#include <stddef.h>\n"
+        f"#define COUNTER {MACHINES[TARGET.name].counter:#x}\n"
+        '#define NET_SAMPLES "digits_samples"\n#define SAMPLES "digits.samples"\n'
+        f"#define BATCH {minibatch}\n#define STEPS {steps}\n#define RATE {RATE}f\n"
+        f"#define PARAMETERS {parameters}\n#define WORKING {working}\n"
+    )
+    script = (folder / "board.ld").read_text()
+    # it has variables with initial values
+    script = script.replace("*(.data*)", "").replace(
+        "  .bss", "  .data : { *(.data*) } > RAM\n  .bss"
+    )
+    (folder / "board.ld").write_text(script)
+    files = [str(path) for path in sorted((source / "src").rglob("*.c"))
+             if not {"cmsis", "avr_pgm", "express"} & set(path.parts)]  # fmt: skip
+    given = ["arm-none-eabi-gcc", *TARGET.options, *FLAGS, f"-I{source / 'src'}", "-I."]
+    given += [str(HERE / "aifes.c"), "board.c", *files, "-o", "aifes", "-lm", "-lc", "-lnosys"]
+    subprocess.run(given, cwd=folder, check=True)
+    return ran(folder, TARGET, "aifes", seconds=3000)
+
+
+def _row(name: str, minibatch: int, ram: int, flash: int, trained: float, hits: int) -> list[str]:
+    row = [name, str(minibatch), f"{ram:,}", f"{flash:,}", f"{trained / 1e6:.2f} M",
+           f"{hits / 100:.2f} %"]  # fmt: skip
+    print("| " + " | ".join(row) + " |", flush=True)
+    return row
+
+
+def main() -> None:
+    """Print the rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path, help="folder of AIfES_for_Arduino")
+    source = parser.parse_args().source
+    if not (source / "src" / "aifes.h").is_file():
+        sys.exit(f"{source}: no src/aifes.h there. Clone AIfES_for_Arduino.")
+    print("| engine | minibatch | RAM with stack | flash | instructions a sample | accuracy |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for precision in ("fp32", "fp16"):
+        for size in (True, False):
+            of_bundle(precision, size)
+    for minibatch in (32, 8):
+        of_aifes(source, minibatch)
+
+
+if __name__ == "__main__":
+    main()
