@@ -3,8 +3,8 @@
     git clone https://github.com/Fraunhofer-IMS/AIfES_for_Arduino
     python -m benchmarks.aifes AIfES_for_Arduino
 
-AIfES is under the AGPL: nothing of it is here. It has fp32 alone; its rows are of its training memory
-for the same minibatch and for one of 8. Printed are rows for docs/targets.md.
+AIfES is under the AGPL: nothing of it is here. It trains in fp32 alone; its rows are for the same
+minibatch and for one of 8. Printed are rows for docs/targets.md.
 """
 
 import argparse
@@ -63,8 +63,9 @@ def of_bundle(precision: str, size: bool) -> list[str]:
         made(folder, TARGET, ['SAMPLES=\\"digits.samples\\"', f"STEPS={SAMPLES // 32}"])
         text = ran(folder, TARGET, "digits")
     ram = said(text, "ram") + said(text, "stack")
-    return _row(f"edgetrain {precision}, {'--size' if size else '--speed'}", 32, ram, flash, trained,
-                said(text, "accuracy*10000"))  # fmt: skip
+    mode = "--size" if size else "--speed"
+    hits = said(text, "accuracy*10000")
+    return _row(f"edgetrain {precision}, {mode}", 32, ram, flash, trained, hits)
 
 
 def of_aifes(source: Path, minibatch: int) -> list[str]:

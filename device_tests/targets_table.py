@@ -24,12 +24,13 @@ KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows
 HEAD = f"""\
 # Targets
 
-Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {kinds.STEPS} steps of
-made-up samples of minibatch 8. A cell holds the CRC-32 of the whole state (weights, optimizer, pattern of
-the nonzeros, running statistics) that the target's binary printed; it is bold where it is the one of
-Python's runtime after the same steps of the same Program. Programs are planned for a count of
-lanes (32-bit numbers in a vector), so there is one for all targets that have as many; those without a
-unit for float64 (cortex-m4, cortex-m33) have one of their own, which computes with pairs of float32 instead.
+Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {kinds.STEPS} steps
+of made-up samples of minibatch 8. A cell holds the CRC-32 of the whole state (weights, optimizer,
+pattern of the nonzeros, running statistics) that the target's binary printed; it is bold where it
+is the one of Python's runtime after the same steps of the same Program. Programs are planned for a
+count of lanes (32-bit numbers in a vector), so there is one for all targets that have as many;
+those without a unit for float64 (cortex-m4, cortex-m33) have one of their own, which computes with
+pairs of float32 instead.
 
 """
 TAIL = """

@@ -44,10 +44,10 @@ class Lines:
         return self(f"fneg {self.kind} {a}")
 
     def normal(self, high: str, low: str) -> tuple[str, str]:
-        """The pair of a sum whose second part is small; a low part that is no number is 0."""
+        """The pair of a sum whose second part is small; a low part that is not finite is 0."""
         t = self.kind
         count = t.partition(" x ")[0].strip("<") if t != "float" else ""
-        ordered = self(f"fcmp ord {t} {low}, zeroinitializer")
+        ordered = self(f"fcmp ord {t} {self.op('fsub', low, low)}, zeroinitializer")
         bits = f"<{count} x i1>" if count else "i1"
         low = self(f"select {bits} {ordered}, {t} {low}, {t} zeroinitializer")
         total = self.op("fadd", high, low)
@@ -162,7 +162,7 @@ _TO_INT = """  %i = fptosi float %ah to i32
   %n = add i32 %u, %up
   ret i32 %n
 """
-# The float64 of memory, taken apart: 24 bits of the fraction, then 29.
+# The float64 of memory, taken apart: 24 bits of the fraction, rounded, then what is left of 29.
 _LOAD = """  %lo = trunc i64 %v to i32
   %up = lshr i64 %v, 32
   %hi = trunc i64 %up to i32
@@ -173,7 +173,10 @@ _LOAD = """  %lo = trunc i64 %v to i32
   %f2 = shl i32 %f1, 3
   %f3 = lshr i32 %lo, 29
   %frac = or i32 %f2, %f3
-  %rest = and i32 %lo, 536870911
+  %below = and i32 %lo, 536870911
+  %up1 = lshr i32 %below, 28
+  %up2 = shl i32 %up1, 29
+  %rest = sub i32 %below, %up2
   %from = sub i32 %ex, 897
   %normal = icmp ult i32 %from, 254
   br i1 %normal, label %usual, label %odd
@@ -181,7 +184,8 @@ usual:
   %be = sub i32 %ex, 896
   %be2 = shl i32 %be, 23
   %bm = or i32 %be2, %frac
-  %bits = or i32 %bm, %sign
+  %bn = add i32 %bm, %up1
+  %bits = or i32 %bn, %sign
   %h = bitcast i32 %bits to float
   %fits = icmp uge i32 %ex, 923
   %se = sub i32 %ex, 922
@@ -200,7 +204,7 @@ odd:
   %large = icmp ugt i32 %ex, 896
   br i1 %large, label %beyond, label %tiny
 beyond:
-  %any = or i32 %frac, %rest
+  %any = or i32 %frac, %below
   %some = icmp ne i32 %any, 0
   %last = icmp eq i32 %ex, 2047
   %nan = and i1 %some, %last
