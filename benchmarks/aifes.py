@@ -8,14 +8,13 @@ minibatch and for one of 8. Printed are rows for docs/targets.md.
 """
 
 import argparse
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import edgetrain as et
-from device_tests.boards import BOARD, MACHINES, TICK, board_files, made, ran, said
+from device_tests.boards import BOARD, MACHINES, TICK, board_files, made, ran, said, sections
 from edgetrain.bundle.samples import write_samples
 from edgetrain.bundle.writing import bundle
 from edgetrain.errors import BudgetError
@@ -42,14 +41,6 @@ def program(precision: str, minibatch: int = 32) -> et.Program:
         return et.compile(model, budget=least.min_budget_nbytes, **options)
 
 
-def sizes(binary: Path) -> dict[str, int]:
-    """Bytes of sections of a linked file."""
-    out = subprocess.run(
-        ["arm-none-eabi-size", "-A", binary], capture_output=True, text=True, check=True
-    ).stdout
-    return {name: int(nbytes) for name, nbytes in re.findall(r"^(\.\S+)\s+(\d+)", out, re.M)}
-
-
 def of_bundle(precision: str, size: bool) -> list[str]:
     """A row: bytes of RAM with the stack, of flash without data, instructions, accuracy."""
     with tempfile.TemporaryDirectory() as name:
@@ -58,7 +49,7 @@ def of_bundle(precision: str, size: bool) -> list[str]:
                data=et.open_data("digits"))  # fmt: skip
         board_files(folder, TARGET, "digits")
         made(folder, TARGET, ["CHECK", "STEPS=3"])
-        flash = sizes(folder / "digits")[".text"]
+        flash = sections(folder / "digits")[".text"]
         trained = said(ran(folder, TARGET, "digits"), "ticks") * TICK / (3 * 32)
         made(folder, TARGET, ['SAMPLES=\\"digits.samples\\"', f"STEPS={SAMPLES // 32}"])
         text = ran(folder, TARGET, "digits")
@@ -76,7 +67,7 @@ def of_aifes(source: Path, minibatch: int) -> list[str]:
         found = _ran(folder, source, minibatch, 8, 8, 1)
         parameters, working = said(found, "parameters"), said(found, "working")
         found = _ran(folder, source, minibatch, parameters, working, SAMPLES // minibatch)
-        size = sizes(folder / "aifes")
+        size = sections(folder / "aifes")
         data = (folder / "digits.samples").stat().st_size
     flash = size[".text"] + size.get(".data", 0) - data
     ram = said(found, "ram") + size.get(".data", 0) + said(found, "stack")

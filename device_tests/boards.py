@@ -1,5 +1,6 @@
 """Bundles linked and run: natively, by user emulation, or on an emulated board."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -121,3 +122,10 @@ def checked(folder: Path, target: Target, name: str, steps: int, spike: float | 
     board_files(folder, target, name)
     made(folder, target, ["CHECK", f"STEPS={steps}", *defined])
     return said(ran(folder, target, name), "digest")
+
+
+def sections(binary: Path) -> dict[str, int]:
+    """Bytes of the sections of a board's executable."""
+    command = ["arm-none-eabi-size", "-A", str(binary)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(nbytes) for name, nbytes in re.findall(r"^(\.\S+)\s+(\d+)", text, re.M)}
