@@ -21,12 +21,13 @@ static void print(const char *name, uint32_t value, uint32_t base) {
   board_print("\n");
 }
 
-/* value * by, of a value from 0 on, without arithmetic on double: many a board has none. */
+/* value * by, rounded, of a value from 0 on, without arithmetic on double: many a board has none. */
 static uint32_t scaled(double value, uint32_t by) {
   union { double value; uint64_t bits; } of = {value};
   int down = 1067 - (int)(of.bits >> 52 & 0x7FF);
   uint64_t whole = ((of.bits & 0xFFFFFFFFFFFFFu) | 0x10000000000000u) >> 8;
-  return down < 0 || down > 63 ? 0 : (uint32_t)(whole * by >> down);
+  if (down < 1 || down > 63) return 0;
+  return (uint32_t)((whole * by + (1ull << (down - 1))) >> down);
 }
 
 static union { uint64_t align; unsigned char bytes[${NET}_MEMORY]; } memory;
