@@ -34,13 +34,16 @@ class Lines:
         return name
 
     def op(self, op: str, a: str, b: str) -> str:
+        """An operation of two numbers."""
         return self(f"{op} {self.kind} {a}, {b}")
 
     def fma(self, a: str, b: str, c: str) -> str:
+        """a * b + c, rounded once."""
         t = self.kind
         return self(f"call {t} @{intrinsic('fma', t)}({t} {a}, {t} {b}, {t} {c})")
 
     def minus(self, a: str) -> str:
+        """-a."""
         return self(f"fneg {self.kind} {a}")
 
     def normal(self, high: str, low: str) -> tuple[str, str]:
@@ -62,6 +65,7 @@ def intrinsic(name: str, kind: str) -> str:
 
 
 def add(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
+    """a + b, which may cancel."""
     total = out.op("fadd", ah, bh)
     part = out.op("fsub", total, ah)
     rest = out.op("fsub", ah, out.op("fsub", total, part))
@@ -70,12 +74,14 @@ def add(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
 
 
 def mul(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
+    """a * b, by the exact rest of the product."""
     product = out.op("fmul", ah, bh)
     rest = out.fma(ah, bh, out.minus(product))
     return out.normal(product, out.fma(al, bh, out.fma(ah, bl, rest)))
 
 
 def div(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
+    """a / b, its rest divided once more."""
     quotient = out.op("fdiv", ah, bh)
     back = out.minus(quotient)
     rest = out.op("fadd", out.fma(back, bh, ah), al)
@@ -83,6 +89,7 @@ def div(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
 
 
 def sqrt(out: Lines, ah: str, al: str) -> tuple[str, str]:
+    """The root, by one step of Newton's."""
     t = out.kind
     root = out(f"call {t} @{intrinsic('sqrt', t)}({t} {ah})")
     rest = out.op("fadd", out.fma(out.minus(root), root, ah), al)
