@@ -82,7 +82,8 @@ def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: i
         "#include <stdint.h>\n#include <stddef.h>\n"
         f"#define COUNTER {MACHINES[TARGET.name].counter:#x}\n"
         '#define NET_SAMPLES "digits_samples"\n#define SAMPLES "digits.samples"\n'
-        f"#define BATCH {minibatch}\n#define STEPS {steps}\n#define RATE {RATE}f\n"
+        f"#define BATCH {minibatch}\n#define STEPS {steps}\n"
+        f"#define RATE {RATE * minibatch / 32}f\n"
         f"#define PARAMETERS {parameters}\n#define WORKING {working}\n"
     )
     script = (folder / "board.ld").read_text()
