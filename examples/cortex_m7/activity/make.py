@@ -1,12 +1,12 @@
-"""What the activity example needs of a host: a net that knows many people, a recording of a new one.
+"""What the activity example needs of a host: a net that knows many people, a new one's recording.
 
     python examples/cortex_m7/activity/make.py FOLDER
 
 Three axes of an accelerometer, 50 a second, in windows of 64: resting, walking, running, climbing
 stairs. People differ in pace, strength and in how they wear the thing; the simulation below stands
-for a data set. The net is trained here on twelve people and bundled for a Cortex-M7 with the weights
-that came of it. Into `recording.bin` goes a thirteenth person, who wears it another way up: what the
-sensor would give, for a board that has none.
+for a data set. The net is trained here on twelve people and bundled for a Cortex-M7 with the
+weights that came of it. Into `recording.bin` goes a thirteenth person, who wears it another way up:
+what the sensor would give, for a board that has none.
 """
 
 import struct
