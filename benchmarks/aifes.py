@@ -24,16 +24,20 @@ HERE, SAMPLES, RATE = Path(__file__).parent, 220 * 32, 0.1
 MODEL = BOARD.parent / "digits" / "model.onnx"
 OPTIMIZER = et.SGD(lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
 TARGET = targets.get("cortex-m7")
+BUILDS = [
+    ("cortex-m7", "fp32", True), ("cortex-m7", "fp32", False), ("cortex-m7", "fp16", True),
+    ("cortex-m7", "fp16", False), ("cortex-m4", "fp16", True), ("cortex-m4", "fp16", False),
+    ("cortex-m33", "fp16", True),
+]  # fmt: skip
 FLAGS = (
     "-O2", "-std=c99", "-w", "-ffunction-sections", "-fdata-sections", "-specs=nano.specs",
     "-nostartfiles", "-Wl,--gc-sections", "-T", "board.ld",
 )  # fmt: skip
 
 
-def program(precision: str, minibatch: int = 32) -> et.Program:
+def program(precision: str, target: str = TARGET.name) -> et.Program:
     """The digits in the least memory."""
-    options = {"optimizer": OPTIMIZER, "minibatch": minibatch, "precision": precision,
-               "target": TARGET.name}  # fmt: skip
+    options = {"optimizer": OPTIMIZER, "minibatch": 32, "precision": precision, "target": target}
     model = et.load_onnx(MODEL)
     try:
         return et.compile(model, budget=1000, **options)
@@ -41,22 +45,23 @@ def program(precision: str, minibatch: int = 32) -> et.Program:
         return et.compile(model, budget=least.min_budget_nbytes, **options)
 
 
-def of_bundle(precision: str, size: bool) -> list[str]:
+def of_bundle(target: str, precision: str, size: bool) -> list[str]:
     """A row: bytes of RAM with the stack, of flash without data, instructions, accuracy."""
+    processor = targets.get(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bundle(program(precision), folder, name="digits", target=TARGET.name, size=size,
+        bundle(program(precision, target), folder, name="digits", target=target, size=size,
                data=et.open_data("digits"))  # fmt: skip
-        board_files(folder, TARGET, "digits")
-        made(folder, TARGET, ["CHECK", "STEPS=3"])
+        board_files(folder, processor, "digits")
+        made(folder, processor, ["CHECK", "STEPS=3"])
         flash = sections(folder / "digits")[".text"]
-        trained = said(ran(folder, TARGET, "digits"), "ticks") * TICK / (3 * 32)
-        made(folder, TARGET, ['SAMPLES=\\"digits.samples\\"', f"STEPS={SAMPLES // 32}"])
-        text = ran(folder, TARGET, "digits")
+        trained = said(ran(folder, processor, "digits"), "ticks") * TICK / (3 * 32)
+        made(folder, processor, ['SAMPLES=\\"digits.samples\\"', f"STEPS={SAMPLES // 32}"])
+        text = ran(folder, processor, "digits")
     ram = said(text, "ram") + said(text, "stack")
     mode = "--size" if size else "--speed"
     hits = said(text, "accuracy*10000")
-    return _row(f"edgetrain {precision}, {mode}", 32, ram, flash, trained, hits)
+    return _row(f"edgetrain {precision}, {mode}, {target}", 32, ram, flash, trained, hits)
 
 
 def of_aifes(source: Path, minibatch: int) -> list[str]:
@@ -72,7 +77,9 @@ def of_aifes(source: Path, minibatch: int) -> list[str]:
     flash = size[".text"] + size.get(".data", 0) - data
     ram = said(found, "ram") + size.get(".data", 0) + said(found, "stack")
     trained = said(found, "trained") * TICK / SAMPLES
-    return _row("AIfES fp32", minibatch, ram, flash, trained, said(found, "accuracy*10000"))
+    return _row(
+        "AIfES fp32, -O2, cortex-m7", minibatch, ram, flash, trained, said(found, "accuracy*10000")
+    )
 
 
 def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: int, steps: int):
@@ -116,9 +123,8 @@ def main() -> None:
         sys.exit(f"{source}: no src/aifes.h there. Clone AIfES_for_Arduino.")
     print("| engine | minibatch | RAM with stack | flash | instructions a sample | accuracy |")
     print("|---|---:|---:|---:|---:|---:|")
-    for precision in ("fp32", "fp16"):
-        for size in (True, False):
-            of_bundle(precision, size)
+    for target, precision, size in BUILDS:
+        of_bundle(target, precision, size)
     for minibatch in (32, 8):
         of_aifes(source, minibatch)
 
