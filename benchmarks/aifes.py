@@ -15,10 +15,9 @@ from pathlib import Path
 
 import edgetrain as et
 from device_tests.boards import BOARD, MACHINES, TICK, board_files, made, ran, said, sections
-from edgetrain.bundle.samples import write_samples
-from edgetrain.bundle.writing import bundle
 from edgetrain.errors import BudgetError
 from edgetrain.kernels import targets
+from edgetrain.runtime.samples_file import write_samples
 
 HERE, SAMPLES, RATE = Path(__file__).parent, 220 * 32, 0.1
 MODEL = BOARD.parent / "digits" / "model.onnx"
@@ -50,7 +49,7 @@ def of_bundle(target: str, precision: str, size: bool) -> list[str]:
     processor = targets.get(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bundle(program(precision, target), folder, name="digits", target=target, size=size,
+        et.bundle(program(precision, target), folder, name="digits", target=target, size=size,
                data=et.open_data("digits"))  # fmt: skip
         board_files(folder, processor, "digits")
         made(folder, processor, ["CHECK", "STEPS=3"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 import edgetrain as et
-from edgetrain.bundle.check import Checked, checked_run
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
 from edgetrain.losses import Loss
 from edgetrain.program import Program
+from edgetrain.runtime.check import Checked, checked_run
 from edgetrain.sparse import DSR
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgetrain.bundle.writing import bundle
+from edgetrain.api import bundle
 from edgetrain.kernels import targets
 
 from . import kinds

@@ -25,11 +25,11 @@ from device_tests.boards import (
     sections,
 )
 from device_tests.kinds import KINDS, SGD, STEPS
-from edgetrain.bundle.check import state_digest
-from edgetrain.bundle.writing import bundle
+from edgetrain.api import bundle
 from edgetrain.kernels import targets
 from edgetrain.kernels.emit_tape import table_of
 from edgetrain.program import read_program
+from edgetrain.runtime.check import state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow

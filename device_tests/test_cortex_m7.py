@@ -12,9 +12,8 @@ import pytest
 
 import edgetrain as et
 from device_tests.boards import BOARD, board_files, compiler_of, made, missing, ran, said
-from edgetrain.bundle.check import state_digest
-from edgetrain.bundle.writing import bundle
 from edgetrain.kernels import targets
+from edgetrain.runtime.check import state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow
@@ -88,7 +87,7 @@ def test_two_nets_are_in_one_firmware_in_cpp(tmp_path):
         et.compile(et.load_onnx(MODEL), threads=1, minibatch=m, target="cortex-m7") for m in (8, 16)
     ]
     for name, program in zip(("one", "two"), programs, strict=True):
-        bundle(program, tmp_path, name=name, target="cortex-m7", size=True)
+        et.bundle(program, tmp_path, name=name, target="cortex-m7", size=True)
     board_files(tmp_path, TARGET, "one")
     (tmp_path / "both.cpp").write_text(
         '#include "one.h"\n#include "two.h"\n'

@@ -144,17 +144,17 @@ def drive_save():
     still the newest.
     """
 
-    def run(thread, nthreads, memory, rom, store, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        if ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
-            st_i64(out, 0, BUSY)
+        if ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
+            st_i64(k.out, 0, BUSY)
             return
-        buffer = memory + 8 * BUFFER
-        newest, slot = _newest(store, buffer, rom)
+        buffer = k.memory + 8 * BUFFER
+        newest, slot = _newest(k.store, buffer, k.rom)
         slot = 1 - slot if newest > 0 else 0
         sequence = max(0, newest) + 1
-        st_i64(out, 0, _write_state(store, buffer, memory, rom, slot, sequence))
+        st_i64(k.out, 0, _write_state(k.store, buffer, k.memory, k.rom, slot, sequence))
 
     return run
 
@@ -182,18 +182,18 @@ def drive_load():
                     copy_byte(value + full, buffer, e)
         return 0
 
-    def run(thread, nthreads, memory, rom, store, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        buffer, plan = memory + 8 * BUFFER, ld_i64(memory, PLAN)
-        newest, slot = _newest(store, buffer, rom)
+        buffer, plan = k.memory + 8 * BUFFER, ld_i64(k.memory, PLAN)
+        newest, slot = _newest(k.store, buffer, k.rom)
         if newest < 1:
-            st_i64(out, 0, NOTHING)
+            st_i64(k.out, 0, NOTHING)
             return
-        status = copy(store, buffer, memory, rom, slot)
+        status = copy(k.store, buffer, k.memory, k.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
-        restore_rate(memory, ld_i64(plan, CTL))
-        st_i64(out, 0, status)
+        restore_rate(k.memory, ld_i64(plan, CTL))
+        st_i64(k.out, 0, status)
 
     return run

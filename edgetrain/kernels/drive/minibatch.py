@@ -210,13 +210,13 @@ def drive_train():
     anew. Called on one thread; tapes reach the others through RUN.
     """
 
-    def run(thread, nthreads, plan, whole):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        ctl, status, more = ld_i64(plan, CTL), MORE, True
+        ctl, status, more = ld_i64(k.plan, CTL), MORE, True
         while more:  # one place that calls, for it is inlined
-            status = _advance(plan, ctl, whole)
-            more = whole != 0 and ld_i64(plan, PHASE) != BEGIN
-        st_i64(plan, STATUS, status)
+            status = _advance(k.plan, ctl, k.whole)
+            more = k.whole != 0 and ld_i64(k.plan, PHASE) != BEGIN
+        st_i64(k.plan, STATUS, status)
 
     return run

@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 import edgetrain as et
-from edgetrain.bundle.writing import bundle
 from edgetrain.errors import BudgetError
 from edgetrain.exporters import export_torch
 
@@ -96,7 +95,7 @@ def main(folder: Path) -> None:
         folder / "trained.onnx", optimizer=et.SGD(lr=0.02, momentum=0.9), minibatch=16,
         precision="fp16", target="cortex-m7",
     )  # fmt: skip
-    bundle(board, folder, name="activity", target="cortex-m7", size=True)
+    et.bundle(board, folder, name="activity", target="cortex-m7", size=True)
     rows = b"".join(
         struct.pack("<i", label) + window.tobytes()
         for window, label in zip(counts, labels.tolist(), strict=True)
