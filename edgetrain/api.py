@@ -1,6 +1,8 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 from collections.abc import Collection, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,11 +63,13 @@ def make_options(
     return options
 
 
-def compile(model: Model, *, budget: str | int | None = None, **options: Any) -> Program:
+def compile(
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
     Args:
-      model: from `load_onnx`.
+      model: the path of an ONNX file, or from `load_onnx`.
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
@@ -79,16 +83,27 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
     return compile_model(_known(model), make_options(**options), budget)
 
 
-def _known(model: Model) -> Model:
+def _known(model: Model | str | PathLike) -> Model:
+    """A loaded model, or the one of a file."""
+    if isinstance(model, str | PathLike):
+        from .importer import load_onnx
+
+        return load_onnx(Path(model))
     if not isinstance(model, Model):
-        raise UsageError(f"model {repr(model)[:80]}: expected what load_onnx returned.")
+        raise UsageError(
+            f"model {repr(model)[:80]}: expected the path of an ONNX file, or what load_onnx "
+            "returned."
+        )
     return model
 
 
-def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> dict[str, Any]:
+def plan(
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
     chosen = make_options(**options)
-    found, _, facts = plan_model(_known(model), chosen, budget)
+    model = _known(model)
+    found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, chosen, found, facts).account) | seconds
 

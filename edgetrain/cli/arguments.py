@@ -241,6 +241,10 @@ def _training(command) -> None:
         help="minibatches between checkpoints (0: each epoch)",
     )  # fmt: skip
     train.add_argument(
+        "--save-seconds", type=number_within(least=0), metavar="S", default=0.0,
+        help="seconds between checkpoints, besides those of steps or epochs (0: none)",
+    )  # fmt: skip
+    train.add_argument(
         "--save-total-limit", type=whole_from(1), metavar="N", default=2,
         help="checkpoints to keep (2)",
     )  # fmt: skip
@@ -253,6 +257,23 @@ def _training(command) -> None:
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
     )  # fmt: skip
+    train.add_argument(
+        "--keep-last", action="store_true", default=False,
+        help="train on the last samples of a pass too, fewer than a minibatch",
+    )  # fmt: skip
+    train.add_argument(
+        "--patience", type=whole_from(1), metavar="N", default=None,
+        help="stop after N epochs in a row that did not get better (never)",
+    )  # fmt: skip
+    train.add_argument(
+        "--keep-best", action="store_true", default=False,
+        help="keep the best epoch's weights too: edgetrain export DIR --best",
+    )  # fmt: skip
+    train.add_argument(
+        "--monitor", metavar="NAME", default="loss",
+        help="what --patience and --keep-best look at: loss, train_loss or a metric (loss)",
+    )  # fmt: skip
+    _metrics(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
     _plan_options(train)
     evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
@@ -263,6 +284,7 @@ def _training(command) -> None:
         "--split", choices=["test", "train"], default="test",
         help="of data that has a test split (test); of other data all is used",
     )  # fmt: skip
+    _metrics(evaluate)
     evaluate.add_argument("--threads", type=int, metavar="N", default=None)
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")
@@ -299,6 +321,13 @@ def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()
 
 def _learning_rate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=learning_rate_help())
+
+
+def _metrics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics", metavar="NAME,..", default="",
+        help="also accuracy, top5, f1, precision, recall, confusion, mae, rmse, perplexity",
+    )  # fmt: skip
 
 
 def _data(parser: argparse.ArgumentParser) -> None:

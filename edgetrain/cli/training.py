@@ -9,15 +9,17 @@ from typing import Any
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
+from ..optim import Schedule
 from ..program import Program
 from ..program.atomic import check_target
 from ..program.trained import export_trained
+from ..runtime.callbacks import Callback, EarlyStopping, KeepBest
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
 from ..runtime.loading import load_program
 from ..runtime.session import Session
-from ..runtime.settings import check_length, check_settings
+from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
 from ..runtime.state import load_state, open_run
 from ..runtime.trainer import Trainer
@@ -34,10 +36,7 @@ def train(arguments: Namespace) -> int:
     check_length(arguments.epochs, arguments.steps)
     with raising():
         folder = _run_folder(arguments)
-        check_settings(
-            folder, _lr_override(arguments), rates, arguments.save_steps,
-            arguments.save_total_limit, getattr(arguments, "threads", None),
-        )  # fmt: skip
+        Settings(**_settings(arguments, rates)).check(folder)
         check_label(arguments.data, arguments.label)
         with folder.held():
             return _train(arguments, folder)
@@ -49,10 +48,8 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
     source = open_data(arguments.data, label=arguments.label)
     with make_progress(arguments.json) as progress:
         trainer = Trainer(
-            program, source, folder, lr=_lr_override(arguments),
-            schedule=rates, save_steps=arguments.save_steps,
-            save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
-            validation=_validation(arguments, source), on_event=progress,
+            program, source, folder, validation=_validation(arguments, source),
+            on_event=progress, **_settings(arguments, rates),
         )  # fmt: skip
         try:
             progress(_start_event(program, trainer))
@@ -60,7 +57,7 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
                 message = f"{arguments.resume}: no checkpoint yet; starting at step 0."
                 progress({"event": "warning", "message": message})
             trainer.fit(arguments.epochs, steps=arguments.steps, evaluate=not arguments.no_eval)
-            progress({"event": "done", "step": trainer.step, "out": str(folder.path)})
+            progress({"event": "done", "step": trainer.steps, "out": str(folder.path)})
         except Interrupted as stopped:
             raise _with_way_back(stopped, arguments, folder.path) from None
         finally:
@@ -127,8 +124,24 @@ def _lr_override(arguments: Namespace) -> float | None:
     return getattr(arguments, "lr", None)
 
 
-def _threads(arguments: Namespace, program: Program) -> int:
-    return getattr(arguments, "threads", program.threads)
+def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
+    """What the Trainer is told besides its data."""
+    return {
+        "lr": _lr_override(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
+        "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
+        "metrics": arguments.metrics or (), "callbacks": _callbacks(arguments),
+    }  # fmt: skip
+
+
+def _callbacks(arguments: Namespace) -> list[Callback]:
+    """Early stopping and the best epoch's weights, where they were asked for."""
+    found: list[Callback] = []
+    if arguments.keep_best:
+        found.append(KeepBest(arguments.monitor, restore=False))
+    if arguments.patience is not None:
+        found.append(EarlyStopping(arguments.monitor, patience=arguments.patience))
+    return found
 
 
 def _validation(arguments: Namespace, source: Source) -> float | Source | None:

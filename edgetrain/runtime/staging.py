@@ -11,6 +11,7 @@ from ..program import Program, Slot
 from .arena import Arena
 
 TARGET = "loss.target"  # what a Program's limits call the targets
+WEIGHT = "loss.weight"  # of samples, in Programs that were compiled for them
 
 
 def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) -> None:
