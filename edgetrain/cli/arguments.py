@@ -13,6 +13,7 @@ from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
 from ..units.options import flag
+from .data_arguments import add_best, add_data, add_epochs, add_metrics, settle_target
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
@@ -89,7 +90,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", *options_of(Schedule), "command", "module", "function", "debug",
-    "json",
+    "json", "balance_classes",
 )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        return _parser(asked)[0].parse_args(argv)
+        return settle_target(_parser(asked)[0].parse_args(argv))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -124,7 +125,7 @@ def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> s
         value = given[name]
         if name in own or value == train.get_default(name):
             continue
-        flag = f"--{name.replace('_', '-')}"
+        flag = f"--{name.removeprefix('data_').replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         for item in values:
             words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
@@ -227,7 +228,7 @@ def _bundling(command) -> None:
 def _training(command) -> None:
     train = command("train", "training", "Train a model.")
     train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
-    _data(train)
+    add_data(train, training=True)
     length = train.add_mutually_exclusive_group(required=True)
     length.add_argument("--epochs", type=number_within(above=0), metavar="N", default=None)
     length.add_argument(
@@ -257,38 +258,24 @@ def _training(command) -> None:
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
     )  # fmt: skip
-    train.add_argument(
-        "--keep-last", action="store_true", default=False,
-        help="train on the last samples of a pass too, fewer than a minibatch",
-    )  # fmt: skip
-    train.add_argument(
-        "--patience", type=whole_from(1), metavar="N", default=None,
-        help="stop after N epochs in a row that did not get better (never)",
-    )  # fmt: skip
-    train.add_argument(
-        "--keep-best", action="store_true", default=False,
-        help="keep the best epoch's weights too: edgetrain export DIR --best",
-    )  # fmt: skip
-    train.add_argument(
-        "--monitor", metavar="NAME", default="loss",
-        help="what --patience and --keep-best look at: loss, train_loss or a metric (loss)",
-    )  # fmt: skip
-    _metrics(train)
+    add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
-    _plan_options(train)
+    _plan_options(train, target=True)
     evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
     evaluate.set_defaults(function="evaluate")
     evaluate.add_argument("model", metavar="model.edge|DIR")
-    _data(evaluate)
+    add_data(evaluate)
     evaluate.add_argument(
         "--split", choices=["test", "train"], default="test",
         help="of data that has a test split (test); of other data all is used",
     )  # fmt: skip
-    _metrics(evaluate)
+    add_metrics(evaluate)
+    add_best(evaluate)
     evaluate.add_argument("--threads", type=int, metavar="N", default=None)
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")
     export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
+    add_best(export)
 
 
 def _looking(command) -> None:
@@ -311,31 +298,25 @@ def _looking(command) -> None:
     command("doctor", "doctor", "Say what works on this machine.")
 
 
-def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()) -> None:
+def _plan_options(
+    parser: argparse.ArgumentParser, leave_out: Sequence[str] = (), target: bool = False
+) -> None:
+    """Options of the compiler; target: `--target` may also name an input (`settle_target`)."""
     group = parser.add_argument_group("what is compiled")
     for name, options in PLAN_OPTIONS.items():
-        if name not in leave_out:
+        if name == "target" and target:
+            processors = ", ".join(targets.names())
+            group.add_argument(
+                "--target", metavar="NAME",
+                help=f"processor to plan for: {processors} (host); x: the input is its own target",
+            )  # fmt: skip
+        elif name not in leave_out:
             given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
             group.add_argument(flag(name), **given, **options)
 
 
 def _learning_rate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=learning_rate_help())
-
-
-def _metrics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--metrics", metavar="NAME,..", default="",
-        help="also accuracy, top5, f1, precision, recall, confusion, mae, rmse, perplexity",
-    )  # fmt: skip
-
-
-def _data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", metavar="SPEC", required=True,
-        help="digits, mnist:DIR, cifar10:DIR, npz:FILE, npy:DIR, csv:FILE, dir:DIR",
-    )  # fmt: skip
-    parser.add_argument("--label", metavar="COLUMN", default=None, help="csv: the target's column")
 
 
 def _bytes(text: str) -> int:

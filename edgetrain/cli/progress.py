@@ -136,9 +136,14 @@ def describe(event: Event) -> str:
         )
     if kind == "eval":
         accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
-        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}"
+        known = ("event", "epoch", "loss", "samples", "accuracy")
+        more = {k: v for k, v in event.items() if k not in known and isinstance(v, int | float)}
+        others = "".join(f", {name} {value:.4g}" for name, value in more.items())
+        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}{others}"
     if kind == "resume":
         return f"resumed at step {event['step']} from {event['path']}"
+    if kind == "stop":
+        return f"stopped at step {event['step']}: {event['reason']}"
     if kind == "data":
         return str(event["message"])
     if kind == "warning":

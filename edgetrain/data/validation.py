@@ -55,7 +55,10 @@ class Division:
         """What a user would not expect, in a line; "" where there is nothing of the kind."""
         if self.train is None:
             return ""
-        n, held = self.train.n, self.held_out
+        return "; ".join(filter(None, (self._divided(evaluate, self.train), self.train.note)))
+
+    def _divided(self, evaluate: bool, train: Source) -> str:
+        n, held = train.n, self.held_out
         if held:
             whole = n + held
             share = f"{100 * held / whole:.3g} %"
@@ -64,7 +67,7 @@ class Division:
             )
         if evaluate and self.evaluation() is None:
             return (
-                f"{self.train.name} has no test split and nothing is held out: all {n} samples are "
+                f"{train.name} has no test split and nothing is held out: all {n} samples are "
                 "trained on, there is nothing to evaluate on (validation 0.2 holds out a fifth)"
             )
         return ""

@@ -37,6 +37,7 @@ class Learner:
       settings: checked here.
     Attributes:
       parameters: weights by torch's names, to read and to write: see `Parameters`.
+      labels: names of the classes, where the data has them; they go into the trained model.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Learner:
         self.parameters, self._given = Parameters(self.session), Given(self.session)
         self._emit = settings.on_event or (lambda event: None)
         self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
+        self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = 0
@@ -70,6 +72,11 @@ class Learner:
     def steps(self) -> int:
         """Steps done, skipped ones included."""
         return self.session.step
+
+    @property
+    def checkpoint_nbytes(self) -> int:
+        """About what a checkpoint takes: the tensors of the state."""
+        return sum(array.nbytes for array in self.session.state().values())
 
     @property
     def lr(self) -> float:
@@ -172,7 +179,7 @@ class Learner:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
-        return export_trained(self.program, self.session.state(), path)
+        return export_trained(self.program, self.session.state(), path, labels=self.labels)
 
     def save(self) -> Path | None:
         """Write a checkpoint of the state between minibatches.

@@ -68,6 +68,16 @@ def check_counts(loaded: Loaded, samples: int, held_out: int, keep_last: bool) -
         )
 
 
+def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
+    """Raises CheckpointError: the run gave its classes other names, or another order."""
+    ran = loaded.meta.get("labels")
+    if ran is not None and labels is not None and list(labels) != ran:
+        raise CheckpointError(
+            f"{loaded.used}: the run's classes are {', '.join(ran)[:120]}; the data now has "
+            f"{', '.join(labels)[:120]}. Resume with data of the same classes."
+        )
+
+
 def check_rates(loaded: Loaded, lr: float | None, schedule: Schedule | None) -> None:
     """Learning rate and schedule are the run's own; others were asked for by mistake.
 

@@ -50,7 +50,7 @@ def _run(seen: tuple[str, ...]):
         "schedule": member_of(SCHEDULES),
         "seen": record({name: optional(number()) for name in seen}),
         "recipe": text(64),
-        "samples": integer(1, 2**62),
+        "samples": _COUNT,
         "held_out": _COUNT,
     }, _LATER)  # fmt: skip
 

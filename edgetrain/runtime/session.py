@@ -210,6 +210,7 @@ class Session:
         if "y" not in source.fields:
             raise DataError(f"{source.name}: it has no target field 'y'.")
         out = chosen | {"y": buffers[TARGET]}
+        source.adapt({name: buffer.shape[1:] for name, buffer in out.items()})
         source.check_layout(out)
         return out
 

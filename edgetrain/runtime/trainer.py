@@ -17,7 +17,7 @@ from .folder import RunFolder
 from .learner import Learner
 from .metrics import check_metrics
 from .passes import BatchPasses, EndOfPass, SourcePasses
-from .resuming import Position, check_counts, check_rates, check_recipe
+from .resuming import Position, check_counts, check_labels, check_rates, check_recipe
 from .run_fields import check_run
 from .settings import Settings, check_length
 from .signals import StopRequests
@@ -72,6 +72,7 @@ class Trainer(Learner):
         asked = self._settings.validation if other is None else other
         self.data = Division(data, None if self._tested else asked)
         self.source: Source | None = self.data.train
+        self.labels = None if self.source is None else self.source.labels
         self._passes: SourcePasses | BatchPasses | None = None
 
         def discarded() -> bool:
@@ -90,6 +91,11 @@ class Trainer(Learner):
         steps = f" of {self.total_steps}" if self.total_steps else ""
         data = f", {self.source!r}" if self.source is not None else ""
         return f"Trainer({self.program!r}{data}, step {self.steps}{steps}{where})"
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Minibatches of a pass over the data; None where that is not known."""
+        return self._passes.length if self._passes else None
 
     # Training.
 
@@ -272,6 +278,7 @@ class Trainer(Learner):
             "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
             "recipe": recipe_digest(self.program), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
+            "labels": None if self.labels is None else list(self.labels),
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
@@ -302,6 +309,9 @@ class Trainer(Learner):
         if self._passes is not None:  # without data, whatever the run was on
             check_counts(loaded, **counts)
             check_rates(loaded, self._settings.lr, self._settings.schedule)
+        check_labels(loaded, self.labels)
+        if self.labels is None and meta.get("labels") is not None:
+            self.labels = tuple(meta["labels"])
         if "callbacks" in meta and self._passes is not None:
             self._callbacks.load_state(meta["callbacks"], str(loaded.used))
         self._resumed = str(loaded.used)
