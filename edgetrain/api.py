@@ -1,5 +1,6 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -19,7 +20,10 @@ from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
 from .program import Program
+from .units.hints import did_you_mean
 from .units.options import check_needs
+
+_NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
 
 def make_options(
@@ -57,6 +61,13 @@ def make_options(
             dims={} if dims is None else dims, **others,
         )  # fmt: skip
     except TypeError as error:
+        known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
+        strange = [name for name in others if name not in known]
+        if strange:
+            raise UsageError(
+                f"compile: {strange[0]}: no option of this name."
+                f"{did_you_mean(strange[0], known)} See help(edgetrain.compile)."
+            ) from error
         raise UsageError(f"compile: {error}.") from error
     densities = {"density": options.density, "density_overrides": options.density_overrides}
     check_needs(others, others | densities, str)
@@ -106,6 +117,29 @@ def plan(
     found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, chosen, found, facts).account) | seconds
+
+
+def expected(
+    model: Model | str | PathLike, **options: Any
+) -> dict[str, tuple[tuple[int, ...], int | None]]:
+    """What training takes: input, or "y" for the target -> (shape of one sample, limit).
+
+    Args:
+      options: as of `compile`.
+    Returns:
+      Integers of the field lie in [0, limit); None where there is no limit.
+    """
+    chosen, model = make_options(**options), _known(model)
+    graph = build_graphs(model, chosen, 2).evaluate
+    found: dict[str, tuple[tuple[int, ...], int | None]] = {
+        spec.name: (graph.values[spec.name].shape[1:], None)
+        for spec in model.inputs
+        if spec.name in graph.values
+    }
+    shape = graph.values[graph.outputs[0]].shape
+    if chosen.loss.takes_target:
+        found["y"] = (chosen.loss.target_shape(shape)[1:], chosen.loss.limit(shape))
+    return found
 
 
 def forward(

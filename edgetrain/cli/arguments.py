@@ -3,7 +3,7 @@
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -12,8 +12,19 @@ from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
+from ..units.hints import did_you_mean
 from ..units.options import flag
-from .data_arguments import add_best, add_data, add_epochs, add_metrics, settle_target
+from .completion import SHELLS
+from .data_arguments import (
+    KINDS,
+    add_best,
+    add_data,
+    add_epochs,
+    add_meaning,
+    add_metrics,
+    settle_target,
+)
+from .examples import epilog
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
@@ -97,17 +108,37 @@ _KEPT_BY_A_RUN = (
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
+    known: Collection[str] = ()  # what a word that is not known may have been meant for
+
     def error(self, message: str) -> NoReturn:
-        self.exit(_USAGE, f"{self.prog}: error: {message}. See '{self.prog} --help'.\n")
+        hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
+        self.exit(_USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
+
+
+def _unknown(message: str) -> list[str]:
+    """Words that argparse did not know, out of what it says."""
+    _, _, options = message.partition("unrecognized arguments: ")
+    words = [word for word in options.split() if word.startswith("-")]
+    _, _, choice = message.partition("invalid choice: '")
+    return words + ([choice.partition("'")[0]] if choice else [])
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        return settle_target(_parser(asked)[0].parse_args(argv))
+        parser, commands = _parser(asked)
+        parser.known = [*commands]
+        if asked in commands:
+            parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+        return settle_target(parser.parse_args(argv))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command, with all its options."""
+    return {name: _parser(name)[1][name] for name in _parser("")[1]}
 
 
 def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -155,7 +186,8 @@ def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]
     def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,
+            argument_default=argparse.SUPPRESS, epilog=epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         if name != asked:
             return _Unasked()
@@ -294,6 +326,19 @@ def _looking(command) -> None:
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
     _plan_options(inspect, leave_out=("budget",))
     _learning_rate(inspect)
+    data = command("data", "showing_data", "Show what data holds, beside what a model takes.")
+    data.add_argument("spec", metavar="SPEC", help=KINDS)
+    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    add_meaning(data)
+    data.add_argument(
+        "--target", dest="data_target", metavar="INPUT", default=None,
+        help="the input that is the target, of an autoencoder: x",
+    )  # fmt: skip
+    _plan_options(data, leave_out=("budget", "target"))
+    completion = command(
+        "completion", "completion", "Print what a shell needs to complete commands.", json=False
+    )
+    completion.add_argument("shell", choices=SHELLS)
     command("ops", "looking", "List the ONNX op types that can be trained.")
     command("doctor", "doctor", "Say what works on this machine.")
 

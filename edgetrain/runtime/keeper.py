@@ -183,7 +183,17 @@ class Keeper:
             "all targets ignored": f"all targets are ignored (ignore_index {ignored}); check the "
             "labels",
             "gradients not finite": "gradients or statistics are not finite; lower the learning "
-            "rate",
+            f"rate{_of_transformers(self._session)}",
         }
         found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
         return ", ".join(found) or "all were skipped"
+
+
+def _of_transformers(session: Session) -> str:
+    """What usually helps a model with layer-norms, which diverges at rates that suit others."""
+    program = session.program
+    if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
+        return ""
+    adaptive = program.recipe["optimizer"]["name"].startswith("ada")
+    rate = "3e-4" if adaptive else "0.01"
+    return f" (transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1)"

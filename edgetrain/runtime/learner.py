@@ -29,6 +29,10 @@ from .settings import Settings
 from .stored import keep_schedule, write_stored
 
 
+def _silent(event: dict[str, Any]) -> None:
+    """Where nobody wants events; the dictionaries of steps are not made then."""
+
+
 class Learner:
     """What a Trainer does without data of its own.
 
@@ -51,7 +55,7 @@ class Learner:
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
         self.parameters, self._given = Parameters(self.session), Given(self.session)
-        self._emit = settings.on_event or (lambda event: None)
+        self._emit = settings.on_event or _silent
         self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
@@ -155,7 +159,7 @@ class Learner:
 
     def _tell(self, result: StepResult) -> None:
         """Events, callbacks and the record of skipped steps."""
-        if self._settings.on_event is not None:
+        if self._emit is not _silent:
             self._emit({
                 "event": "step", "step": self.steps, "total_steps": self.total_steps,
                 "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,

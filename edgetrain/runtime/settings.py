@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UsageError
 from ..optim import Schedule
 from ..units import finite_number
+from ..units.hints import did_you_mean
 from ..units.options import check_needs, typed
 from .folder import RunFolder
 
@@ -63,7 +64,7 @@ class Settings:
         if strange:
             raise UsageError(
                 f"trainer: {strange[0]}: no setting of this name; expected program, data, out, "
-                f"{', '.join(known)}."
+                f"{', '.join(known)}.{did_you_mean(strange[0], known)}"
             )
         return cls(**given)
 
