@@ -178,7 +178,8 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
     if "y" not in rows or len(rows) < 2:
         raise DataError(
             f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
-            "inputs by name) and 'y', or the same with _train and _test. Rename them."
+            "inputs by name) and 'y', or the same with _train and _test. Rename them, or say which "
+            "input is the target (--target x)."
         )
     for key, part in rows.items():
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:
