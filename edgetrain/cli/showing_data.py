@@ -13,6 +13,7 @@ from ..data.layout import check_layout
 from ..data.registry import open_data
 from ..data.source import Source
 from ..errors import DataError
+from ..program import WEIGHT
 from .choices import compile_arguments
 from .tables import table, to_json
 
@@ -83,6 +84,7 @@ def _wanted(arguments: Namespace) -> Wanted:
         found: Wanted = {
             slot.name: (slot.shape[1:], program.limits.get(slot.name))
             for slot in program.inputs["micro"]
+            if slot.name != WEIGHT
         }
         target = program.targets["micro"]
         found["y"] = (target.shape[1:], program.limits.get(target.name))

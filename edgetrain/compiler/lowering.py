@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ModelError
+from ..formats import FORMATS
 from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
-from ..kernels.spec import NBYTES
 from ..ops.registry import op
 
 
@@ -49,18 +49,19 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
     spec = variants(call.kernel)[0].spec
     names = {operand.name for operand in spec.operands if operand.mode != "t"}
     needed = {operand.name for operand in spec.operands if not operand.optional} & names
-    assert needed <= call.args.keys() <= names, f"{call.kernel}: {needed ^ call.args.keys()}"
-    assert call.skip.keys() <= call.args.keys(), f"{call.kernel}: {[*call.skip]}"
+    args = spec.flat(call.args)
+    assert needed <= args.keys() <= names, f"{call.kernel}: {needed ^ args.keys()}"
+    assert call.skip.keys() <= args.keys(), f"{call.kernel}: {[*call.skip]}"
     storages: dict[str, str] = {}
     values: dict[str, int] = {}
     for operand in spec.operands:
         if operand.mode == "t":
             continue
-        arg = call.args.get(operand.name) if operand.optional else call.args[operand.name]
+        arg = args.get(operand.name) if operand.optional else args[operand.name]
         if operand.is_reference:
             values[operand.name] = -1 if arg is None else 0
             dtype = graph.values[str(arg)].dtype if arg is not None else ""
-            if arg is not None and operand.storage in NBYTES and dtype != operand.storage:
+            if arg is not None and operand.storage in FORMATS and dtype != operand.storage:
                 raise ModelError(
                     f"kernel {call.kernel}: operand {operand.name} ({arg}) is stored as {dtype}; "
                     f"the kernel reads {operand.storage}."
@@ -73,13 +74,13 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
                     f"as {storages[operand.storage]}; this combination has no kernel."
                 )
         else:
-            values[operand.name] = int(call.args[operand.name]) if operand.mode == "i" else 0
+            values[operand.name] = int(args[operand.name]) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
     scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
-    skip = {n: k * NBYTES[graph.values[call.args[n]].dtype] for n, k in call.skip.items() if k}
-    return Instruction(kernel, storages, call.args, scratch, skip)
+    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
+    return Instruction(kernel, storages, args, scratch, skip)
 
 
 def encode(

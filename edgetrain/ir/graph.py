@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
+from .storage import FORMATS
 
 # Values of these roles live in the arena from the first step to the last.
 PERSISTENT = (
@@ -41,7 +41,7 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Bytes, without alignment."""
-        return self.size * NBYTES[self.dtype]
+        return FORMATS[self.dtype].nbytes(self.size)
 
     @property
     def persistent(self) -> bool:
@@ -77,7 +77,7 @@ class Call:
     """One kernel call of a node: operands by name.
 
     A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
-    float a scalar. Scratch operands are not mentioned.
+    float a scalar, a sequence a group of integers. Scratch operands are not mentioned.
 
     Attributes:
       skip: elements of a value that lie before the part which the operand of this name is.

@@ -5,17 +5,6 @@ one kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p of s
 """
 
 from .registry import kernel
-from .words import strides
-
-_STEPS = " ".join(strides.names(prefix) for prefix in ("d", "xs", "ys"))
-_CHECK = ";".join(
-    [
-        strides.positive("d"),
-        strides.reach("nx", ("d", "xs"), origin="xo"),
-        strides.reach("ny", ("d", "ys"), origin="yo"),
-        strides.distinct("ny", "d"),
-    ]
-)
 
 
 def _is_float(storage) -> bool:
@@ -57,24 +46,20 @@ def _integer_copy(S, T):
 
     move = _mixed(S, T)
 
-    def run(
-        thread, nthreads, x, y, ctl, key, sr, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
-        xs0, xs1, xs2, xs3, xs4, xs5, ys0, ys1, ys2, ys3, ys4, ys5, nx, ny,
-    ):  # fmt: skip
-        dims = (d0, d1, d2, d3, d4, d5)
-        n = count(dims)
+    def run(thread, nthreads, k):
+        n = count(k.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            source = xo + place(i, dims, (xs0, xs1, xs2, xs3, xs4, xs5))
-            target = yo + place(i, dims, (ys0, ys1, ys2, ys3, ys4, ys5))
-            move(x, source, y, target, scale, acc)
+            source = k.xo + place(i, k.d, k.xs)
+            target = k.yo + place(i, k.d, k.ys)
+            move(k.x, source, k.y, target, k.scale, k.acc)
 
     return run
 
 
 @kernel(
     "copy",
-    f"x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key sr scale:f acc xo yo {_STEPS} nx ny",
-    check=_CHECK,
+    "x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key sr scale:f acc xo yo d[6] xs[6] ys[6] nx ny",
+    check="least(d) > 0;covers(nx, xo, d, xs);covers(ny, yo, d, ys);prod(d) <= ny",
 )
 def copy(S, T):
     """y[yo + p . ys] (+)= scale * x[xo + p . xs]; strides in elements, any sign.
@@ -96,30 +81,25 @@ def copy(S, T):
     fill, fill_old = filler(S.ld), filler(T.ld)
     spill, spill_rounded = spiller(T), spiller(T, rounded=True)
 
-    def run(
-        thread, nthreads, x, y, ctl, key, sr, scale, acc, xo, yo, d0, d1, d2, d3, d4, d5,
-        xs0, xs1, xs2, xs3, xs4, xs5, ys0, ys1, ys2, ys3, ys4, ys5, nx, ny,
-    ):  # fmt: skip
-        dims = (d0, d1, d2, d3, d4, d5)
-        xs, ys = (xs0, xs1, xs2, xs3, xs4, xs5), (ys0, ys1, ys2, ys3, ys4, ys5)
+    def run(thread, nthreads, k):
         values, old = new(), new()
-        random = stream(ctl, key) if sr and ctl != 0 else u32(0)
-        n = count(dims)
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        n = count(k.d)
         stop = first(n, thread + 1, nthreads)
         for i in range(first(n, thread, nthreads), stop, BLOCK):
             m = min(BLOCK, stop - i)
-            fill(values, x, xo, i, m, dims, xs)
-            if scale != ONE:
+            fill(values, k.x, k.xo, i, m, k.d, k.xs)
+            if k.scale != ONE:
                 for j in range(m):
-                    put(values, j, get(values, j) * scale)
-            if acc:
-                fill_old(old, y, yo, i, m, dims, ys)
+                    put(values, j, get(values, j) * k.scale)
+            if k.acc:
+                fill_old(old, k.y, k.yo, i, m, k.d, k.ys)
                 for j in range(m):
                     put(values, j, get(values, j) + get(old, j))
-            if sr and ctl != 0:
-                spill_rounded(values, y, yo, i, m, dims, ys, random)
+            if k.sr and k.ctl != 0:
+                spill_rounded(values, k.y, k.yo, i, m, k.d, k.ys, random)
             else:
-                spill(values, y, yo, i, m, dims, ys, random)
+                spill(values, k.y, k.yo, i, m, k.d, k.ys, random)
 
     return run
 
@@ -133,14 +113,14 @@ def fill(S):
     st = S.st
     if not _is_float(S):
 
-        def run(thread, nthreads, y, value, n):
-            for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-                st(y, i, to_int(value))
+        def run(thread, nthreads, k):
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, to_int(k.value))
 
     else:
 
-        def run(thread, nthreads, y, value, n):
-            for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-                st(y, i, value)
+        def run(thread, nthreads, k):
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, k.value)
 
     return run

@@ -18,16 +18,16 @@ def cumsum(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, y, outer, n, inner, exclusive, reverse, acc):
-        lines = outer * inner
+    def run(thread, nthreads, k):
+        lines = k.outer * k.inner
         for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            o = div(line, inner)
-            base, total = o * n * inner + (line - o * inner), 0.0
-            for k in range(n):
-                i = base + (n - 1 - k if reverse else k) * inner
+            o = div(line, k.inner)
+            base, total = o * k.n * k.inner + (line - o * k.inner), 0.0
+            for q in range(k.n):
+                i = base + (k.n - 1 - q if k.reverse else q) * k.inner
                 before = total
-                total += float(ld(x, i))
-                value = before if exclusive else total
-                st(y, i, value + float(ld(y, i)) if acc else value)
+                total += float(ld(k.x, i))
+                value = before if k.exclusive else total
+                st(k.y, i, value + float(ld(k.y, i)) if k.acc else value)
 
     return run

@@ -46,14 +46,14 @@ def dropout(S):
 
     apply, st = _kept(S), S.st
 
-    def run(thread, nthreads, x, y, ctl, key, n, p):
-        random, out, scale = stream(ctl, key), new(), ONE / (ONE - p)
-        stop = first(n, thread + 1, nthreads)
-        for i in range(first(n, thread, nthreads), stop, BLOCK):
+    def run(thread, nthreads, k):
+        random, out, scale = stream(k.ctl, k.key), new(), ONE / (ONE - k.p)
+        stop = first(k.n, thread + 1, nthreads)
+        for i in range(first(k.n, thread, nthreads), stop, BLOCK):
             m = min(BLOCK, stop - i)
-            apply(x, out, i, m, random, p, scale)
+            apply(k.x, out, i, m, random, k.p, scale)
             for j in range(m):
-                st(y, i + j, get(out, j))
+                st(k.y, i + j, get(out, j))
 
     return run
 
@@ -67,16 +67,16 @@ def dropout_bwd(S):
 
     apply, ld, st = _kept(S), S.ld, S.st
 
-    def run(thread, nthreads, dy, dx, ctl, key, n, p, acc):
-        random, out, scale = stream(ctl, key), new(), ONE / (ONE - p)
-        stop = first(n, thread + 1, nthreads)
-        for i in range(first(n, thread, nthreads), stop, BLOCK):
+    def run(thread, nthreads, k):
+        random, out, scale = stream(k.ctl, k.key), new(), ONE / (ONE - k.p)
+        stop = first(k.n, thread + 1, nthreads)
+        for i in range(first(k.n, thread, nthreads), stop, BLOCK):
             m = min(BLOCK, stop - i)
-            apply(dy, out, i, m, random, p, scale)
-            if acc:
+            apply(k.dy, out, i, m, random, k.p, scale)
+            if k.acc:
                 for j in range(m):
-                    put(out, j, get(out, j) + ld(dx, i + j))
+                    put(out, j, get(out, j) + ld(k.dx, i + j))
             for j in range(m):
-                st(dx, i + j, get(out, j))
+                st(k.dx, i + j, get(out, j))
 
     return run

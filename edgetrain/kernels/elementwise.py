@@ -47,15 +47,15 @@ def _unary(name):
 
         value, ld, st = VALUE[name], S.ld, S.st
 
-        def run(thread, nthreads, x, y, a, b, n):
+        def run(thread, nthreads, k):
             out = new()
-            stop = first(n, thread + 1, nthreads)
-            for i in range(first(n, thread, nthreads), stop, BLOCK):
+            stop = first(k.n, thread + 1, nthreads)
+            for i in range(first(k.n, thread, nthreads), stop, BLOCK):
                 m = min(stop - i, BLOCK)
                 for j in range(m):
-                    put(out, j, value(ld(x, i + j), a, b))
+                    put(out, j, value(ld(k.x, i + j), k.a, k.b))
                 for j in range(m):
-                    st(y, i + j, get(out, j))
+                    st(k.y, i + j, get(out, j))
 
         return run
 
@@ -71,20 +71,21 @@ def _unary_bwd(name):
         gradient, ld, st, stored = GRADIENT[name], S.ld, S.st, rounding(S)
         of_output = UNARY[name] == "y"
 
-        def run(thread, nthreads, s, dy, dx, a, b, n, acc):
+        def run(thread, nthreads, k):
+            a, b = k.a, k.b
             out = new()
             if of_output:
                 a, b = stored(a), stored(b)
-            stop = first(n, thread + 1, nthreads)
-            for i in range(first(n, thread, nthreads), stop, BLOCK):
+            stop = first(k.n, thread + 1, nthreads)
+            for i in range(first(k.n, thread, nthreads), stop, BLOCK):
                 m = min(stop - i, BLOCK)
                 for j in range(m):
-                    put(out, j, gradient(ld(s, i + j), ld(dy, i + j), a, b))
-                if acc:
+                    put(out, j, gradient(ld(k.s, i + j), ld(k.dy, i + j), a, b))
+                if k.acc:
                     for j in range(m):
-                        put(out, j, get(out, j) + ld(dx, i + j))
+                        put(out, j, get(out, j) + ld(k.dx, i + j))
                 for j in range(m):
-                    st(dx, i + j, get(out, j))
+                    st(k.dx, i + j, get(out, j))
 
         return run
 
@@ -111,20 +112,20 @@ def relu_mask(S):
 
     ld, st, vector = S.ld, S.st, relu64(S)
 
-    def run(thread, nthreads, x, y, mask, n):
-        stop = first(n, thread + 1, nthreads)
-        i = first(n, thread, nthreads)
+    def run(thread, nthreads, k):
+        stop = first(k.n, thread + 1, nthreads)
+        i = first(k.n, thread, nthreads)
         while i + 64 <= stop:
-            vector(x, y, mask, i)
+            vector(k.x, k.y, k.mask, i)
             i += 64
         while i < stop:
             bits = 0
             for j in range(min(8, stop - i)):
-                value = ld(x, i + j)
+                value = ld(k.x, i + j)
                 positive = not value <= ZERO
-                st(y, i + j, value if positive else ZERO)
+                st(k.y, i + j, value if positive else ZERO)
                 bits |= positive << j
-            store_bits(mask, i >> 3, bits)
+            store_bits(k.mask, i >> 3, bits)
             i += 8
 
     return run
@@ -139,18 +140,18 @@ def relu_mask_bwd(S):
 
     ld, st, keep, add = S.ld, S.st, masked64(S, False), masked64(S, True)
 
-    def run(thread, nthreads, mask, dy, dx, n, acc):
-        stop = first(n, thread + 1, nthreads)
-        i = first(n, thread, nthreads)
+    def run(thread, nthreads, k):
+        stop = first(k.n, thread + 1, nthreads)
+        i = first(k.n, thread, nthreads)
         while i + 64 <= stop:
-            if acc:
-                add(mask, dy, dx, i)
+            if k.acc:
+                add(k.mask, k.dy, k.dx, i)
             else:
-                keep(mask, dy, dx, i)
+                keep(k.mask, k.dy, k.dx, i)
             i += 64
         while i < stop:
-            value = ld(dy, i) if (load_bits(mask, i >> 3) >> (i & 7)) & 1 else ZERO
-            st(dx, i, value + ld(dx, i) if acc else value)
+            value = ld(k.dy, i) if (load_bits(k.mask, i >> 3) >> (i & 7)) & 1 else ZERO
+            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
             i += 1
 
     return run

@@ -42,10 +42,17 @@ def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
         factory = registry._FACTORIES[kernel.name, kernel.variant]
         return kernel.checked(factory(*(STORAGES[storages[v]] for v in kernel.spec.variables)))
 
-    return text_of(symbol, build, kinds, bits, kernel.module)
+    return text_of(symbol, build, kinds, bits, kernel.module, kernel.spec.fields)
 
 
-def text_of(symbol: str, build: Callable[[], Callable], kinds: str, bits: int, module: str) -> str:
+def text_of(
+    symbol: str,
+    build: Callable[[], Callable],
+    kinds: str,
+    bits: int,
+    module: str,
+    fields: native.Fields = (),
+) -> str:
     """As `kernel_text`, for any function of integers and floats; arguments as `jit.object_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
     identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
@@ -53,7 +60,9 @@ def text_of(symbol: str, build: Callable[[], Callable], kinds: str, bits: int, m
     kept = cache.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
-    text = _simplified(native.llvm_text(symbol, build(), kinds), symbol, kinds, bits)
+    text = _simplified(
+        native.llvm_text(symbol, *jit.taken(build(), kinds, fields)), symbol, kinds, bits
+    )
     if digest:
         cache.write(name, identity, text.encode())
     return text

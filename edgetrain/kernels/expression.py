@@ -4,12 +4,16 @@ Declarations come from the families' own sources or from the file of an earlier 
 run as Python: an expression is parsed, held against the grammar below, and turned into functions.
 
     max(n, 1) * c // 2        lanes >= 4 and S == 'f16'        x if a < b else 0
+
+Of groups of integers: `prod(dims)`, `least(dims)`, and `covers(n, origin, dims, steps, ...)`:
+whether every origin + sum(i * step), 0 <= i < dim, lies in [0, n); steps may be negative.
 """
 
 import ast
 import functools
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Expression = Callable[[Mapping[str, Any]], Any]
@@ -23,7 +27,23 @@ _COMPARISONS: dict[type, Callable] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 _UNARY: dict[type, Callable] = {ast.Not: operator.not_, ast.USub: operator.neg}
-_FUNCTIONS: dict[str, Callable] = {"min": min, "max": max}
+
+
+def _covers(n: int, origin: int, *walks: Sequence[int]) -> bool:
+    pairs = zip(walks[::2], walks[1::2], strict=True)
+    moves = [(d - 1) * s for dims, steps in pairs for d, s in zip(dims, steps, strict=True)]
+    low, high = (sum(choice(0, move) for move in moves) for choice in (min, max))
+    return origin + low >= 0 and origin + high < n
+
+
+# with how many arguments they take at least
+_FUNCTIONS: dict[str, tuple[Callable, int]] = {
+    "min": (min, 2),
+    "max": (max, 2),
+    "least": (min, 1),
+    "prod": (math.prod, 1),
+    "covers": (_covers, 4),
+}
 
 
 @functools.cache
@@ -65,9 +85,12 @@ def _of(node: ast.expr) -> Expression:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             chooses, yes, no = _of(test), _of(body), _of(orelse)
             return lambda names: yes(names) if chooses(names) else no(names)
-        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as args, keywords=[]):
-            function, parts = _FUNCTIONS[name], [_of(arg) for arg in args]
-            return lambda names: function([part(names) for part in parts])
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
+            function, least = _FUNCTIONS[name]
+            if len(args) < least:
+                raise KeyError(name)
+            parts = [_of(arg) for arg in args]
+            return lambda names: function(*(part(names) for part in parts))
     raise ValueError(f"expression of a kernel's declaration: {ast.unparse(node)!r} is not in it")
 
 

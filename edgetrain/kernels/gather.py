@@ -37,18 +37,18 @@ def gather(W, S):
     ld, st, wrapped = W.ld, S.st, wrapping()
     nothing = ZERO if S.name in ("f32", "f16") else 0
 
-    def run(thread, nthreads, x, idx, y, outer, axis, inner, count):
-        rows = outer * count
+    def run(thread, nthreads, k):
+        rows = k.outer * k.count
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            o = div(row, count)
-            at = wrapped(idx, row - o * count, axis)
-            source, target = (o * axis + at) * inner, row * inner
+            o = div(row, k.count)
+            at = wrapped(k.idx, row - o * k.count, k.axis)
+            source, target = (o * k.axis + at) * k.inner, row * k.inner
             if at >= 0:
-                for j in range(inner):
-                    st(y, target + j, ld(x, source + j))
+                for j in range(k.inner):
+                    st(k.y, target + j, ld(k.x, source + j))
             else:
-                for j in range(inner):
-                    st(y, target + j, nothing)
+                for j in range(k.inner):
+                    st(k.y, target + j, nothing)
 
     return run
 
@@ -71,25 +71,25 @@ def gather_bwd(S, G):
 
     ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, wrapping()
 
-    def run(thread, nthreads, idx, dy, dx, ctl, key, sr, outer, axis, inner, count, padding):
-        random = stream(ctl, key) if sr and ctl != 0 else u32(0)
-        top, bottom, left, right = 0, outer, 0, inner
-        if outer >= nthreads:
-            top, bottom = div(outer * thread, nthreads), div(outer * (thread + 1), nthreads)
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        top, bottom, left, right = 0, k.outer, 0, k.inner
+        if k.outer >= nthreads:
+            top, bottom = div(k.outer * thread, nthreads), div(k.outer * (thread + 1), nthreads)
         else:
-            left, right = first(inner, thread, nthreads), first(inner, thread + 1, nthreads)
+            left, right = first(k.inner, thread, nthreads), first(k.inner, thread + 1, nthreads)
         for o in range(top, bottom):
-            for i in range(count):
-                at = wrapped(idx, i, axis)
-                if at < 0 or at == padding:
+            for i in range(k.count):
+                at = wrapped(k.idx, i, k.axis)
+                if at < 0 or at == k.padding:
                     continue
-                source, target = (o * count + i) * inner, (o * axis + at) * inner
-                if sr and ctl != 0:
+                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
+                if k.sr and k.ctl != 0:
                     for j in range(left, right):
-                        value = old(dx, target + j) + ld(dy, source + j)
-                        sr_store(dx, target + j, value, hash32(random, i))
+                        value = old(k.dx, target + j) + ld(k.dy, source + j)
+                        sr_store(k.dx, target + j, value, hash32(random, i))
                 else:
                     for j in range(left, right):
-                        st(dx, target + j, old(dx, target + j) + ld(dy, source + j))
+                        st(k.dx, target + j, old(k.dx, target + j) + ld(k.dy, source + j))
 
     return run

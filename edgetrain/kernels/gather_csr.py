@@ -25,20 +25,18 @@ def gather_csr(W, INDEX, S):
 
     ldw, ldc, st, wrapped = W.ld, INDEX.ld, S.st, wrapping()
 
-    def run(
-        thread, nthreads, w, columns, pointers, idx, y, count, rows, channels, taps, chunk, slots
-    ):
-        chunks = div(channels + chunk - 1, chunk)
-        for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-            at, target = wrapped(idx, i, rows), i * channels
-            for j in range(channels):
-                st(y, target + j, ZERO)
+    def run(thread, nthreads, k):
+        chunks = div(k.channels + k.chunk - 1, k.chunk)
+        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
+            at, target = wrapped(k.idx, i, k.rows), i * k.channels
+            for j in range(k.channels):
+                st(k.y, target + j, ZERO)
             if at < 0:
                 continue
             for q in range(chunks):
-                group, first = at * chunks + q, target + q * chunk
-                for e in range(ld_i32(pointers, group), ld_i32(pointers, group + 1)):
-                    st(y, first + ldc(columns, e), ldw(w, e))
+                group, first = at * chunks + q, target + q * k.chunk
+                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
+                    st(k.y, first + ldc(k.columns, e), ldw(k.w, e))
 
     return run
 
@@ -59,21 +57,18 @@ def gather_csr_bwd(S, INDEX, G):
 
     ld, ldc, old, sr_store, wrapped = S.ld, INDEX.ld, G.ld, G.sr, wrapping()
 
-    def run(
-        thread, nthreads, idx, dy, columns, pointers, dwt, ctl,
-        count, rows, channels, taps, chunk, slots, key,
-    ):  # fmt: skip
-        random, chunks = stream(ctl, key), div(channels + chunk - 1, chunk)
-        low, high = div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)
-        for i in range(count):
-            at = wrapped(idx, i, rows)
+    def run(thread, nthreads, k):
+        random, chunks = stream(k.ctl, k.key), div(k.channels + k.chunk - 1, k.chunk)
+        low, high = div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)
+        for i in range(k.count):
+            at = wrapped(k.idx, i, k.rows)
             if at < low or at >= high:
                 continue
             numbers = hash32(random, i)
             for q in range(chunks):
-                group, source = at * chunks + q, i * channels + q * chunk
-                for e in range(ld_i32(pointers, group), ld_i32(pointers, group + 1)):
-                    value = old(dwt, e) + ld(dy, source + ldc(columns, e))
-                    sr_store(dwt, e, value, numbers)
+                group, source = at * chunks + q, i * k.channels + q * k.chunk
+                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
+                    value = old(k.dwt, e) + ld(k.dy, source + ldc(k.columns, e))
+                    sr_store(k.dwt, e, value, numbers)
 
     return run

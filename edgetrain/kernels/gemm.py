@@ -66,32 +66,28 @@ def gemm(A, B, C):
     lda, ldb, ld32 = A.ld, B.ld, FP32.ld
 
     @inline
-    def dot(a, b, a0, b0, k2, k, ak2, ak, bk2, bk):
+    def dot(k, a0, b0):
         total = ZERO
-        for q in range(k2):
-            chain = ZERO
-            for p in range(k):
-                chain = fma(lda(a, a0 + q * ak2 + p * ak), ldb(b, b0 + q * bk2 + p * bk), chain)
+        for q in range(k.k2):
+            a1, b1, chain = a0 + q * k.ak2, b0 + q * k.bk2, ZERO
+            for p in range(k.k):
+                chain = fma(lda(k.a, a1 + p * k.ak), ldb(k.b, b1 + p * k.bk), chain)
             total += chain
         return total
 
-    def run(
-        thread, nthreads, a, b, c, bias, ctl, ws,
-        z1, z2, m, n, k2, k, az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk,
-        cz1, cz2, cm, na, nb, nc, alpha, acc, sr, key,
-    ):  # fmt: skip
-        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-        rows = z1 * z2 * m
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        rows = k.z1 * k.z2 * k.m
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            z, i = div(row, m), mod(row, m)
-            p1, p2 = div(z, z2), mod(z, z2)
-            a0 = p1 * az1 + p2 * az2 + i * am
-            b0 = p1 * bz1 + p2 * bz2
-            c0 = p1 * cz1 + p2 * cz2 + i * cm
-            for j in range(n):
-                value = alpha * dot(a, b, a0, b0 + j * bn, k2, k, ak2, ak, bk2, bk)
-                if bias != 0:
-                    value += ld32(bias, j)
-                put(c, c0 + j, value, acc, sr, random_key)
+            z, i = div(row, k.m), mod(row, k.m)
+            p1, p2 = div(z, k.z2), mod(z, k.z2)
+            a0 = p1 * k.az1 + p2 * k.az2 + i * k.am
+            b0 = p1 * k.bz1 + p2 * k.bz2
+            c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm
+            for j in range(k.n):
+                value = k.alpha * dot(k, a0, b0 + j * k.bn)
+                if k.bias != 0:
+                    value += ld32(k.bias, j)
+                put(k.c, c0 + j, value, k.acc, k.sr, random_key)
 
     return run

@@ -10,6 +10,7 @@ and L2 of small processors.
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,26 @@ BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
 AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"
 B_FLOATS = f"{KC}*min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
 SCRATCH = f"4*({AC_FLOATS} + {B_FLOATS})"
+
+
+class Side(NamedTuple):
+    """One of the two factors: its address, and its strides along batches, its own dimension of the
+    result, and the contracted axes."""
+
+    address: int
+    z1: int
+    z2: int
+    own: int
+    k2: int
+    k: int
+
+
+class Panels(NamedTuple):
+    """Addresses in scratch: packed blocks of both factors, the tile of the result."""
+
+    a: int
+    b: int
+    c: int
 
 
 @functools.cache
@@ -102,17 +123,17 @@ def _multiplier(tall: int, vectors: int):
 
 @functools.cache
 def _finisher(C):
-    """Inline (tile, c, c0, cm, rows, columns, bias, bias step, alpha, acc, sr, key)."""
+    """Inline (k, tile, rows, columns, c0, bias, bias step, key): a tile goes to c."""
     put, ld32 = element_store(C), FP32.ld
 
     @inline
-    def finish(tile, c, c0, cm, rows, columns, bias, bias_step, alpha, acc, sr, random_key):
+    def finish(k, tile, rows, columns, c0, bias, bias_step, random_key):
         for i in range(rows):
             for j in range(columns):
-                value = alpha * ld32(tile, i * NT + j)
+                value = k.alpha * ld32(tile, i * NT + j)
                 if bias != 0:
                     value += ld32(bias, j * bias_step)
-                put(c, c0 + i * cm + j, value, acc, sr, random_key)
+                put(k.c, c0 + i * k.cm + j, value, k.acc, k.sr, random_key)
 
     return finish
 
@@ -124,25 +145,25 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
     multiply = _multiplier(tall, vectors)
 
     @inline
-    def pack_columns(b, b0, bk, bn, panels, k, columns):
+    def pack_columns(b, b0, panel, terms, columns):
         # whole rows at once: neighbouring lines of a page together
-        whole = columns - mod(columns, WIDTH) if bn == 1 else 0
-        for r in range(k if whole > 0 else 0):
+        whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
+        for r in range(terms if whole > 0 else 0):
             for j in range(0, whole, WIDTH):
-                copy_b(b, b0 + r * bk + j, panels, j * KC + r * WIDTH)
+                copy_b(b.address, b0 + r * b.k + j, panel, j * KC + r * WIDTH)
         for j in range(whole, columns, WIDTH):
-            width = min(WIDTH, columns - j)
-            pack_b(b, b0 + j * bn, bk, bn, panels + 4 * j * KC, WIDTH, k, width)
+            width, to = min(WIDTH, columns - j), panel + 4 * j * KC
+            pack_b(b.address, b0 + j * b.own, b.k, b.own, to, WIDTH, terms, width)
 
     @inline
-    def accumulate(a, b, a0, b0, ws_a, ws_b, ws_c, rows, columns, k2, k, am, ak2, ak, bn, bk2, bk):
+    def accumulate(a, b, a0, b0, panels, rows, columns, k2, k):
         add = 0
         for q in range(k2):
             for p in range(0, k, KC):
-                terms = min(KC, k - p)
-                pack_a(a, a0 + q * ak2 + p * ak, am, ak, ws_a, KC, rows, terms)
-                pack_columns(b, b0 + q * bk2 + p * bk, bk, bn, ws_b, terms, columns)
-                multiply(ws_a, ws_b, ws_c, rows, columns, terms, add)
+                terms, a_at, b_at = min(KC, k - p), a0 + q * a.k2, b0 + q * b.k2
+                pack_a(a.address, a_at + p * a.k, a.own, a.k, panels.a, KC, rows, terms)
+                pack_columns(b, b_at + p * b.k, panels.b, terms, columns)
+                multiply(panels.a, panels.b, panels.c, rows, columns, terms, add)
                 add = 1
 
     return accumulate
@@ -155,55 +176,44 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
         accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
         swappable = A.name == B.name
 
-        def run(
-            thread, nthreads, a, b, c, bias, ctl, ws,
-            z1, z2, m, n, k2, k, az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk,
-            cz1, cz2, cm, na, nb, nc, alpha, acc, sr, key,
-        ):  # fmt: skip
-            random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-            ws_b = ws + 4 * KC * min(MT, z1 * z2 * m)
-            ws_c = ws_b + 4 * KC * min(NT, WIDTH * div(max(m, n) + WIDTH - 1, WIDTH))
-            bias_step = 1
-            if swappable and n == 1 and cm == 1:
+        def run(thread, nthreads, k):
+            random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+            ws_b = k.ws + 4 * KC * min(MT, k.z1 * k.z2 * k.m)
+            wide = WIDTH * div(max(k.m, k.n) + WIDTH - 1, WIDTH)
+            panels = Panels(k.ws, ws_b, ws_b + 4 * KC * min(NT, wide))
+            z1, z2, m, n, k2, terms, bias_step = k.z1, k.z2, k.m, k.n, k.k2, k.k, 1
+            # both contracted axes run as one
+            merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
+            a = Side(k.a, k.az1, k.az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
+            b = Side(k.b, k.bz1, k.bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
+            terms, k2 = (terms * k2, 1) if merged else (terms, k2)
+            if swappable and n == 1 and k.cm == 1:
                 # a column of results lies like a row: make it one
-                a, az1, az2, am, ak2, ak, b, bz1, bz2, bn, bk2, bk = (
-                    b, bz1, bz2, bn, bk2, bk, a, az1, az2, am, ak2, ak
-                )  # fmt: skip
-                n, m, bias_step = m, 1, 0
-            if k == 1 or (ak2 == k * ak and bk2 == k * bk):
-                # both contracted axes run as one
-                ak, bk = (ak2, bk2) if k == 1 else (ak, bk)
-                k, k2 = k * k2, 1
-            if bz2 == 0 and az2 == m * am and cz2 == m * cm:
+                a, b, n, m, bias_step = b, a, m, 1, 0
+            if b.z2 == 0 and a.z2 == m * a.own and k.cz2 == m * k.cm:
                 m, z2 = m * z2, 1
-            if z2 == 1 and bz1 == 0 and az1 == m * am and cz1 == m * cm:
+            if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm:
                 m, z1 = m * z1, 1
             mt, nt = MT, NT
             while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
                 mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
             tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
             # tiles of a band of rows go down its columns: its part of a stays in L2
-            band = max(1, min(4, div(BAND_FLOATS, mt * k2 * k)))
+            band = max(1, min(4, div(BAND_FLOATS, mt * k2 * terms)))
             tasks = z1 * z2 * tm * tn
             for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
-                z, tile = div(task, tm * tn), mod(task, tm * tn)
+                z, at = div(task, tm * tn), mod(task, tm * tn)
                 p1, p2 = div(z, z2), mod(z, z2)
-                first = div(tile, band * tn) * band
-                height = min(band, tm - first)
-                place = tile - first * tn
+                first = div(at, band * tn) * band
+                height, place = min(band, tm - first), at - first * tn
                 i, j = (first + mod(place, height)) * mt, div(place, height) * nt
                 rows, columns = min(mt, m - i), min(nt, n - j)
-                a0 = p1 * az1 + p2 * az2 + i * am
-                b0 = p1 * bz1 + p2 * bz2 + j * bn
-                accumulate(
-                    a, b, a0, b0, ws, ws_b, ws_c, rows, columns,
-                    k2, k, am, ak2, ak, bn, bk2, bk,
-                )  # fmt: skip
-                c0 = p1 * cz1 + p2 * cz2 + i * cm + j
-                bias_at = 0 if bias == 0 else bias + 4 * j * bias_step
-                finish(
-                    ws_c, c, c0, cm, rows, columns, bias_at, bias_step, alpha, acc, sr, random_key
-                )
+                a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
+                b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
+                accumulate(a, b, a0, b0, panels, rows, columns, k2, terms)
+                c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm + j
+                bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
+                finish(k, panels.c, rows, columns, c0, bias_at, bias_step, random_key)
 
         return run
 

@@ -137,8 +137,19 @@ def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: 
     return repr((symbol, kinds, machine, builtins, sources.digest(module), compiler()))
 
 
+def taken(function, kinds, fields):
+    """While kernels change over: a function of positional operands has no record."""
+    record = function.__code__.co_varnames[2] == "k"
+    return function, kinds, fields if record else ()
+
+
 def object_for(
-    symbol: str, build: Callable[[], Callable], kinds: str, target: Target, module: str
+    symbol: str,
+    build: Callable[[], Callable],
+    kinds: str,
+    target: Target,
+    module: str,
+    fields: Sequence[tuple[str, int]] = (),
 ) -> bytes:
     """The object of one kernel, from the cache where it is there.
 
@@ -150,14 +161,20 @@ def object_for(
         `f` float32 bits.
       target: the processor.
       module: file of this package, such as `conv.plain`; kernels of others are not cached.
+      fields: as in `Spec`: the function takes its operands as one record; else by position.
     Raises:
       NotKept: it is not there, and nothing can be compiled here.
     """
-    return objects_for(symbol, build, kinds, [target], module)[0]
+    return objects_for(symbol, build, kinds, [target], module, fields)[0]
 
 
 def objects_for(
-    symbol: str, build: Callable[[], Callable], kinds: str, targets: Sequence[Target], module: str
+    symbol: str,
+    build: Callable[[], Callable],
+    kinds: str,
+    targets: Sequence[Target],
+    module: str,
+    fields: Sequence[tuple[str, int]] = (),
 ) -> list[bytes]:
     """As `object_for`, for several processors from one text."""
     text, out = "", []
@@ -171,7 +188,7 @@ def objects_for(
         if code is None:
             from . import native
 
-            text = text or native.llvm_text(symbol, build(), kinds)
+            text = text or native.llvm_text(symbol, *taken(build(), kinds, fields))
             code = native.emit_object(text, target, builtins)
             if identity:
                 cache.write(name, identity, code)

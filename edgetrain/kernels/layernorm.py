@@ -6,162 +6,47 @@ and RMS normalisation have groups = s = 1. Statistics are float32: the means of 
 1 / sqrt(var + eps) of all rows (RMS: only those of the mean square). Sums are float64: along a row
 64 partial sums and a fixed tree. Threads split rows (forward, dx) or channels (dparam). y may be
 x, dx may be dy.
+
+    forward  y = (x - mean) / sqrt(var + eps) * gamma + beta; RMS without mean and beta
+    dx       dx (+)= invstd * (dz - mean(dz) - xhat * mean(dz * xhat)), dz = dy * gamma
+    dparam   dgamma += sum over images and pixels of dy * xhat, dbeta += sum of dy
 """
 
 from .registry import kernel
 
 
-def _bodies(S, centre):
-    from .words import normrow
+def _factory(kind: str, part: str):
+    def factory(S):
+        from .words import normrow
 
-    return normrow.forward(S, centre), normrow.dx(S, centre), normrow.dparam(S, centre)
+        rows, body = getattr(normrow, kind), getattr(normrow, part)(S, kind != "rms")
+
+        def run(thread, nthreads, k):
+            body(thread, nthreads, k, rows(k))
+
+        return run
+
+    return factory
 
 
-@kernel(
-    "layer_norm",
-    "x:r:S[rows*n] gamma?:r:f32[n] beta?:r:f32[n] y:w:S[rows*n] stat:w:f32[2*rows] rows n eps:f",
-    check="min(rows, n) > 0",
+def _register(kind: str, x: str, c: str, stat: str, sizes: str, check: str) -> None:
+    """The three kernels of a normalisation.
+
+    Args:
+      x, c, stat: elements of x, of gamma, of the statistics.
+    """
+    beta, dbeta = (f"beta?:r:f32[{c}]", f"dbeta?:m:f32[{c}]") if kind != "rms" else ("", "")
+    gamma, dy = f"gamma?:r:f32[{c}]", f"dy:r:S[{x}]"
+    for part, name, operands in (
+        ("forward", "", f"{gamma} {beta} y:w:S[{x}] stat:w:f32[{stat}] {sizes} eps:f"),
+        ("dx", "_dx", f"{gamma} stat:r:f32[{stat}] {dy} dx:m:S[{x}] {sizes} acc"),
+        ("dparam", "_dparam", f"stat:r:f32[{stat}] {dy} dgamma?:m:f32[{c}] {dbeta} {sizes}"),
+    ):
+        kernel(f"{kind}_norm{name}", f"x:r:S[{x}] {operands}", check=check)(_factory(kind, part))
+
+
+_register("layer", "rows*n", "n", "2*rows", "rows n", "min(rows, n) > 0")
+_register("rms", "rows*n", "n", "rows", "rows n", "min(rows, n) > 0")
+_register(
+    "group", "n*c*s", "c", "2*n*groups", "n c s groups", "min(n, c, s, groups) > 0;c % groups == 0"
 )
-def layer_norm(S):
-    """y = (x - mean) / sqrt(var + eps) * gamma + beta over the last n; stat: see above."""
-    body = _bodies(S, True)[0]
-
-    def run(thread, nthreads, x, gamma, beta, y, stat, rows, n, eps):
-        body(thread, nthreads, x, gamma, beta, y, stat, stat + 4 * rows, rows, 1, n, 1, eps)
-
-    return run
-
-
-@kernel(
-    "layer_norm_dx",
-    "x:r:S[rows*n] gamma?:r:f32[n] stat:r:f32[2*rows] dy:r:S[rows*n] dx:m:S[rows*n] rows n acc",
-    check="min(rows, n) > 0",
-)
-def layer_norm_dx(S):
-    """dx (+)= invstd * (dz - mean(dz) - xhat * mean(dz * xhat)), dz = dy * gamma."""
-    body = _bodies(S, True)[1]
-
-    def run(thread, nthreads, x, gamma, stat, dy, dx, rows, n, acc):
-        body(thread, nthreads, x, gamma, stat, stat + 4 * rows, dy, dx, rows, 1, n, 1, acc)
-
-    return run
-
-
-@kernel(
-    "layer_norm_dparam",
-    "x:r:S[rows*n] stat:r:f32[2*rows] dy:r:S[rows*n] dgamma?:m:f32[n] dbeta?:m:f32[n] rows n",
-    check="min(rows, n) > 0",
-)
-def layer_norm_dparam(S):
-    """dgamma += sum over rows of dy * xhat, dbeta += sum of dy."""
-    body = _bodies(S, True)[2]
-
-    def run(thread, nthreads, x, stat, dy, dgamma, dbeta, rows, n):
-        body(thread, nthreads, x, stat, stat + 4 * rows, dy, dgamma, dbeta, rows, 1, n, 1)
-
-    return run
-
-
-@kernel(
-    "rms_norm",
-    "x:r:S[rows*n] gamma?:r:f32[n] y:w:S[rows*n] stat:w:f32[rows] rows n eps:f",
-    check="min(rows, n) > 0",
-)
-def rms_norm(S):
-    """y = x / sqrt(mean(x^2) + eps) * gamma over the last n; stat: the factor of each row."""
-    body = _bodies(S, False)[0]
-
-    def run(thread, nthreads, x, gamma, y, stat, rows, n, eps):
-        body(thread, nthreads, x, gamma, 0, y, 0, stat, rows, 1, n, 1, eps)
-
-    return run
-
-
-@kernel(
-    "rms_norm_dx",
-    "x:r:S[rows*n] gamma?:r:f32[n] stat:r:f32[rows] dy:r:S[rows*n] dx:m:S[rows*n] rows n acc",
-    check="min(rows, n) > 0",
-)
-def rms_norm_dx(S):
-    """dx (+)= r * (dz - xhat * mean(dz * xhat)), dz = dy * gamma, xhat = x * r."""
-    body = _bodies(S, False)[1]
-
-    def run(thread, nthreads, x, gamma, stat, dy, dx, rows, n, acc):
-        body(thread, nthreads, x, gamma, 0, stat, dy, dx, rows, 1, n, 1, acc)
-
-    return run
-
-
-@kernel(
-    "rms_norm_dparam",
-    "x:r:S[rows*n] stat:r:f32[rows] dy:r:S[rows*n] dgamma?:m:f32[n] rows n",
-    check="min(rows, n) > 0",
-)
-def rms_norm_dparam(S):
-    """dgamma += sum over rows of dy * xhat."""
-    body = _bodies(S, False)[2]
-
-    def run(thread, nthreads, x, stat, dy, dgamma, rows, n):
-        body(thread, nthreads, x, 0, stat, dy, dgamma, 0, rows, 1, n, 1)
-
-    return run
-
-
-_GROUP_CHECK = "min(n, c, s, groups) > 0;c % groups == 0"
-
-
-@kernel(
-    "group_norm",
-    "x:r:S[n*c*s] gamma?:r:f32[c] beta?:r:f32[c] y:w:S[n*c*s] stat:w:f32[2*n*groups] "
-    "n c s groups eps:f",
-    check=_GROUP_CHECK,
-)
-def group_norm(S):
-    """x [n, c, s] normalised over each of `groups` groups of channels (and s) of an image."""
-    from .words.prim import div
-
-    body = _bodies(S, True)[0]
-
-    def run(thread, nthreads, x, gamma, beta, y, stat, n, c, s, groups, eps):
-        rows, part = n * groups, div(c, groups)
-        body(thread, nthreads, x, gamma, beta, y, stat, stat + 4 * rows, rows, groups, part, s, eps)
-
-    return run
-
-
-@kernel(
-    "group_norm_dx",
-    "x:r:S[n*c*s] gamma?:r:f32[c] stat:r:f32[2*n*groups] dy:r:S[n*c*s] dx:m:S[n*c*s] "
-    "n c s groups acc",
-    check=_GROUP_CHECK,
-)
-def group_norm_dx(S):
-    """As layer_norm_dx, over each group."""
-    from .words.prim import div
-
-    body = _bodies(S, True)[1]
-
-    def run(thread, nthreads, x, gamma, stat, dy, dx, n, c, s, groups, acc):
-        rows, part = n * groups, div(c, groups)
-        body(thread, nthreads, x, gamma, stat, stat + 4 * rows, dy, dx, rows, groups, part, s, acc)
-
-    return run
-
-
-@kernel(
-    "group_norm_dparam",
-    "x:r:S[n*c*s] stat:r:f32[2*n*groups] dy:r:S[n*c*s] dgamma?:m:f32[c] dbeta?:m:f32[c] "
-    "n c s groups",
-    check=_GROUP_CHECK,
-)
-def group_norm_dparam(S):
-    """dgamma += sum over images and pixels of dy * xhat, dbeta += sum of dy."""
-    from .words.prim import div
-
-    body = _bodies(S, True)[2]
-
-    def run(thread, nthreads, x, stat, dy, dgamma, dbeta, n, c, s, groups):
-        rows, part = n * groups, div(c, groups)
-        body(thread, nthreads, x, stat, stat + 4 * rows, dy, dgamma, dbeta, rows, groups, part, s)
-
-    return run

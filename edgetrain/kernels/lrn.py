@@ -26,26 +26,30 @@ def lrn(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, y, n, c, s, size, alpha, beta, bias):
-        sums, scale = new(), alpha / to_float(size)
-        before, after = div(size - 1, 2), div(size, 2)
-        blocks = div(s + BLOCK - 1, BLOCK)
+    def run(thread, nthreads, k):
+        sums, scale = new(), k.alpha / to_float(k.size)
+        before, after = div(k.size - 1, 2), div(k.size, 2)
+        blocks = div(k.s + BLOCK - 1, BLOCK)
         for u in range(
-            div(n * blocks * thread, nthreads), div(n * blocks * (thread + 1), nthreads)
+            div(k.n * blocks * thread, nthreads), div(k.n * blocks * (thread + 1), nthreads)
         ):
             image = div(u, blocks)
             start = (u - image * blocks) * BLOCK
-            m, base = min(BLOCK, s - start), image * c * s + start
-            for i in range(c):
-                for k in range(m):
-                    put(sums, k, ZERO)
-                for j in range(max(0, i - before), min(c, i + after + 1)):
-                    for k in range(m):
-                        v = ld(x, base + j * s + k)
-                        put(sums, k, fma(v, v, get(sums, k)))
-                for k in range(m):
-                    v = ld(x, base + i * s + k)
-                    st(y, base + i * s + k, v * power(fma(scale, get(sums, k), bias), -beta))
+            m, base = min(BLOCK, k.s - start), image * k.c * k.s + start
+            for i in range(k.c):
+                for q in range(m):
+                    put(sums, q, ZERO)
+                for j in range(max(0, i - before), min(k.c, i + after + 1)):
+                    for q in range(m):
+                        v = ld(k.x, base + j * k.s + q)
+                        put(sums, q, fma(v, v, get(sums, q)))
+                for q in range(m):
+                    v = ld(k.x, base + i * k.s + q)
+                    st(
+                        k.y,
+                        base + i * k.s + q,
+                        v * power(fma(scale, get(sums, q), k.bias), -k.beta),
+                    )
 
     return run
 
@@ -70,34 +74,34 @@ def lrn_bwd(S):
     ld, st, ldf, stf = S.ld, S.st, FP32.ld, FP32.st
     width = _WIDTH
 
-    def run(thread, nthreads, x, dy, dx, ws, n, c, s, size, alpha, beta, bias, acc):
-        scale, slope = alpha / to_float(size), (alpha + alpha) * beta / to_float(size)
-        before, after = div(size - 1, 2), div(size, 2)
-        terms = ws + 4 * width * c
-        blocks = div(s + width - 1, width)
+    def run(thread, nthreads, k):
+        scale, slope = k.alpha / to_float(k.size), (k.alpha + k.alpha) * k.beta / to_float(k.size)
+        before, after = div(k.size - 1, 2), div(k.size, 2)
+        terms = k.ws + 4 * width * k.c
+        blocks = div(k.s + width - 1, width)
         for u in range(
-            div(n * blocks * thread, nthreads), div(n * blocks * (thread + 1), nthreads)
+            div(k.n * blocks * thread, nthreads), div(k.n * blocks * (thread + 1), nthreads)
         ):
             image = div(u, blocks)
             start = (u - image * blocks) * width
-            m, base = min(width, s - start), image * c * s + start
-            for i in range(c):
-                for k in range(m):
+            m, base = min(width, k.s - start), image * k.c * k.s + start
+            for i in range(k.c):
+                for q in range(m):
                     total = ZERO
-                    for j in range(max(0, i - before), min(c, i + after + 1)):
-                        v = ld(x, base + j * s + k)
+                    for j in range(max(0, i - before), min(k.c, i + after + 1)):
+                        v = ld(k.x, base + j * k.s + q)
                         total = fma(v, v, total)
-                    d = fma(scale, total, bias)
-                    direct = ld(dy, base + i * s + k) * power(d, -beta)
-                    stf(ws, i * width + k, direct)
-                    stf(terms, i * width + k, direct * ld(x, base + i * s + k) / d)
-            for j in range(c):
-                for k in range(m):
+                    d = fma(scale, total, k.bias)
+                    direct = ld(k.dy, base + i * k.s + q) * power(d, -k.beta)
+                    stf(k.ws, i * width + q, direct)
+                    stf(terms, i * width + q, direct * ld(k.x, base + i * k.s + q) / d)
+            for j in range(k.c):
+                for q in range(m):
                     total = ZERO
-                    for i in range(max(0, j - after), min(c, j + before + 1)):
-                        total += ldf(terms, i * width + k)
-                    at = base + j * s + k
-                    value = fma(-slope * ld(x, at), total, ldf(ws, j * width + k))
-                    st(dx, at, value + ld(dx, at) if acc else value)
+                    for i in range(max(0, j - after), min(k.c, j + before + 1)):
+                        total += ldf(terms, i * width + q)
+                    at = base + j * k.s + q
+                    value = fma(-slope * ld(k.x, at), total, ldf(k.ws, j * width + q))
+                    st(k.dx, at, value + ld(k.dx, at) if k.acc else value)
 
     return run

@@ -11,11 +11,14 @@ Every object's key covers this file, so what does not bear on the code is elsewh
 import contextlib
 import functools
 import re
-from collections.abc import Callable
+from collections import namedtuple
+from collections.abc import Callable, Sequence
 
 import llvmlite.binding as llvm
 
 from .processor import Target
+
+Fields = Sequence[tuple[str, int]]
 
 
 def inline(function: Callable) -> Callable:
@@ -58,17 +61,35 @@ def _text_only():
                 setattr(owner, name, function)
 
 
-def llvm_text(symbol: str, function: Callable, kinds: str) -> str:
-    """LLVM text of a module whose function `symbol` unpacks its operands and calls the kernel."""
+def _parameters(kinds: str, fields: Fields) -> tuple:
+    """numba's types of what a kernel takes behind (thread, nthreads)."""
+    from numba.core import types
+    from numba.core.types import containers
+
+    operands = [types.float32 if kind == "f" else types.int64 for kind in kinds]
+    if not fields:
+        return tuple(operands)
+    members, at = [], 0
+    for _, count in fields:
+        members.append(containers.UniTuple(types.int64, count) if count else operands[at])
+        at += count or 1
+    names: list[str] = [name for name, _ in fields]
+    return (containers.NamedTuple(members, namedtuple("Operands", names)),)
+
+
+def llvm_text(symbol: str, function: Callable, kinds: str, fields: Fields = ()) -> str:
+    """LLVM text of a module whose function `symbol` unpacks its operands and calls the kernel.
+
+    Args:
+      fields: as in `Spec`: `function` takes its operands as one record; else by position.
+    """
     from numba.core import compiler, types
 
     typing_context, target_context = _numba_contexts()
     flags = compiler.Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
-    signature = (types.int64, types.int64) + tuple(
-        types.float32 if kind == "f" else types.int64 for kind in kinds
-    )
+    signature = (types.int64, types.int64, *_parameters(kinds, fields))
     with _text_only():
         result = compiler.compile_extra(
             typing_context, target_context, function, signature, types.void, flags, {}

@@ -52,21 +52,21 @@ def bn_stats(S):
     ld, st = S.ld, FP32.st
     real, inverse_root = scalars()
 
-    def run(thread, nthreads, x, stat, n, c, s, eps):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
             total, squares = 0.0, 0.0
-            for b in range(n):
-                for i in range(s):
-                    total += ld(x, (b * c + ch) * s + i)
-            mean = total / real(n * s)
-            for b in range(n):
-                for i in range(s):
-                    d = ld(x, (b * c + ch) * s + i) - mean
+            for b in range(k.n):
+                for i in range(k.s):
+                    total += ld(k.x, (b * k.c + ch) * k.s + i)
+            mean = total / real(k.n * k.s)
+            for b in range(k.n):
+                for i in range(k.s):
+                    d = ld(k.x, (b * k.c + ch) * k.s + i) - mean
                     squares += d * d
-            variance = squares / real(n * s)
-            st(stat, ch, mean)
-            st(stat, c + ch, inverse_root(variance, eps))
-            st(stat, 2 * c + ch, variance)
+            variance = squares / real(k.n * k.s)
+            st(k.stat, ch, mean)
+            st(k.stat, k.c + ch, inverse_root(variance, k.eps))
+            st(k.stat, 2 * k.c + ch, variance)
 
     return run
 
@@ -79,11 +79,11 @@ def bn_eval_stats():
     ld, st = FP32.ld, FP32.st
     _, inverse_root = scalars()
 
-    def run(thread, nthreads, rm, rv, stat, c, eps):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            st(stat, ch, ld(rm, ch))
-            st(stat, c + ch, inverse_root(ld(rv, ch), eps))
-            st(stat, 2 * c + ch, ld(rv, ch))
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            st(k.stat, ch, ld(k.rm, ch))
+            st(k.stat, k.c + ch, inverse_root(ld(k.rv, ch), k.eps))
+            st(k.stat, 2 * k.c + ch, ld(k.rv, ch))
 
     return run
 
@@ -102,14 +102,14 @@ def bn_running():
     ld, st = FP32.ld, FP32.st
     real, _ = scalars()
 
-    def run(thread, nthreads, stat, rm, rv, sm, sv, ctl, c, count, momentum):
-        first = ld_i64(ctl, MICROBATCH) == 0
-        mean, variance = (rm, rv) if first else (sm, sv)
-        unbias = real(count) / real(max(count - 1, 1))
-        keep = ONE - momentum
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            st(sm, ch, keep * ld(mean, ch) + momentum * ld(stat, ch))
-            st(sv, ch, keep * ld(variance, ch) + momentum * (ld(stat, 2 * c + ch) * unbias))
+    def run(thread, nthreads, k):
+        first = ld_i64(k.ctl, MICROBATCH) == 0
+        mean, variance = (k.rm, k.rv) if first else (k.sm, k.sv)
+        unbias = real(k.count) / real(max(k.count - 1, 1))
+        keep = ONE - k.momentum
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            st(k.sm, ch, keep * ld(mean, ch) + k.momentum * ld(k.stat, ch))
+            st(k.sv, ch, keep * ld(variance, ch) + k.momentum * (ld(k.stat, 2 * k.c + ch) * unbias))
 
     return run
 
@@ -123,14 +123,14 @@ def stat_check():
 
     ld = FP32.ld
 
-    def run(thread, nthreads, s, partials, n):
+    def run(thread, nthreads, k):
         for chunk in range(
             div(PARTIALS * thread, nthreads), div(PARTIALS * (thread + 1), nthreads)
         ):
-            total = ld_f64(partials, chunk)
-            for i in range(div(n * chunk, PARTIALS), div(n * (chunk + 1), PARTIALS)):
-                total += ld(s, i) - ld(s, i)
-            st_f64(partials, chunk, total)
+            total = ld_f64(k.partials, chunk)
+            for i in range(div(k.n * chunk, PARTIALS), div(k.n * (chunk + 1), PARTIALS)):
+                total += ld(k.s, i) - ld(k.s, i)
+            st_f64(k.partials, chunk, total)
 
     return run
 
@@ -143,10 +143,10 @@ def stat_commit():
 
     ld, st = FP32.ld, FP32.st
 
-    def run(thread, nthreads, s, r, ctl, n):
-        if ld_i64(ctl, SKIP) == 0:
-            for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
-                st(r, i, ld(s, i))
+    def run(thread, nthreads, k):
+        if ld_i64(k.ctl, SKIP) == 0:
+            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+                st(k.r, i, ld(k.s, i))
 
     return run
 
@@ -154,17 +154,17 @@ def stat_commit():
 @kernel("bn_apply", apply_operands, check=CHECK)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from .words.act import act_value, norm_scale, norm_shift
+    from .words.act import act_value, norm_line
     from .words.prim import div, fma
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, stat, gamma, beta, y, n, c, s, act, lo, hi):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
-            for b in range(n):
-                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
-                    st(y, i, act_value(act, fma(ld(x, i), a, shift), lo, hi))
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            a, shift = norm_line(k, ch)
+            for b in range(k.n):
+                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
+                    st(k.y, i, act_value(k.act, fma(ld(k.x, i), a, shift), k.lo, k.hi))
 
     return run
 
@@ -177,29 +177,29 @@ def bn_reduce(S):
     """
     import numpy as np
 
-    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.act import act_slope, norm_line
     from .words.prim import FP32, div, fma
 
     ld, ldf, st = S.ld, FP32.ld, FP32.st
     single = np.float32
 
-    def run(thread, nthreads, x, stat, gamma, beta, dy, sums, dgamma, dbeta, n, c, s, act, lo, hi):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
-            mean, invstd = ldf(stat, ch), ldf(stat, c + ch)
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            a, shift = norm_line(k, ch)
+            mean, invstd = ldf(k.stat, ch), ldf(k.stat, k.c + ch)
             total, along = 0.0, 0.0
-            for b in range(n):
-                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
-                    v = ld(x, i)
-                    dz = ld(dy, i) * act_slope(act, fma(v, a, shift), lo, hi)
+            for b in range(k.n):
+                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
+                    v = ld(k.x, i)
+                    dz = ld(k.dy, i) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
                     total += dz
                     along += dz * ((v - mean) * invstd)
-            st(sums, ch, total)
-            st(sums, c + ch, along)
-            if dbeta != 0:
-                st(dbeta, ch, ldf(dbeta, ch) + single(total))
-            if dgamma != 0:
-                st(dgamma, ch, ldf(dgamma, ch) + single(along))
+            st(k.sums, ch, total)
+            st(k.sums, k.c + ch, along)
+            if k.dbeta != 0:
+                st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
+            if k.dgamma != 0:
+                st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
 
     return run
 
@@ -209,26 +209,26 @@ def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
 
-    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.act import act_slope, norm_line
     from .words.prim import FP32, div, fma
 
     ld, st, ldf = S.ld, S.st, FP32.ld
     real, _ = scalars()
     single = np.float32
 
-    def run(thread, nthreads, x, stat, gamma, beta, sums, dy, dx, n, c, s, act, lo, hi, acc):
-        count = real(max(n * s, 1))
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
-            mean, invstd = ldf(stat, ch), ldf(stat, c + ch)
-            level = single(ldf(sums, ch) / count)
-            tilt = single(ldf(sums, c + ch) / count)
-            for b in range(n):
-                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
-                    v = ld(x, i)
-                    dz = ld(dy, i) * act_slope(act, fma(v, a, shift), lo, hi)
+    def run(thread, nthreads, k):
+        count = real(max(k.n * k.s, 1))
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            a, shift = norm_line(k, ch)
+            mean, invstd = ldf(k.stat, ch), ldf(k.stat, k.c + ch)
+            level = single(ldf(k.sums, ch) / count)
+            tilt = single(ldf(k.sums, k.c + ch) / count)
+            for b in range(k.n):
+                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
+                    v = ld(k.x, i)
+                    dz = ld(k.dy, i) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
                     d = a * (dz - level - (v - mean) * invstd * tilt)
-                    st(dx, i, d + ld(dx, i) if acc != 0 else d)
+                    st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
 
     return run
 
@@ -236,17 +236,17 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, check=CHECK)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from .words.act import act_slope, norm_scale, norm_shift
+    from .words.act import act_slope, norm_line
     from .words.prim import div, fma
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, stat, gamma, beta, dy, dx, n, c, s, act, lo, hi, acc):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a, shift = norm_scale(stat, gamma, ch, c), norm_shift(stat, gamma, beta, ch, c)
-            for b in range(n):
-                for i in range((b * c + ch) * s, (b * c + ch + 1) * s):
-                    d = a * (ld(dy, i) * act_slope(act, fma(ld(x, i), a, shift), lo, hi))
-                    st(dx, i, d + ld(dx, i) if acc != 0 else d)
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            a, shift = norm_line(k, ch)
+            for b in range(k.n):
+                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
+                    d = a * (ld(k.dy, i) * act_slope(k.act, fma(ld(k.x, i), a, shift), k.lo, k.hi))
+                    st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
 
     return run

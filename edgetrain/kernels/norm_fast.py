@@ -4,6 +4,8 @@ Sums run over 16 float32 partial sums (pixel modulo 16) for at most 1024 pixels 
 float64 total is added image by image: an order that depends on the shape alone.
 """
 
+from typing import Any, NamedTuple
+
 from .norm import (
     CHECK,
     apply_operands,
@@ -16,6 +18,17 @@ from .registry import kernel
 
 _FAST = {"variant": "fast", "when": "lanes >= 4", "check": CHECK}
 _BLOCK = 1024  # pixels between two additions to a float64 sum
+
+
+class Line(NamedTuple):
+    """dx = scale * (dz - level - (x - mean) * invstd * tilt), each as a vector."""
+
+    scale: Any
+    shift: Any
+    mean: Any
+    invstd: Any
+    level: Any
+    tilt: Any
 
 
 @kernel("bn_stats", stats_operands, **_FAST)
@@ -32,40 +45,40 @@ def bn_stats(S):
     real, inverse_root = scalars()
     single = np.float32
 
-    def run(thread, nthreads, x, stat, n, c, s, eps):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
             total, squares = 0.0, 0.0
-            for b in range(n):
-                row = (b * c + ch) * s
-                for start in range(0, s, _BLOCK):
+            for b in range(k.n):
+                row = (b * k.c + ch) * k.s
+                for start in range(0, k.s, _BLOCK):
                     t = vsplat(ZERO)
-                    stop = min(start + _BLOCK, s)
+                    stop = min(start + _BLOCK, k.s)
                     whole = start + ((stop - start) >> 4 << 4)
                     for j in range(start, whole, WIDTH):
-                        t = vadd(t, vld(x, row + j))
+                        t = vadd(t, vld(k.x, row + j))
                     if whole < stop:
-                        t = vadd(t, vld_first(x, row + whole, stop - whole))
+                        t = vadd(t, vld_first(k.x, row + whole, stop - whole))
                     total += vsum(t)
-            mean = total / real(n * s)
+            mean = total / real(k.n * k.s)
             middle = vsplat(single(mean))
-            for b in range(n):
-                row = (b * c + ch) * s
-                for start in range(0, s, _BLOCK):
+            for b in range(k.n):
+                row = (b * k.c + ch) * k.s
+                for start in range(0, k.s, _BLOCK):
                     t = vsplat(ZERO)
-                    stop = min(start + _BLOCK, s)
+                    stop = min(start + _BLOCK, k.s)
                     whole = start + ((stop - start) >> 4 << 4)
                     for j in range(start, whole, WIDTH):
-                        d = vsub(vld(x, row + j), middle)
+                        d = vsub(vld(k.x, row + j), middle)
                         t = vfma(d, d, t)
                     if whole < stop:
-                        d = vsub(vld_first(x, row + whole, stop - whole), middle)
+                        d = vsub(vld_first(k.x, row + whole, stop - whole), middle)
                         d = vkeep(d, 0, stop - whole)
                         t = vfma(d, d, t)
                     squares += vsum(t)
-            variance = squares / real(n * s)
-            st(stat, ch, mean)
-            st(stat, c + ch, inverse_root(variance, eps))
-            st(stat, 2 * c + ch, variance)
+            variance = squares / real(k.n * k.s)
+            st(k.stat, ch, mean)
+            st(k.stat, k.c + ch, inverse_root(variance, k.eps))
+            st(k.stat, 2 * k.c + ch, variance)
 
     return run
 
@@ -73,26 +86,26 @@ def bn_stats(S):
 @kernel("bn_apply", apply_operands, **_FAST)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from .words.act import norm_scale, norm_shift
+    from .words.act import norm_line
     from .words.prim import div
     from .words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
     from .words.vector_act import vact_value
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
-    def run(thread, nthreads, x, stat, gamma, beta, y, n, c, s, act, lo, hi):
-        whole = s >> 4 << 4
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a = vsplat(norm_scale(stat, gamma, ch, c))
-            shift = vsplat(norm_shift(stat, gamma, beta, ch, c))
-            for b in range(n):
-                row = (b * c + ch) * s
+    def run(thread, nthreads, k):
+        whole = k.s >> 4 << 4
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            line = norm_line(k, ch)
+            a, shift = vsplat(line[0]), vsplat(line[1])
+            for b in range(k.n):
+                row = (b * k.c + ch) * k.s
                 for i in range(row, row + whole, WIDTH):
-                    z = vfma(vld(x, i), a, shift)
-                    vst(y, i, vact_value(act, z, lo, hi), WIDTH)
-                if whole < s:
-                    z = vfma(vld_first(x, row + whole, s - whole), a, shift)
-                    vst(y, row + whole, vact_value(act, z, lo, hi), s - whole)
+                    z = vfma(vld(k.x, i), a, shift)
+                    vst(k.y, i, vact_value(k.act, z, k.lo, k.hi), WIDTH)
+                if whole < k.s:
+                    z = vfma(vld_first(k.x, row + whole, k.s - whole), a, shift)
+                    vst(k.y, row + whole, vact_value(k.act, z, k.lo, k.hi), k.s - whole)
 
     return run
 
@@ -102,7 +115,7 @@ def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
     import numpy as np
 
-    from .words.act import ZERO, norm_scale, norm_shift
+    from .words.act import ZERO, norm_line
     from .words.prim import FP32, div
     from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub, vsum
     from .words.vector_act import vact_slope
@@ -110,45 +123,46 @@ def bn_reduce(S):
     vld, vld_first, ldf, st = loads(S), loads_first(S), FP32.ld, FP32.st
     single = np.float32
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, sums, dgamma, dbeta, n, c, s, act, lo, hi
-    ):  # fmt: skip
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            a = vsplat(norm_scale(stat, gamma, ch, c))
-            shift = vsplat(norm_shift(stat, gamma, beta, ch, c))
-            mean, invstd = vsplat(ldf(stat, ch)), vsplat(ldf(stat, c + ch))
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            line = norm_line(k, ch)
+            a, shift = vsplat(line[0]), vsplat(line[1])
+            mean, invstd = vsplat(ldf(k.stat, ch)), vsplat(ldf(k.stat, k.c + ch))
             total, along = 0.0, 0.0
-            for b in range(n):
-                row = (b * c + ch) * s
-                for start in range(row, row + s, _BLOCK):
+            for b in range(k.n):
+                row = (b * k.c + ch) * k.s
+                for start in range(row, row + k.s, _BLOCK):
                     t, q = vsplat(ZERO), vsplat(ZERO)
-                    stop = min(start + _BLOCK, row + s)
+                    stop = min(start + _BLOCK, row + k.s)
                     whole = start + ((stop - start) >> 4 << 4)
                     for i in range(start, whole, WIDTH):
-                        v = vld(x, i)
-                        dz = vmul(vld(dy, i), vact_slope(act, vfma(v, a, shift), lo, hi))
+                        v = vld(k.x, i)
+                        dz = vmul(vld(k.dy, i), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
                         t = vadd(t, dz)
                         q = vfma(dz, vmul(vsub(v, mean), invstd), q)
                     if whole < stop:
-                        v, d = vld_first(x, whole, stop - whole), vld_first(dy, whole, stop - whole)
-                        dz = vmul(d, vact_slope(act, vfma(v, a, shift), lo, hi))
+                        v, d = (
+                            vld_first(k.x, whole, stop - whole),
+                            vld_first(k.dy, whole, stop - whole),
+                        )
+                        dz = vmul(d, vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
                         t = vadd(t, vkeep(dz, 0, stop - whole))
                         dz = vmul(dz, vmul(vsub(v, mean), invstd))
                         q = vadd(q, vkeep(dz, 0, stop - whole))
                     total += vsum(t)
                     along += vsum(q)
-            st(sums, ch, total)
-            st(sums, c + ch, along)
-            if dbeta != 0:
-                st(dbeta, ch, ldf(dbeta, ch) + single(total))
-            if dgamma != 0:
-                st(dgamma, ch, ldf(dgamma, ch) + single(along))
+            st(k.sums, ch, total)
+            st(k.sums, k.c + ch, along)
+            if k.dbeta != 0:
+                st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
+            if k.dgamma != 0:
+                st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
 
     return run
 
 
 def _row_gradient(S):
-    """Inline function that writes the gradient of one run of a channel."""
+    """Inline functions: the Line of a channel, the gradient of one run of it."""
     from .jit import inline
     from .words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
     from .words.vector_act import vact_slope
@@ -156,29 +170,34 @@ def _row_gradient(S):
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
     @inline
-    def step(v, d, a, shift, mean, invstd, level, tilt, act, lo, hi):
-        dz = vmul(d, vact_slope(act, vfma(v, a, shift), lo, hi))
-        return vmul(a, vsub(vsub(dz, level), vmul(vmul(vsub(v, mean), invstd), tilt)))
+    def line(scale, shift, mean, invstd, level, tilt):
+        a, b, m, r = vsplat(scale), vsplat(shift), vsplat(mean), vsplat(invstd)
+        return Line(a, b, m, r, vsplat(level), vsplat(tilt))
 
     @inline
-    def gradient(x, dy, dx, row, s, scale, shift, mean, invstd, level, tilt, act, lo, hi, acc):
-        """dx (+)= scale * (dz - level - (x - mean) * invstd * tilt), s elements from row on."""
-        a, b, m, r = vsplat(scale), vsplat(shift), vsplat(mean), vsplat(invstd)
-        p, q, whole = vsplat(level), vsplat(tilt), s >> 4 << 4
-        for i in range(row, row + whole, WIDTH):
-            d = step(vld(x, i), vld(dy, i), a, b, m, r, p, q, act, lo, hi)
-            if acc != 0:
-                d = vadd(d, vld(dx, i))
-            vst(dx, i, d, WIDTH)
-        if whole < s:
-            i, rest = row + whole, s - whole
-            v, d = vld_first(x, i, rest), vld_first(dy, i, rest)
-            d = step(v, d, a, b, m, r, p, q, act, lo, hi)
-            if acc != 0:
-                d = vadd(d, vld_first(dx, i, rest))
-            vst(dx, i, d, rest)
+    def step(v, d, to, k):
+        dz = vmul(d, vact_slope(k.act, vfma(v, to.scale, to.shift), k.lo, k.hi))
+        centred = vmul(vsub(v, to.mean), to.invstd)
+        return vmul(to.scale, vsub(vsub(dz, to.level), vmul(centred, to.tilt)))
 
-    return gradient
+    @inline
+    def gradient(k, row, to):
+        """dx (+)= scale * (dz - level - (x - mean) * invstd * tilt), s elements from row on."""
+        whole = k.s >> 4 << 4
+        for i in range(row, row + whole, WIDTH):
+            d = step(vld(k.x, i), vld(k.dy, i), to, k)
+            if k.acc != 0:
+                d = vadd(d, vld(k.dx, i))
+            vst(k.dx, i, d, WIDTH)
+        if whole < k.s:
+            i, rest = row + whole, k.s - whole
+            v, d = vld_first(k.x, i, rest), vld_first(k.dy, i, rest)
+            d = step(v, d, to, k)
+            if k.acc != 0:
+                d = vadd(d, vld_first(k.dx, i, rest))
+            vst(k.dx, i, d, rest)
+
+    return line, gradient
 
 
 @kernel("bn_dx", dx_operands, **_FAST)
@@ -187,23 +206,21 @@ def bn_dx(S):
     import numpy as np
 
     from .norm import scalars
-    from .words.act import norm_scale, norm_shift
+    from .words.act import norm_line
     from .words.prim import FP32, div
 
-    gradient, ldf, single = _row_gradient(S), FP32.ld, np.float32
+    (line, gradient), ldf, single = _row_gradient(S), FP32.ld, np.float32
     real, _ = scalars()
 
-    def run(thread, nthreads, x, stat, gamma, beta, sums, dy, dx, n, c, s, act, lo, hi, acc):
-        count = real(max(n * s, 1))
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            level = single(ldf(sums, ch) / count)
-            tilt = single(ldf(sums, c + ch) / count)
-            for b in range(n):
-                gradient(
-                    x, dy, dx, (b * c + ch) * s, s, norm_scale(stat, gamma, ch, c),
-                    norm_shift(stat, gamma, beta, ch, c), ldf(stat, ch), ldf(stat, c + ch),
-                    level, tilt, act, lo, hi, acc,
-                )  # fmt: skip
+    def run(thread, nthreads, k):
+        count = real(max(k.n * k.s, 1))
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            level = single(ldf(k.sums, ch) / count)
+            tilt = single(ldf(k.sums, k.c + ch) / count)
+            (scale, shift), mean, invstd = norm_line(k, ch), ldf(k.stat, ch), ldf(k.stat, k.c + ch)
+            to = line(scale, shift, mean, invstd, level, tilt)
+            for b in range(k.n):
+                gradient(k, (b * k.c + ch) * k.s, to)
 
     return run
 
@@ -211,17 +228,16 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, **_FAST)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from .words.act import ZERO, norm_scale, norm_shift
+    from .words.act import ZERO, norm_line
     from .words.prim import div
 
-    gradient = _row_gradient(S)
+    line, gradient = _row_gradient(S)
 
-    def run(thread, nthreads, x, stat, gamma, beta, dy, dx, n, c, s, act, lo, hi, acc):
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            for b in range(n):
-                gradient(
-                    x, dy, dx, (b * c + ch) * s, s, norm_scale(stat, gamma, ch, c),
-                    norm_shift(stat, gamma, beta, ch, c), ZERO, ZERO, ZERO, ZERO, act, lo, hi, acc,
-                )  # fmt: skip
+    def run(thread, nthreads, k):
+        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+            scale, shift = norm_line(k, ch)
+            to = line(scale, shift, ZERO, ZERO, ZERO, ZERO)
+            for b in range(k.n):
+                gradient(k, (b * k.c + ch) * k.s, to)
 
     return run

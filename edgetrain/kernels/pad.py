@@ -6,11 +6,9 @@ negative (a crop). Padding with a constant is `fill` and `copy`.
 """
 
 from .registry import kernel
-from .words import strides
 
-_STEPS = " ".join(strides.names(prefix) for prefix in ("d", "e", "p"))
-_X, _Y = f"[{strides.product('e')}]", f"[{strides.product('d')}]"
-_CHECK = ";".join([strides.positive("d"), strides.positive("e"), "0 <= mode <= 2"])
+_X, _Y, _STEPS = "[prod(e)]", "[prod(d)]", "d[6] e[6] p[6]"
+_CHECK = "least(d) > 0;least(e) > 0;0 <= mode <= 2"
 
 
 def _words():
@@ -52,20 +50,17 @@ def _words():
 def pad_mode(S):
     """y[i] = x[source(i)]; threads split the rows of y."""
     from .words.prim import div
+    from .words.strided import count
 
     source, row_source = _words()
     ld, st = S.ld, S.st
 
-    def run(
-        thread, nthreads, x, y, d0, d1, d2, d3, d4, d5, e0, e1, e2, e3, e4, e5,
-        p0, p1, p2, p3, p4, p5, mode,
-    ):  # fmt: skip
-        d, e, p = (d0, d1, d2, d3, d4, d5), (e0, e1, e2, e3, e4, e5), (p0, p1, p2, p3, p4, p5)
-        rows = d0 * d1 * d2 * d3 * d4
+    def run(thread, nthreads, k):
+        rows = div(count(k.d), k.d[5])
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            at = row_source(row, d, e, p, mode)[0] * e5
-            for j in range(d5):
-                st(y, row * d5 + j, ld(x, at + source(j, p5, e5, mode)))
+            at = row_source(row, k.d, k.e, k.p, k.mode)[0] * k.e[5]
+            for j in range(k.d[5]):
+                st(k.y, row * k.d[5] + j, ld(k.x, at + source(j, k.p[5], k.e[5], k.mode)))
 
     return run
 
@@ -78,25 +73,22 @@ def pad_mode_bwd(S):
     """
     from .words.mathf import ZERO
     from .words.prim import div
+    from .words.strided import count
 
     source, row_source = _words()
     ld, st = S.ld, S.st
 
-    def run(
-        thread, nthreads, dy, dx, d0, d1, d2, d3, d4, d5, e0, e1, e2, e3, e4, e5,
-        p0, p1, p2, p3, p4, p5, mode, acc,
-    ):  # fmt: skip
-        d, e, p = (d0, d1, d2, d3, d4, d5), (e0, e1, e2, e3, e4, e5), (p0, p1, p2, p3, p4, p5)
-        rows, slab = d0 * d1 * d2 * d3 * d4, e1 * e2 * e3 * e4 * e5
-        lo, hi = div(e0 * thread, nthreads), div(e0 * (thread + 1), nthreads)
-        if acc == 0:
+    def run(thread, nthreads, k):
+        rows, slab = div(count(k.d), k.d[5]), div(count(k.e), k.e[0])
+        lo, hi = div(k.e[0] * thread, nthreads), div(k.e[0] * (thread + 1), nthreads)
+        if k.acc == 0:
             for i in range(lo * slab, hi * slab):
-                st(dx, i, ZERO)
+                st(k.dx, i, ZERO)
         for row in range(rows):
-            at, first = row_source(row, d, e, p, mode)
+            at, first = row_source(row, k.d, k.e, k.p, k.mode)
             if lo <= first < hi:
-                for j in range(d5):
-                    to = at * e5 + source(j, p5, e5, mode)
-                    st(dx, to, ld(dx, to) + ld(dy, row * d5 + j))
+                for j in range(k.d[5]):
+                    to = at * k.e[5] + source(j, k.p[5], k.e[5], k.mode)
+                    st(k.dx, to, ld(k.dx, to) + ld(k.dy, row * k.d[5] + j))
 
     return run

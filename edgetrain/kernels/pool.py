@@ -35,26 +35,26 @@ def maxpool(S, I):  # noqa: E741
     ld, st, sti = S.ld, S.st, I.st
     lowest = np.float32(-np.inf)
 
-    def run(thread, nthreads, x, y, idx, n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw):
-        planes = n * c
+    def run(thread, nthreads, k):
+        planes = k.n * k.c
         for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for p in range(oh * ow):
-                y0, x0 = div(p, ow) * sh - ph, mod(p, ow) * sw - pw
+            for p in range(k.oh * k.ow):
+                y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
                 best, where, none = lowest, 0, True
-                for r in range(kh):
-                    iy = y0 + r * dh
-                    if iy < 0 or iy >= h:
+                for r in range(k.kh):
+                    iy = y0 + r * k.dh
+                    if iy < 0 or iy >= k.h:
                         continue
-                    row = (u * h + iy) * wd
-                    for s in range(kw):
-                        ix = x0 + s * dw
-                        if ix >= 0 and ix < wd:
-                            v = ld(x, row + ix)
+                    row = (u * k.h + iy) * k.wd
+                    for s in range(k.kw):
+                        ix = x0 + s * k.dw
+                        if ix >= 0 and ix < k.wd:
+                            v = ld(k.x, row + ix)
                             if none or v > best or v != v:
-                                best, where, none = v, r * kw + s, False
-                st(y, u * oh * ow + p, best)
-                if idx != 0:
-                    sti(idx, u * oh * ow + p, where)
+                                best, where, none = v, r * k.kw + s, False
+                st(k.y, u * k.oh * k.ow + p, best)
+                if k.idx != 0:
+                    sti(k.idx, u * k.oh * k.ow + p, where)
 
     return run
 
@@ -76,28 +76,25 @@ def maxpool_bwd(I, S):  # noqa: E741
 
     ld, st, ldi, ldf, stf = S.ld, S.st, I.ld, FP32.ld, FP32.st
 
-    def run(
-        thread, nthreads, idx, dy, dx, ws,
-        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, acc,
-    ):  # fmt: skip
-        rows = n * c * h
+    def run(thread, nthreads, k):
+        rows = k.n * k.c * k.h
         for q in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            u, iy = div(q, h), mod(q, h)
-            for ix in range(wd):
-                stf(ws, ix, ZERO)
-            for r in range(kh):
-                ty = iy + ph - r * dh
-                if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+            u, iy = div(q, k.h), mod(q, k.h)
+            for ix in range(k.wd):
+                stf(k.ws, ix, ZERO)
+            for r in range(k.kh):
+                ty = iy + k.ph - r * k.dh
+                if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
                     continue
-                line = (u * oh + div(ty, sh)) * ow
-                for ox in range(ow):
-                    s = ldi(idx, line + ox) - r * kw
-                    ix = ox * sw - pw + s * dw
-                    if s >= 0 and s < kw and ix >= 0 and ix < wd:
-                        stf(ws, ix, ldf(ws, ix) + ld(dy, line + ox))
-            for ix in range(wd):
-                total = ldf(ws, ix)
-                st(dx, q * wd + ix, total + ld(dx, q * wd + ix) if acc != 0 else total)
+                line = (u * k.oh + div(ty, k.sh)) * k.ow
+                for ox in range(k.ow):
+                    s = ldi(k.idx, line + ox) - r * k.kw
+                    ix = ox * k.sw - k.pw + s * k.dw
+                    if s >= 0 and s < k.kw and ix >= 0 and ix < k.wd:
+                        stf(k.ws, ix, ldf(k.ws, ix) + ld(k.dy, line + ox))
+            for ix in range(k.wd):
+                total = ldf(k.ws, ix)
+                st(k.dx, q * k.wd + ix, total + ld(k.dx, q * k.wd + ix) if k.acc != 0 else total)
 
     return run
 
@@ -137,21 +134,18 @@ def avgpool(S):
     ld, st, count = S.ld, S.st, _window_count()
     single = np.float32
 
-    def run(
-        thread, nthreads, x, y,
-        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad,
-    ):  # fmt: skip
-        planes = n * c
+    def run(thread, nthreads, k):
+        planes = k.n * k.c
         for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for p in range(oh * ow):
-                oy, ox = div(p, ow), mod(p, ow)
+            for p in range(k.oh * k.ow):
+                oy, ox = div(p, k.ow), mod(p, k.ow)
                 total = 0.0
-                for iy in range(max(oy * sh - ph, 0), min(oy * sh - ph + kh, h)):
-                    for ix in range(max(ox * sw - pw, 0), min(ox * sw - pw + kw, wd)):
-                        total += ld(x, (u * h + iy) * wd + ix)
-                pixels = count(oy, h, kh, sh, ph, pb, include_pad)
-                pixels *= count(ox, wd, kw, sw, pw, pr, include_pad)
-                st(y, u * oh * ow + p, single(total) / to_float(pixels))
+                for iy in range(max(oy * k.sh - k.ph, 0), min(oy * k.sh - k.ph + k.kh, k.h)):
+                    for ix in range(max(ox * k.sw - k.pw, 0), min(ox * k.sw - k.pw + k.kw, k.wd)):
+                        total += ld(k.x, (u * k.h + iy) * k.wd + ix)
+                pixels = count(oy, k.h, k.kh, k.sh, k.ph, k.pb, k.include_pad)
+                pixels *= count(ox, k.wd, k.kw, k.sw, k.pw, k.pr, k.include_pad)
+                st(k.y, u * k.oh * k.ow + p, single(total) / to_float(pixels))
 
     return run
 
@@ -167,28 +161,25 @@ def avgpool_bwd(S):
 
     ld, st, count, ldf, stf = S.ld, S.st, _window_count(), FP32.ld, FP32.st
 
-    def run(
-        thread, nthreads, dy, dx, ws,
-        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad, acc,
-    ):  # fmt: skip
-        lines = n * c * h
+    def run(thread, nthreads, k):
+        lines = k.n * k.c * k.h
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            u, iy = div(q, h), mod(q, h)
-            for ix in range(wd):
-                stf(ws, ix, ZERO)
-            for r in range(kh):
-                ty = iy + ph - r
-                if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+            u, iy = div(q, k.h), mod(q, k.h)
+            for ix in range(k.wd):
+                stf(k.ws, ix, ZERO)
+            for r in range(k.kh):
+                ty = iy + k.ph - r
+                if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
                     continue
-                oy = div(ty, sh)
-                rows = count(oy, h, kh, sh, ph, pb, include_pad)
-                for ox in range(ow):
-                    pixels = rows * count(ox, wd, kw, sw, pw, pr, include_pad)
-                    share = ld(dy, (u * oh + oy) * ow + ox) / to_float(pixels)
-                    for ix in range(max(ox * sw - pw, 0), min(ox * sw - pw + kw, wd)):
-                        stf(ws, ix, ldf(ws, ix) + share)
-            for ix in range(wd):
-                total = ldf(ws, ix)
-                st(dx, q * wd + ix, total + ld(dx, q * wd + ix) if acc != 0 else total)
+                oy = div(ty, k.sh)
+                rows = count(oy, k.h, k.kh, k.sh, k.ph, k.pb, k.include_pad)
+                for ox in range(k.ow):
+                    pixels = rows * count(ox, k.wd, k.kw, k.sw, k.pw, k.pr, k.include_pad)
+                    share = ld(k.dy, (u * k.oh + oy) * k.ow + ox) / to_float(pixels)
+                    for ix in range(max(ox * k.sw - k.pw, 0), min(ox * k.sw - k.pw + k.kw, k.wd)):
+                        stf(k.ws, ix, ldf(k.ws, ix) + share)
+            for ix in range(k.wd):
+                total = ldf(k.ws, ix)
+                st(k.dx, q * k.wd + ix, total + ld(k.dx, q * k.wd + ix) if k.acc != 0 else total)
 
     return run

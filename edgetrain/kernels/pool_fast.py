@@ -23,25 +23,22 @@ def avgpool(S):
 
     ld, st, vld2, vst = S.ld, S.st, loads(S, 2), stores(S)
 
-    def run(
-        thread, nthreads, x, y,
-        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad,
-    ):  # fmt: skip
-        lines, size, share = n * c * oh, n * c * h * wd, ONE / to_float(kh * kw)
+    def run(thread, nthreads, k):
+        lines, size, share = k.n * k.c * k.oh, k.n * k.c * k.h * k.wd, ONE / to_float(k.kh * k.kw)
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            for j in range(0, ow, WIDTH):
-                first = q * kh * wd + 2 * j
-                if first + (kh - 1) * wd + 2 * WIDTH < size:
+            for j in range(0, k.ow, WIDTH):
+                first = q * k.kh * k.wd + 2 * j
+                if first + (k.kh - 1) * k.wd + 2 * WIDTH < size:
                     total = vsplat(ZERO)
-                    for at in range(first, first + kh * wd, wd):
-                        total = vadd(total, vadd(vld2(x, at), vld2(x, at + 1)))
-                    vst(y, q * ow + j, vmul(total, vsplat(share)), ow - j)
+                    for at in range(first, first + k.kh * k.wd, k.wd):
+                        total = vadd(total, vadd(vld2(k.x, at), vld2(k.x, at + 1)))
+                    vst(k.y, q * k.ow + j, vmul(total, vsplat(share)), k.ow - j)
                 else:
-                    for i in range(min(WIDTH, ow - j)):
+                    for i in range(min(WIDTH, k.ow - j)):
                         one = ZERO
-                        for at in range(first + 2 * i, first + 2 * i + kh * wd, wd):
-                            one += ld(x, at) + ld(x, at + 1)
-                        st(y, q * ow + j + i, one * share)
+                        for at in range(first + 2 * i, first + 2 * i + k.kh * k.wd, k.wd):
+                            one += ld(k.x, at) + ld(k.x, at + 1)
+                        st(k.y, q * k.ow + j + i, one * share)
 
     return run
 
@@ -55,23 +52,20 @@ def avgpool_bwd(S):
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
-    def run(
-        thread, nthreads, dy, dx, ws,
-        n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, pb, pr, include_pad, acc,
-    ):  # fmt: skip
-        lines, share = n * c * h, ONE / to_float(kh * kw)
+    def run(thread, nthreads, k):
+        lines, share = k.n * k.c * k.h, ONE / to_float(k.kh * k.kw)
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            source, target = div(q, kh) * ow, q * wd
-            for j in range(0, ow, WIDTH):
-                rest = ow - j
-                v = vld(dy, source + j) if rest >= WIDTH else vld_first(dy, source + j, rest)
+            source, target = div(q, k.kh) * k.ow, q * k.wd
+            for j in range(0, k.ow, WIDTH):
+                rest = k.ow - j
+                v = vld(k.dy, source + j) if rest >= WIDTH else vld_first(k.dy, source + j, rest)
                 v = vmul(v, vsplat(share))
                 for part in range(2):
                     at, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
                     if count > 0:
                         z = vinterleave(v, v, part)
-                        if acc != 0:
-                            z = vadd(z, vld_first(dx, at, count))
-                        vst(dx, at, z, count)
+                        if k.acc != 0:
+                            z = vadd(z, vld_first(k.dx, at, count))
+                        vst(k.dx, at, z, count)
 
     return run

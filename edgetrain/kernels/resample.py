@@ -48,26 +48,28 @@ def resample(S):
     start, index, weight = _words()
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, rows, cols, y, outer, h, wd, oh, ow, rt, ct, acc):
-        lines = outer * oh
+    def run(thread, nthreads, k):
+        lines = k.outer * k.oh
         for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            o = div(line, oh)
-            i = line - o * oh
-            top, bottom = start(rows, i, rt), start(rows, i + 1, rt)
-            for k in range(ow):
-                left, right = start(cols, k, ct), start(cols, k + 1, ct)
+            o = div(line, k.oh)
+            i = line - o * k.oh
+            top, bottom = start(k.rows, i, k.rt), start(k.rows, i + 1, k.rt)
+            for q in range(k.ow):
+                left, right = start(k.cols, q, k.ct), start(k.cols, q + 1, k.ct)
                 total = ZERO
                 for a in range(top, bottom):
-                    row = index(rows, oh, a)
-                    if row < 0 or row >= h:
+                    row = index(k.rows, k.oh, a)
+                    if row < 0 or row >= k.h:
                         continue
-                    scale, at = weight(rows, oh, rt, a), (o * h + row) * wd
+                    scale, at = weight(k.rows, k.oh, k.rt, a), (o * k.h + row) * k.wd
                     for b in range(left, right):
-                        column = index(cols, ow, b)
-                        if 0 <= column < wd:
-                            total = fma(scale * weight(cols, ow, ct, b), ld(x, at + column), total)
-                if acc:
-                    total += ld(y, line * ow + k)
-                st(y, line * ow + k, total)
+                        column = index(k.cols, k.ow, b)
+                        if 0 <= column < k.wd:
+                            total = fma(
+                                scale * weight(k.cols, k.ow, k.ct, b), ld(k.x, at + column), total
+                            )
+                if k.acc:
+                    total += ld(k.y, line * k.ow + q)
+                st(k.y, line * k.ow + q, total)
 
     return run

@@ -78,24 +78,24 @@ def csr_drop(W):
     ld, st = W.ld, W.st
     smallest = _smallest(W)
 
-    def run(thread, nthreads, w, pointers, table, slots, groups, layers, layer, fraction):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        first, last = ld_i32(pointers, 0), ld_i32(pointers, groups)
-        limit, ties = int(float_bits(np.float32(ld_f64(table, THRESHOLD)))), 0
-        wanted = to_int(to_float(last - first) * fraction)
+        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
+        limit, ties = int(float_bits(np.float32(ld_f64(k.table, THRESHOLD)))), 0
+        wanted = to_int(to_float(last - first) * k.fraction)
         if wanted > 0:
-            limit, ties = smallest(w, first, last, wanted)
+            limit, ties = smallest(k.w, first, last, wanted)
             ties = wanted - ties
-        elif fraction > ZERO:
+        elif k.fraction > ZERO:
             limit = 0
         for e in range(first, last):
-            size = int(float_bits(ld(w, e)) & 0x7FFFFFFF)
+            size = int(float_bits(ld(k.w, e)) & 0x7FFFFFFF)
             if size < limit:
-                st(w, e, ZERO)
+                st(k.w, e, ZERO)
             elif size == limit and ties > 0:
                 ties -= 1
-                st(w, e, ZERO)
+                st(k.w, e, ZERO)
 
     return run
 
@@ -113,31 +113,31 @@ def csr_close(W, INDEX):
     """
     ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
 
-    def run(thread, nthreads, w, columns, pointers, table, slots, groups, layers, layer):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        if layer == 0:
-            st_i64(table, WRITE, 0)
-            st_i64(table, PRUNED, 0)
-        first, last = ld_i32(pointers, 0), ld_i32(pointers, groups)
-        read, start = first, ld_i64(table, WRITE)
+        if k.layer == 0:
+            st_i64(k.table, WRITE, 0)
+            st_i64(k.table, PRUNED, 0)
+        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
+        read, start = first, ld_i64(k.table, WRITE)
         write = start
-        for q in range(groups):
-            stop = ld_i32(pointers, q + 1)
-            st_i32(pointers, q, write)
+        for q in range(k.groups):
+            stop = ld_i32(k.pointers, q + 1)
+            st_i32(k.pointers, q, write)
             for e in range(read, stop):
-                value = ld(w, e)
+                value = ld(k.w, e)
                 if value != ZERO:
-                    st(w, write, value)
-                    stc(columns, write, ldc(columns, e))
+                    st(k.w, write, value)
+                    stc(k.columns, write, ldc(k.columns, e))
                     write += 1
             read = stop
-        st_i32(pointers, groups, write)
+        st_i32(k.pointers, k.groups, write)
         dropped = (last - first) - (write - start)
-        st_i64(table, WRITE, write)
-        st_i64(table, PRUNED, ld_i64(table, PRUNED) + dropped)
-        st_i64(table, HEADER + WORDS * layer + KEPT, write - start)
-        st_i64(table, HEADER + WORDS * layer + GROWN, dropped)
+        st_i64(k.table, WRITE, write)
+        st_i64(k.table, PRUNED, ld_i64(k.table, PRUNED) + dropped)
+        st_i64(k.table, HEADER + WORDS * k.layer + KEPT, write - start)
+        st_i64(k.table, HEADER + WORDS * k.layer + GROWN, dropped)
 
     return run
 
@@ -147,13 +147,13 @@ def csr_compress(S, W):
     """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
     ld, st, ldw = S.ld, S.st, W.ld
 
-    def run(thread, nthreads, y, w, slots):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
         write = 0
-        for e in range(slots):
-            if ldw(w, e) != ZERO:
-                st(y, write, ld(y, e))
+        for e in range(k.slots):
+            if ldw(k.w, e) != ZERO:
+                st(k.y, write, ld(k.y, e))
                 write += 1
 
     return run
@@ -164,19 +164,19 @@ def csr_expand(S, W):
     """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
     ld, st, ldw = S.ld, S.st, W.ld
 
-    def run(thread, nthreads, y, w, slots):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
         read = 0
-        for e in range(slots):
-            if ldw(w, e) != ZERO:
+        for e in range(k.slots):
+            if ldw(k.w, e) != ZERO:
                 read += 1
-        for e in range(slots - 1, -1, -1):
+        for e in range(k.slots - 1, -1, -1):
             value = ZERO
-            if ldw(w, e) != ZERO:
+            if ldw(k.w, e) != ZERO:
                 read -= 1
-                value = ld(y, read)
-            st(y, e, value)
+                value = ld(k.y, read)
+            st(k.y, e, value)
 
     return run
 
@@ -186,10 +186,10 @@ def csr_reset(S):
     """Optimizer state of the pool begins anew in runs of `least` steps or more."""
     st = S.st
 
-    def run(thread, nthreads, y, ctl, slots, least):
-        if thread == 0 and ld_i64(ctl, control.TOTAL_STEPS) >= least:
-            for e in range(slots):
-                st(y, e, ZERO)
+    def run(thread, nthreads, k):
+        if thread == 0 and ld_i64(k.ctl, control.TOTAL_STEPS) >= k.least:
+            for e in range(k.slots):
+                st(k.y, e, ZERO)
 
     return run
 
@@ -215,36 +215,36 @@ def csr_share():
     dropped, divided where more than target * (1 + tolerance). Written: table.
     """
 
-    def run(thread, nthreads, table, layers, target, tolerance, factor, own):
-        if thread != 0 or own != 0:
+    def run(thread, nthreads, k):
+        if thread != 0 or k.own != 0:
             return
-        dropped, parts = ld_i64(table, PRUNED), 0
+        dropped, parts = ld_i64(k.table, PRUNED), 0
         before, given, over = 0, 0, 0
-        for layer in range(layers):
-            parts += max(ld_i64(table, HEADER + WORDS * layer + KEPT), 1)
-        for layer in range(layers):
+        for layer in range(k.layers):
+            parts += max(ld_i64(k.table, HEADER + WORDS * layer + KEPT), 1)
+        for layer in range(k.layers):
             at = HEADER + WORDS * layer
-            kept = ld_i64(table, at + KEPT)
+            kept = ld_i64(k.table, at + KEPT)
             before += max(kept, 1)
             share = _ratio(dropped, before, parts) - given
             given += share
-            room = ld_i64(table, at + CAP) - kept
+            room = ld_i64(k.table, at + CAP) - kept
             grown = min(share, room)
             over += share - grown
-            st_i64(table, at + GROWN, grown)
+            st_i64(k.table, at + GROWN, grown)
         over += dropped - given
-        for layer in range(layers):
+        for layer in range(k.layers):
             at = HEADER + WORDS * layer
-            grown = ld_i64(table, at + GROWN)
-            more = min(over, ld_i64(table, at + CAP) - ld_i64(table, at + KEPT) - grown)
-            st_i64(table, at + GROWN, grown + more)
+            grown = ld_i64(k.table, at + GROWN)
+            more = min(over, ld_i64(k.table, at + CAP) - ld_i64(k.table, at + KEPT) - grown)
+            st_i64(k.table, at + GROWN, grown + more)
             over -= more
-        found, aim = to_float(dropped), to_float(target)
-        threshold = ld_f64(table, THRESHOLD)
-        if found < aim * (ONE - tolerance):
-            st_f64(table, THRESHOLD, threshold * np.float64(factor))
-        elif found > aim * (ONE + tolerance):
-            st_f64(table, THRESHOLD, threshold / np.float64(factor))
+        found, aim = to_float(dropped), to_float(k.target)
+        threshold = ld_f64(k.table, THRESHOLD)
+        if found < aim * (ONE - k.tolerance):
+            st_f64(k.table, THRESHOLD, threshold * np.float64(k.factor))
+        elif found > aim * (ONE + k.tolerance):
+            st_f64(k.table, THRESHOLD, threshold / np.float64(k.factor))
 
     return run
 
@@ -268,46 +268,43 @@ def csr_grow(W, INDEX):
 
     ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
 
-    def run(
-        thread, nthreads, w, columns, pointers, table, ctl,
-        slots, rows, channels, taps, chunk, layers, layer, key,
-    ):  # fmt: skip
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        numbers, chunks = stream(ctl, u32(key)), div(channels + chunk - 1, chunk)
-        at = HEADER + WORDS * layer
-        kept, wanted = ld_i64(table, at + KEPT), ld_i64(table, at + GROWN)
-        empty = rows * channels * taps - kept
-        if layer == layers - 1:
+        numbers, chunks = stream(k.ctl, u32(k.key)), div(k.channels + k.chunk - 1, k.chunk)
+        at = HEADER + WORDS * k.layer
+        kept, wanted = ld_i64(k.table, at + KEPT), ld_i64(k.table, at + GROWN)
+        empty = k.rows * k.channels * k.taps - kept
+        if k.layer == k.layers - 1:
             write = kept + wanted
-            for other in range(layers - 1):
+            for other in range(k.layers - 1):
                 before = HEADER + WORDS * other
-                write += ld_i64(table, before + KEPT) + ld_i64(table, before + GROWN)
+                write += ld_i64(k.table, before + KEPT) + ld_i64(k.table, before + GROWN)
         else:
-            write = ld_i64(table, WRITE)
-        high = ld_i32(pointers, rows * chunks)
-        for q in range(rows * chunks - 1, -1, -1):
-            low = ld_i32(pointers, q)
-            st_i32(pointers, q + 1, write)
-            first = mod(q, chunks) * chunk
+            write = ld_i64(k.table, WRITE)
+        high = ld_i32(k.pointers, k.rows * chunks)
+        for q in range(k.rows * chunks - 1, -1, -1):
+            low = ld_i32(k.pointers, q)
+            st_i32(k.pointers, q + 1, write)
+            first = mod(q, chunks) * k.chunk
             read = high - 1
-            for column in range(min(chunk, channels - first) * taps - 1, -1, -1):
-                if read >= low and ldc(columns, read) == column:
+            for column in range(min(k.chunk, k.channels - first) * k.taps - 1, -1, -1):
+                if read >= low and ldc(k.columns, read) == column:
                     write -= 1
-                    st(w, write, ld(w, read))
-                    stc(columns, write, column)
+                    st(k.w, write, ld(k.w, read))
+                    stc(k.columns, write, column)
                     read -= 1
                     continue
                 if wanted > 0:
-                    drawn = hash32(numbers, (div(q, chunks) * channels + first) * taps + column)
+                    drawn = hash32(numbers, (div(q, chunks) * k.channels + first) * k.taps + column)
                     if int(drawn) * empty < wanted << 32:
                         write -= 1
                         wanted -= 1
-                        st(w, write, ZERO)
-                        stc(columns, write, column)
+                        st(k.w, write, ZERO)
+                        stc(k.columns, write, column)
                 empty -= 1
             high = low
-        st_i32(pointers, 0, write)
-        st_i64(table, WRITE, write)
+        st_i32(k.pointers, 0, write)
+        st_i64(k.table, WRITE, write)
 
     return run

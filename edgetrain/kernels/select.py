@@ -5,7 +5,6 @@ operands' strides are in elements, 0 repeats; what is written is dense over dims
 """
 
 from .registry import kernel
-from .words import strides
 
 COMPARE = ("less", "less_equal", "greater", "greater_equal", "equal", "and", "or", "xor")
 
@@ -51,23 +50,20 @@ def _relations():
 
 def _compare(name):
     def factory(A, B):
-        """y[i] = relation of a[i . as] and b[i . bs]: integers as integers, floats as float32."""
+        """y[i] = relation of a[i . sa] and b[i . sb]: integers as integers, floats as float32."""
         from .words.block import first
         from .words.prim import STORAGES
         from .words.strided import count, place
 
         relation, lda, ldb, st = _relations()[name], A.ld, B.ld, STORAGES["u8"].st
 
-        def run(
-            thread, nthreads, a, b, y, na, nb, d0, d1, d2, d3, d4, d5,
-            as0, as1, as2, as3, as4, as5, bs0, bs1, bs2, bs3, bs4, bs5,
-        ):  # fmt: skip
-            dims = (d0, d1, d2, d3, d4, d5)
-            sa, sb = (as0, as1, as2, as3, as4, as5), (bs0, bs1, bs2, bs3, bs4, bs5)
-            n = count(dims)
+        def run(thread, nthreads, k):
+            n = count(k.d)
             for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-                true = relation(lda(a, place(i, dims, sa)), ldb(b, place(i, dims, sb)))
-                st(y, i, 1 if true else 0)
+                at_a = place(i, k.d, k.sa)
+                at_b = place(i, k.d, k.sb)
+                true = relation(lda(k.a, at_a), ldb(k.b, at_b))
+                st(k.y, i, 1 if true else 0)
 
         return run
 
@@ -75,10 +71,8 @@ def _compare(name):
 
 
 def _register() -> None:
-    steps = " ".join(strides.names(prefix) for prefix in ("d", "as", "bs"))
-    operands = f"a:r:A[na] b:r:B[nb] y:w:u8[{strides.product('d')}] na nb {steps}"
-    reach = [strides.reach("na", ("d", "as")), strides.reach("nb", ("d", "bs"))]
-    check = ";".join([strides.positive("d"), *reach])
+    operands = "a:r:A[na] b:r:B[nb] y:w:u8[prod(d)] na nb d[6] sa[6] sb[6]"
+    check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
     for name in COMPARE:
         kernel(f"cmp_{name}", operands, check=check)(_compare(name))
 
@@ -94,73 +88,55 @@ def truth(S):
 
     ld, st = S.ld, STORAGES["u8"].st
 
-    def run(thread, nthreads, x, y, n, want):
-        for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            true = 1 if ld(x, i) != 0 else 0
-            st(y, i, 1 if true == want else 0)
+    def run(thread, nthreads, k):
+        for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+            true = 1 if ld(k.x, i) != 0 else 0
+            st(k.y, i, 1 if true == k.want else 0)
 
     return run
 
 
-_SELECT = " ".join(strides.names(prefix) for prefix in ("d", "ms", "as", "bs"))
-
-
 @kernel(
     "where",
-    f"mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[{strides.product('d')}] nm na nb {_SELECT}",
-    check=";".join(
-        [strides.positive("d"), *(strides.reach(f"n{p}", ("d", f"{p}s")) for p in "mab")]
-    ),
+    "mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[prod(d)] nm na nb d[6] sm[6] sa[6] sb[6]",
+    check="least(d) > 0;covers(nm, 0, d, sm);covers(na, 0, d, sa);covers(nb, 0, d, sb)",
 )
 def where(M, A, B, S):
-    """y[i] = a[i . as] where mask[i . ms] is not zero, else b[i . bs]; threads split y."""
+    """y[i] = a[i . sa] where mask[i . sm] is not zero, else b[i . sb]; threads split y."""
     from .words.block import first
     from .words.strided import count, place
 
     ldm, lda, ldb, st = M.ld, A.ld, B.ld, S.st
 
-    def run(
-        thread, nthreads, mask, a, b, y, nm, na, nb, d0, d1, d2, d3, d4, d5,
-        ms0, ms1, ms2, ms3, ms4, ms5, as0, as1, as2, as3, as4, as5, bs0, bs1, bs2, bs3, bs4, bs5,
-    ):  # fmt: skip
-        dims, sm = (d0, d1, d2, d3, d4, d5), (ms0, ms1, ms2, ms3, ms4, ms5)
-        sa, sb = (as0, as1, as2, as3, as4, as5), (bs0, bs1, bs2, bs3, bs4, bs5)
-        n = count(dims)
+    def run(thread, nthreads, k):
+        n = count(k.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            if ldm(mask, place(i, dims, sm)) != 0:
-                st(y, i, lda(a, place(i, dims, sa)))
+            if ldm(k.mask, place(i, k.d, k.sm)) != 0:
+                st(k.y, i, lda(k.a, place(i, k.d, k.sa)))
             else:
-                st(y, i, ldb(b, place(i, dims, sb)))
+                st(k.y, i, ldb(k.b, place(i, k.d, k.sb)))
 
     return run
 
 
-_KEEP = " ".join(strides.names(prefix) for prefix in ("d", "ms"))
-
-
 @kernel(
     "mask_keep",
-    f"mask:r:M[nm] dy:r:S[{strides.product('d')}] dx:m:S[{strides.product('d')}] nm {_KEEP} "
-    "want acc",
-    check=";".join([strides.positive("d"), strides.reach("nm", ("d", "ms")), "0 <= want <= 1"]),
+    "mask:r:M[nm] dy:r:S[prod(d)] dx:m:S[prod(d)] nm d[6] sm[6] want acc",
+    check="least(d) > 0;covers(nm, 0, d, sm);0 <= want <= 1",
 )
 def mask_keep(M, S):
-    """dx[i] (+)= dy[i] where (mask[i . ms] != 0) is `want`, else 0; dx may be dy where acc is 0."""
+    """dx[i] (+)= dy[i] where (mask[i . sm] != 0) is `want`, else 0; dx may be dy where acc is 0."""
     from .words.block import first
     from .words.mathf import ZERO
     from .words.strided import count, place
 
     ldm, ld, st = M.ld, S.ld, S.st
 
-    def run(
-        thread, nthreads, mask, dy, dx, nm, d0, d1, d2, d3, d4, d5,
-        ms0, ms1, ms2, ms3, ms4, ms5, want, acc,
-    ):  # fmt: skip
-        dims, steps = (d0, d1, d2, d3, d4, d5), (ms0, ms1, ms2, ms3, ms4, ms5)
-        n = count(dims)
+    def run(thread, nthreads, k):
+        n = count(k.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            true = 1 if ldm(mask, place(i, dims, steps)) != 0 else 0
-            value = ld(dy, i) if true == want else ZERO
-            st(dx, i, value + ld(dx, i) if acc else value)
+            true = 1 if ldm(k.mask, place(i, k.d, k.sm)) != 0 else 0
+            value = ld(k.dy, i) if true == k.want else ZERO
+            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
 
     return run

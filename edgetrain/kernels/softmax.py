@@ -24,14 +24,14 @@ def _forward(logarithm):
         load, store = loader(S.ld), storer(S.st)
         fold_max, fold_sum = fold("max"), fold("add")
 
-        def run(thread, nthreads, x, y, outer, n, inner):
+        def run(thread, nthreads, k):
             wide, top, last, value, power = new_wide(), new(), new(), new(), new()
-            count = items(outer, inner)
-            for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-                base, columns, blocks, step = item(k, n, inner)
+            count = items(k.outer, k.inner)
+            for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+                base, columns, blocks, step = item(i, k.n, k.inner)
                 reset(wide, 0, -np.inf)
                 for t in range(blocks):
-                    load(value, x, base + t * step, width(t, columns, n), -INF)
+                    load(value, k.x, base + t * step, width(t, columns, k.n), -INF)
                     for j in range(LANES):
                         put_wide(wide, j, larger(get_wide(wide, j), np.float64(get(value, j))))
                 if columns == 0:
@@ -41,7 +41,7 @@ def _forward(logarithm):
                 reset(wide, 0, 0.0)
                 for t in range(blocks):
                     if blocks > 1:
-                        load(value, x, base + t * step, width(t, columns, n), -INF)
+                        load(value, k.x, base + t * step, width(t, columns, k.n), -INF)
                     for j in range(LANES):
                         put(power, j, exp(get(value, j) - get(top, j)))
                         put_wide(wide, j, get_wide(wide, j) + np.float64(get(power, j)))
@@ -51,9 +51,9 @@ def _forward(logarithm):
                     total = np.float32(get_wide(wide, j))
                     put(last, j, log(total) if logarithm else ONE / total)
                 for t in range(blocks):
-                    m, at = width(t, columns, n), base + t * step
+                    m, at = width(t, columns, k.n), base + t * step
                     if blocks > 1:
-                        load(value, x, at, m, -INF)
+                        load(value, k.x, at, m, -INF)
                     if logarithm:
                         for j in range(LANES):
                             put(power, j, get(value, j) - get(top, j) - get(last, j))
@@ -63,7 +63,7 @@ def _forward(logarithm):
                                 put(power, j, exp(get(value, j) - get(top, j)))
                         for j in range(LANES):
                             put(power, j, get(power, j) * get(last, j))
-                    store(power, y, at, m)
+                    store(power, k.y, at, m)
 
         return run
 
@@ -82,16 +82,16 @@ def _backward(logarithm):
 
         load, store, tree = loader(S.ld), storer(S.st), fold("add")
 
-        def run(thread, nthreads, y, dy, dx, outer, n, inner, acc):
+        def run(thread, nthreads, k):
             wide, total, value, slope, old = new_wide(), new(), new(), new(), new()
-            count = items(outer, inner)
-            for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-                base, columns, blocks, step = item(k, n, inner)
+            count = items(k.outer, k.inner)
+            for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+                base, columns, blocks, step = item(i, k.n, k.inner)
                 reset(wide, 0, 0.0)
                 for t in range(blocks):
-                    m, at = width(t, columns, n), base + t * step
-                    load(value, y, at, m, ZERO)
-                    load(slope, dy, at, m, ZERO)
+                    m, at = width(t, columns, k.n), base + t * step
+                    load(value, k.y, at, m, ZERO)
+                    load(slope, k.dy, at, m, ZERO)
                     for j in range(LANES):
                         g = get(slope, j)
                         term = g if logarithm else g * get(value, j)
@@ -101,18 +101,18 @@ def _backward(logarithm):
                 for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
                 for t in range(blocks):
-                    m, at = width(t, columns, n), base + t * step
+                    m, at = width(t, columns, k.n), base + t * step
                     if blocks > 1:
-                        load(value, y, at, m, ZERO)
-                        load(slope, dy, at, m, ZERO)
+                        load(value, k.y, at, m, ZERO)
+                        load(slope, k.dy, at, m, ZERO)
                     for j in range(LANES):
                         v, g, s = get(value, j), get(slope, j), get(total, j)
                         put(slope, j, g - exp(v) * s if logarithm else v * (g - s))
-                    if acc:
-                        load(old, dx, at, m, ZERO)
+                    if k.acc:
+                        load(old, k.dx, at, m, ZERO)
                         for j in range(LANES):
                             put(slope, j, get(slope, j) + get(old, j))
-                    store(slope, dx, at, m)
+                    store(slope, k.dx, at, m)
 
         return run
 

@@ -5,20 +5,22 @@
 `name:mode:storage[elements]` is a reference: mode `r` read, `w` written whole, `m` read and
 written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
 `i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
-each thread, `name:f` a float32, a bare name an integer. Extents are expressions of the integers,
-`nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded tape may touch,
-and `work` of the plain variant, the turns of the innermost loop where they are more than the
-elements that are touched, bounds how long.
+each thread, `name:f` a float32, a bare name an integer, `name[6]` a group of six of them: operands
+`name0 ... name5`, one field of the record that the kernel gets. Extents are expressions of the
+integers, groups, `nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded
+tape may touch, and `work` of the plain variant, the turns of the innermost loop where they are more
+than the elements that are touched, bounds how long.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import ProgramError
+from ..formats import FORMATS
 from .expression import Expression, expression
 
-NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
 ALIGN = 64
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
 
@@ -54,26 +56,39 @@ def _split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Spec:
-    """Operands of a kernel in the order of its parameters after (thread, nthreads)."""
+    """Operands of a kernel in the order of a tape's words.
+
+    Attributes:
+      fields: of the record that the kernel takes behind (thread, nthreads): name, and how many
+        operands a group has, 0 where it is none.
+    """
 
     operands: tuple[Operand, ...]
+    fields: tuple[tuple[str, int], ...]
     checks: tuple[Expression, ...] = ()
     variables: tuple[str, ...] = field(default=())
     loops: Expression | None = None
 
     @classmethod
     def parse(cls, text: str, check: str = "", work: str = "") -> "Spec":
-        operands = []
+        operands: list[Operand] = []
+        fields: list[tuple[str, int]] = []
         for word in _split(text):
             match = _TOKEN.fullmatch(word)
             if match is None:
                 raise ValueError(f"operand {word!r} of a kernel's declaration")
             name, optional, mode, storage, extent = match.groups()
+            if extent and not mode:
+                operands += [Operand(f"{name}{k}", "i") for k in range(int(extent))]
+                fields.append((name, int(extent)))
+                continue
             code = expression(extent) if extent else None
             operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
+            fields.append((name, 0))
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
         checks = tuple(expression(part) for part in check.split(";") if part.strip())
-        return cls(tuple(operands), checks, tuple(variables), expression(work) if work else None)
+        loops = expression(work) if work else None
+        return cls(tuple(operands), tuple(fields), checks, tuple(variables), loops)
 
     @property
     def interface(self) -> list[tuple[str, str, str, bool]]:
@@ -90,10 +105,20 @@ class Spec:
         """int64 words of the operands in a tape."""
         return sum(2 if o.mode == "t" else 1 for o in self.operands)
 
-    def names(self, values: Mapping[str, int], nthreads: int, lanes: int) -> dict[str, int]:
+    def flat(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """`args` by operand: the numbers of a group one by one."""
+        out = dict(args)
+        for name, count in self.fields:
+            if count and name in out:
+                numbers = zip(range(count), out.pop(name), strict=True)
+                out |= {f"{name}{k}": int(number) for k, number in numbers}
+        return out
+
+    def names(self, values: Mapping[str, int], nthreads: int, lanes: int) -> dict[str, Any]:
         """What an extent expression sees."""
         integers = {o.name: values[o.name] for o in self.operands if o.mode == "i"}
-        return {**integers, "nthreads": nthreads, "lanes": lanes}
+        groups = {g: tuple(integers[f"{g}{k}"] for k in range(n)) for g, n in self.fields if n}
+        return {**integers, **groups, "nthreads": nthreads, "lanes": lanes}
 
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
         """Bytes of scratch of one thread, a multiple of 64; 0 where the kernel needs none."""
@@ -117,7 +142,7 @@ class Spec:
             if any(not check(names) for check in self.checks):
                 raise ProgramError(f"instruction with integers {names}: they contradict each other")
             return {
-                o.name: int(o.extent(names)) * NBYTES[storages.get(o.storage, o.storage)]
+                o.name: FORMATS[storages.get(o.storage, o.storage)].nbytes(int(o.extent(names)))
                 for o in self.operands
                 if o.is_reference and o.extent is not None and values[o.name] >= 0
             }

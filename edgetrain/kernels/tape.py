@@ -75,19 +75,20 @@ def run_tape():
 
     spin = SPIN
 
-    def run(thread, nthreads, base, code, end, table, barrier):
-        while code < end:
-            call(ld_i64(table, ld_i64(code, 0)), base, code + 16, thread, nthreads)
+    def run(thread, nthreads, k):
+        code = k.code
+        while code < k.end:
+            call(ld_i64(k.table, ld_i64(code, 0)), k.base, code + 16, thread, nthreads)
             code += 16 + 8 * ld_i64(code, 1)
             if nthreads > 1:
-                generation = load_generation(barrier)
-                if arrive(barrier) == nthreads - 1:
-                    release(barrier, generation + 1)
+                generation = load_generation(k.barrier)
+                if arrive(k.barrier) == nthreads - 1:
+                    release(k.barrier, generation + 1)
                 else:
                     turns = 0
-                    while load_generation(barrier) == generation:
+                    while load_generation(k.barrier) == generation:
                         turns += 1
                         if turns > spin:
-                            call_yield(ld_i64(barrier, 16))
+                            call_yield(ld_i64(k.barrier, 16))
 
     return run

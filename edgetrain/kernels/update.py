@@ -39,20 +39,20 @@ def grad_sumsq(G):
         value = np.float64(ld(g, i))
         return value * value
 
-    def run(thread, nthreads, g, partials, n, first):
+    def run(thread, nthreads, k):
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             s0 = s1 = s2 = s3 = 0.0
-            i, end = div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)
+            i, end = div(k.n * chunk, CHUNKS), div(k.n * (chunk + 1), CHUNKS)
             whole = end - mod(end - i, 4)
             for q in range(i, whole, 4):
-                s0 += square(g, q)
-                s1 += square(g, q + 1)
-                s2 += square(g, q + 2)
-                s3 += square(g, q + 3)
+                s0 += square(k.g, q)
+                s1 += square(k.g, q + 1)
+                s2 += square(k.g, q + 2)
+                s3 += square(k.g, q + 3)
             for q in range(whole, end):
-                s0 += square(g, q)
+                s0 += square(k.g, q)
             total = (s0 + s1) + (s2 + s3)
-            st_f64(partials, chunk, total if first != 0 else total + ld_f64(partials, chunk))
+            st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
 
     return run
 
@@ -74,24 +74,24 @@ def grad_finish():
         before = ld_f64(ctl, word)
         st_f64(ctl, word, before + np.float64(complement) * (1.0 - before))
 
-    def run(thread, nthreads, partials, ctl, max_norm, c1, c2):
+    def run(thread, nthreads, k):
         if thread == 0:
             total = 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(partials, chunk)
-            targets = ld_i64(ctl, TARGETS)
-            factor = ld_f64(ctl, NOMINAL) / (divisor(ctl) * ld_f64(ctl, LOSS_SCALE))
+                total += ld_f64(k.partials, chunk)
+            targets = ld_i64(k.ctl, TARGETS)
+            factor = ld_f64(k.ctl, NOMINAL) / (divisor(k.ctl) * ld_f64(k.ctl, LOSS_SCALE))
             norm = sqrt64(total) * factor
             finite = norm - norm == 0.0
-            if max_norm > ZERO:
-                factor *= min(1.0, np.float64(max_norm) / (norm + CLIP_MARGIN))
-            st_f64(ctl, GRAD_NORM, norm)
-            st_f64(ctl, GRAD_FACTOR, factor)
-            st_i64(ctl, SKIP, 0 if finite and targets > 0 else 1)
+            if k.max_norm > ZERO:
+                factor *= min(1.0, np.float64(k.max_norm) / (norm + CLIP_MARGIN))
+            st_f64(k.ctl, GRAD_NORM, norm)
+            st_f64(k.ctl, GRAD_FACTOR, factor)
+            st_i64(k.ctl, SKIP, 0 if finite and targets > 0 else 1)
             if finite and targets > 0:
-                st_i64(ctl, ADAM_T, ld_i64(ctl, ADAM_T) + 1)
-                advance(ctl, BIAS1, c1)
-                advance(ctl, BIAS2, c2)
+                st_i64(k.ctl, ADAM_T, ld_i64(k.ctl, ADAM_T) + 1)
+                advance(k.ctl, BIAS1, k.c1)
+                advance(k.ctl, BIAS2, k.c2)
 
     return run
 
@@ -121,31 +121,31 @@ def sgd(W, G, V):
     ldw, srw, ldg, stg, ldv, srv = W.ld, W.sr, G.ld, G.st, V.ld, V.sr
     zero = zeroing(G)
 
-    def run(thread, nthreads, w, g, v, ctl, n, key, mu, wd, dampening, nesterov):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key = stream(ctl, key)
+        weight_key = stream(k.ctl, k.key)
         moment_key = hash32(weight_key, FIRST_MOMENT)
-        lr, factor = np.float32(ld_f64(ctl, LR)), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        share = ONE if ld_i64(ctl, ADAM_T) == 1 else ONE - dampening
+        lr, factor = np.float32(ld_f64(k.ctl, LR)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        share = ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening
         # nesterov: direction = gradient + mu * momentum, else = momentum
-        of_gradient, of_moment = (ONE, mu) if nesterov != 0 else (ZERO, ONE)
-        if v == 0:
+        of_gradient, of_moment = (ONE, k.mu) if k.nesterov != 0 else (ZERO, ONE)
+        if k.v == 0:
             for i in range(lo, hi):
-                value = ldw(w, i)
-                srw(w, i, value - lr * (ldg(g, i) * factor + wd * value), weight_key)
-                stg(g, i, ZERO)
+                value = ldw(k.w, i)
+                srw(k.w, i, value - lr * (ldg(k.g, i) * factor + k.wd * value), weight_key)
+                stg(k.g, i, ZERO)
         else:
             for i in range(lo, hi):
-                value = ldw(w, i)
-                gradient = ldg(g, i) * factor + wd * value
-                moment = mu * ldv(v, i) + share * gradient
+                value = ldw(k.w, i)
+                gradient = ldg(k.g, i) * factor + k.wd * value
+                moment = k.mu * ldv(k.v, i) + share * gradient
                 direction = of_gradient * gradient + of_moment * moment
-                srw(w, i, value - lr * direction, weight_key)
-                srv(v, i, moment, moment_key)
-                stg(g, i, ZERO)
+                srw(k.w, i, value - lr * direction, weight_key)
+                srv(k.v, i, moment, moment_key)
+                stg(k.g, i, ZERO)
 
     return run
 
@@ -188,29 +188,29 @@ def adam(W, G, M, V):
     load_second, store_second = second_moment(V)
     zero = zeroing(G)
 
-    def run(thread, nthreads, w, g, m, v, ctl, n, key, c1, b2, c2, eps, wd, decoupled):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key = stream(ctl, key)
+        weight_key = stream(k.ctl, k.key)
         first_key, second_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
-        rate, factor = ld_f64(ctl, LR), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        step = np.float32(rate / ld_f64(ctl, BIAS1))
-        root_bias = ONE / np.float32(sqrt64(ld_f64(ctl, BIAS2)))
-        added = ZERO if decoupled != 0 else wd
-        kept = np.float32(1.0 - rate * np.float64(wd)) if decoupled != 0 else ONE
+        rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        step = np.float32(rate / ld_f64(k.ctl, BIAS1))
+        root_bias = ONE / np.float32(sqrt64(ld_f64(k.ctl, BIAS2)))
+        added = ZERO if k.decoupled != 0 else k.wd
+        kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
         for i in range(lo, hi):
-            value = ldw(w, i)
-            gradient = ldg(g, i) * factor + added * value
-            first = ldm(m, i)
-            first += (gradient - first) * c1
-            second = load_second(v, i) * b2 + c2 * gradient * gradient
+            value = ldw(k.w, i)
+            gradient = ldg(k.g, i) * factor + added * value
+            first = ldm(k.m, i)
+            first += (gradient - first) * k.c1
+            second = load_second(k.v, i) * k.b2 + k.c2 * gradient * gradient
             root = sqrt(second)
-            value = value * kept - step * first / (root * root_bias + eps)
-            srw(w, i, value, weight_key)
-            srm(m, i, first, first_key)
-            store_second(v, i, second, root, second_key)
-            stg(g, i, ZERO)
+            value = value * kept - step * first / (root * root_bias + k.eps)
+            srw(k.w, i, value, weight_key)
+            srm(k.m, i, first, first_key)
+            store_second(k.v, i, second, root, second_key)
+            stg(k.g, i, ZERO)
 
     return run

@@ -9,7 +9,7 @@ from ..ir import Graph, Node
 from .conv import GEOMETRY, auto_pad, conv_sizes, geometry, planar
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
-from .strides import contiguous, merged, numbered, prod
+from .strides import contiguous, merged, prod
 
 
 class ConvTranspose(Op):
@@ -24,7 +24,7 @@ class ConvTranspose(Op):
             own = contiguous((y.shape[0], y.shape[1], prod(y.shape[2:])))
             dims, xs, ys = merged((y.shape[0], y.shape[1], prod(y.shape[2:])), rows, own)
             args: dict = {"x": bias, "y": y.name, "scale": 1.0, "xo": 0, "yo": 0} | PLAIN
-            args |= numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+            args |= {"d": dims, "xs": xs, "ys": ys}
             calls.append(Call("copy", args | {"nx": y.shape[1], "ny": y.size}))
         args = {"dy": x.name, "w": w.name, "dx": y.name, "acc": int(bool(bias))}
         return [*calls, Call("conv_dx", args | conv_sizes(node, y, w, x))]

@@ -12,7 +12,7 @@ import numpy as np
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, numbered
+from .strides import broadcast, contiguous, merged
 
 FLAT = "flat"  # a slope of zero almost everywhere: no gradient
 
@@ -206,7 +206,7 @@ class BinaryOp(Op):
         a, b, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
         strides = broadcast(a.shape, y.shape), broadcast(b.shape, y.shape)
         dims, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
-        walk = numbered("d", dims) | numbered("as", sa) | numbered("bs", sb)
+        walk = {"d": dims, "sa": sa, "sb": sb}
         args = {"a": a.name, "b": b.name, "y": y.name, "na": a.size, "nb": b.size}
         return [Call(f"bin_{self.name}", args | walk)]
 
@@ -251,8 +251,7 @@ class BroadcastGrad(Op):
             sizes = [dy.shape[x] for x in axes]
             own = own if letter == "k" else contiguous(sizes)
             dims, sy, sa, sb, _ = merged(sizes, *steps, own)
-            args |= numbered(letter, dims) | numbered(f"{letter}y", sy)
-            args |= numbered(f"{letter}a", sa) | numbered(f"{letter}b", sb)
+            args |= {letter: dims, f"{letter}y": sy, f"{letter}a": sa, f"{letter}b": sb}
         args |= {"na": a.size if a else 0, "nb": b.size if b else 0, "ndy": dy.size}
         args |= {"nout": out.size} | store_as(node, graph, out)
         return [Call(f"bgrad_{node.attrs['rule']}", args)]

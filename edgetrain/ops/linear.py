@@ -11,7 +11,7 @@ from ..errors import ModelError
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, numbered, prod
+from .strides import broadcast, contiguous, merged, prod
 
 
 def _matrix(value: Value, transposed: bool) -> tuple[tuple[int, ...], int, int, int, int]:
@@ -51,10 +51,8 @@ class MatMul(Op):
         dims, az, bz, cz = _batched(ybatch, *strides)
         args: dict = {"a": a.name, "b": b.name, "c": y.name}
         args |= {"bias": (node.inputs[2] or None) if len(node.inputs) > 2 else None, "ctl": None}
-        args |= numbered("z", [0, *dims]) | numbered("az", [0, *az])
-        args |= numbered("bz", [0, *bz]) | numbered("cz", [0, *cz])
-        for zero in ("z0", "az0", "bz0", "cz0"):
-            del args[zero]
+        for name, pair in (("z", dims), ("az", az), ("bz", bz), ("cz", cz)):
+            args |= {f"{name}1": pair[0], f"{name}2": pair[1]}
         args |= {"m": m, "n": n, "k2": 1, "k": k, "am": am, "ak2": 0, "ak": ak}
         args |= {"bn": bn, "bk2": 0, "bk": bk, "cm": n, "na": a.size, "nb": b.size, "nc": y.size}
         args |= {"alpha": node.attrs.get("alpha", 1.0), "acc": 0, "sr": 0, "key": 0}

@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, numbered, prod
+from .strides import broadcast, contiguous, merged, prod
 
 
 class View(Op):
@@ -47,11 +47,8 @@ class Copy(Op):
             dims, xs, ys = merged(dims, xs, ys)
             x = node.inputs[source]
             sizes = {"nx": graph.values[x].size, "ny": graph.values[y].size}
-            walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
-            calls.append(
-                Call("copy", {"x": x, "y": y, "scale": 1.0, "xo": xo, "yo": yo}
-                     | store | walk | sizes)
-            )  # fmt: skip
+            walk = {"d": dims, "xs": xs, "ys": ys, "xo": xo, "yo": yo}
+            calls.append(Call("copy", {"x": x, "y": y, "scale": 1.0} | store | walk | sizes))
         return calls
 
     def vjp(self, grads, node: Node) -> None:

@@ -1,24 +1,25 @@
 """Padding: by a constant (fill and copy), by reflection, by the edge, or around. Saves nothing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..ir import Graph, Node
 from .movement import copy_of
 from .registry import Call, Op, onnx_rule, register
-from .strides import MAX_DIMS, contiguous, numbered, prod
+from .strides import MAX_DIMS, contiguous, prod
 
 PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
 
 
-def _pad_walk(x, y, attrs) -> dict[str, int]:
+def _pad_walk(x, y, attrs) -> dict[str, Any]:
     """Six sizes of y (d) and x (e), and how many elements lie before x (p); the batch first."""
 
     def six(numbers, neutral: int) -> list[int]:
         missing = [neutral] * (MAX_DIMS - len(numbers))
         return [*numbers[:1], *missing, *numbers[1:]]
 
-    sizes = numbered("d", six(y.shape, 1)) | numbered("e", six(x.shape, 1))
-    return sizes | numbered("p", six(attrs["before"], 0)) | {"mode": attrs["mode"]}
+    before = six(attrs["before"], 0)
+    return {"d": six(y.shape, 1), "e": six(x.shape, 1), "p": before, "mode": attrs["mode"]}
 
 
 class PadMode(Op):

@@ -3,7 +3,7 @@
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, numbered, prod
+from .strides import broadcast, contiguous, merged, prod
 
 
 class Reduce(Op):
@@ -24,7 +24,7 @@ class Reduce(Op):
             sizes = [x.shape[k] for k in chosen]
             own = contiguous(sizes)
             dims, steps, _ = merged(sizes, [strides[k] for k in chosen], own)
-            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+            args |= {letter: dims, f"{letter}s": steps}
         return [Call(f"reduce_{self.kernel}", args)]
 
     def vjp(self, grads, node: Node) -> None:
@@ -55,7 +55,7 @@ class Spread(Op):
         scale = 1.0 / prod([dx.shape[a] for a in axes]) if node.attrs["mean"] else 1.0
         args: dict = {"x": dy.name, "y": dx.name, "scale": scale}
         args |= {"xo": 0, "yo": 0, "nx": dy.size, "ny": dx.size}
-        walk = numbered("d", dims) | numbered("xs", xs) | numbered("ys", ys)
+        walk = {"d": dims, "xs": xs, "ys": ys}
         return [Call("copy", args | walk | store_as(node, graph, dx))]
 
 
@@ -72,7 +72,7 @@ class ExtremeBackward(Op):
         for letter, chosen in (("k", kept), ("r", list(axes))):
             sizes = [x.shape[k] for k in chosen]
             dims, steps, _ = merged(sizes, [strides[k] for k in chosen], contiguous(sizes))
-            args |= numbered(letter, dims) | numbered(f"{letter}s", steps)
+            args |= {letter: dims, f"{letter}s": steps}
         return [Call(self.name, args | {"nx": x.size, "acc": node.attrs["acc"]})]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
-from .strides import broadcast, contiguous, merged, numbered, prod
+from .strides import broadcast, contiguous, merged, prod
 
 
 class Compare(Op):
@@ -20,7 +20,7 @@ class Compare(Op):
         strides = broadcast(a.shape, y.shape), broadcast(b.shape, y.shape)
         dims, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
         args = {"a": a.name, "b": b.name, "y": y.name, "na": a.size, "nb": b.size}
-        walk = numbered("d", dims) | numbered("as", sa) | numbered("bs", sb)
+        walk = {"d": dims, "sa": sa, "sb": sb}
         return [Call(f"cmp_{self.name}", args | walk)]
 
     def vjp(self, grads, node: Node) -> None:
@@ -47,7 +47,7 @@ class Where(Op):
         dims, sm, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
         args: dict[str, Any] = {"mask": mask.name, "a": a.name, "b": b.name, "y": y.name}
         args |= {"nm": mask.size, "na": a.size, "nb": b.size}
-        walk = numbered("d", dims) | numbered("ms", sm) | numbered("as", sa) | numbered("bs", sb)
+        walk = {"d": dims, "sm": sm, "sa": sa, "sb": sb}
         return [Call("where", args | walk)]
 
     def vjp(self, grads, node: Node) -> None:
@@ -74,7 +74,7 @@ class MaskKeep(Op):
         dims, sm, _ = merged(dy.shape, broadcast(mask.shape, dy.shape), contiguous(dy.shape))
         args = {"mask": mask.name, "dy": dy.name, "dx": dx.name, "nm": mask.size}
         args |= {"want": node.attrs["want"], "acc": node.attrs["acc"]}
-        return [Call("mask_keep", args | numbered("d", dims) | numbered("ms", sm))]
+        return [Call("mask_keep", args | {"d": dims, "sm": sm})]
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 1),)

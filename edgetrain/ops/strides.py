@@ -47,11 +47,6 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
 
 
-def numbered(prefix: str, numbers: Sequence[int]) -> dict[str, int]:
-    """{'d0': .., 'd1': .., ...}"""
-    return {f"{prefix}{k}": int(number) for k, number in enumerate(numbers)}
-
-
 def prod(numbers: Sequence[int]) -> int:
     """Their product; 1 where there are none."""
     return math.prod(numbers)

@@ -9,10 +9,10 @@ import numpy as np
 from ..data.items import batch_of
 from ..data.source import Source
 from ..errors import DataError
+from ..program import TARGET
 from .given import Given
 from .metrics import Metrics
 from .session import Session
-from .staging import TARGET
 
 
 def check_source(session: Session, source: Source, tape: str) -> None:
@@ -47,7 +47,7 @@ def evaluate_source(
     def filler(indices: np.ndarray) -> None:
         watch.take()
         on_batch()
-        source.fill(indices, buffers)
+        session.fill(source, indices, "eval", buffers)
         watch.staged(source.n)
 
     found = session.evaluate(source.n, filler)
@@ -69,11 +69,10 @@ def evaluate_batches(
     given, buffers = Given(session), session.buffers("eval")
     counted = Metrics(metrics, session.loss, session.output.shape)
     watch = _Watch(session, counted)
-    names = tuple(slot.name for slot in session.program.inputs["eval"])
+    names = session.program.input_names
     n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
     for item in batches:
-        x, y, _ = batch_of(item, names)
-        samples = given.samples(x, y)
+        samples = given.samples(*batch_of(item, names))
         watch.begin()
 
         def filler(indices: np.ndarray, samples=samples) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from ..data.items import named_inputs
 from ..data.tensors import as_samples, as_targets
 from ..errors import DataError, UsageError
+from ..program import TARGET, WEIGHT
 from .session import Session, StepResult
-from .staging import TARGET, WEIGHT, stage
+from .staging import stage
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Given:
     def __init__(self, session: Session) -> None:
         self._session, program = session, session.program
         self._buffers = session.buffers("micro")
-        self._shapes = {slot.name: slot.shape[1:] for slot in program.inputs["micro"]}
+        shapes = {slot.name: slot.shape[1:] for slot in program.inputs["micro"]}
+        self._shapes = {name: shapes[name] for name in program.input_names}
         self._target = program.targets["micro"].shape[1:]
 
     def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
@@ -145,6 +147,8 @@ class Given:
             stage(self._session.program, TARGET, buffers[TARGET], samples.target[indices])
         elif TARGET in buffers:
             buffers[TARGET][...] = 0
+        if WEIGHT in buffers:
+            buffers[WEIGHT][...] = 1 if samples.weights is None else samples.weights[indices]
 
     def predict(self, x: Any) -> np.ndarray:
         """The model's output in evaluation mode; of one sample without axis 0.

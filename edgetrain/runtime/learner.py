@@ -14,6 +14,7 @@ from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import Program
+from ..program.stored import write_stored
 from ..program.trained import export_trained
 from ..sparse import rewiring_of
 from ..units import finite_number
@@ -26,7 +27,7 @@ from .metrics import check_metrics
 from .parameters import Parameters
 from .session import Session, StepResult
 from .settings import Settings
-from .stored import keep_schedule, write_stored
+from .stored_run import keep_schedule
 
 
 def _silent(event: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class SourcePasses:
         def fill(indices: np.ndarray) -> bool:
             if self._stopped():
                 return False
-            source.fill(indices, buffers, key=key, train=True)
+            session.fill(source, indices, "micro", buffers, key=key, train=True)
             return True
 
         if not self._keep_last:
@@ -82,7 +82,7 @@ class BatchPasses:
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
         self._given, self._stopped = Given(session), stopped
-        self._names = tuple(slot.name for slot in session.program.inputs["micro"])
+        self._names = session.program.input_names
         self._items: Iterator[Any] | None = None
         self._ended = False
         self.length = batches.length

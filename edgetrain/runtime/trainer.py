@@ -10,7 +10,7 @@ from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
-from ..program import Program
+from ..program import WEIGHT, Program
 from .checkpoint import latest
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .folder import RunFolder
@@ -21,8 +21,8 @@ from .resuming import Position, check_counts, check_labels, check_rates, check_r
 from .run_fields import check_run
 from .settings import Settings, check_length
 from .signals import StopRequests
-from .state import load_state, recipe_digest
-from .stored import stored_checkpoint
+from .state import load_state
+from .stored_run import stored_checkpoint
 
 Event = dict[str, Any]
 
@@ -62,7 +62,11 @@ class Trainer(Learner):
 
     def _open(self, data: Any) -> None:
         """Open what is trained and evaluated on, and have it refused where it does not fit."""
-        shapes = {slot.name: slot.shape[1:] for slot in self.program.inputs["micro"]}
+        shapes = {
+            slot.name: slot.shape[1:]
+            for slot in self.program.inputs["micro"]
+            if slot.name != WEIGHT
+        }
         self._shapes, keep_last = shapes, self._settings.keep_last
         found, other = opened(data, shapes), opened(self._settings.validation, shapes)
         batches = found if isinstance(found, Batches) else None
@@ -276,7 +280,7 @@ class Trainer(Learner):
             "step": self.steps, "total_steps": self.total_steps, "lr": self.lr,
             "started_lr": self._started_lr, "counters": self.session.counters(),
             "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
-            "recipe": recipe_digest(self.program), **self._counts(),
+            "recipe": self.program.digest(), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
             "labels": None if self.labels is None else list(self.labels),
         }  # fmt: skip
@@ -305,7 +309,7 @@ class Trainer(Learner):
         if loaded is None:
             return False
         meta = check_run(loaded).meta
-        check_recipe(loaded, recipe_digest(self.program), where)
+        check_recipe(loaded, self.program.digest(), where)
         if self._passes is not None:  # without data, whatever the run was on
             check_counts(loaded, **counts)
             check_rates(loaded, self._settings.lr, self._settings.schedule)

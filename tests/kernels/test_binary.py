@@ -38,7 +38,7 @@ def test_binary_equals_naive_for_any_broadcast(name, kinds, case):
     a = _array(rng, _masked(shape, of_a), DTYPES[kinds[0]], name)
     b = _array(rng, _masked(shape, of_b), DTYPES[kinds[1]], name)
     steps = [geometry.broadcast(v.shape, shape) for v in (a, b)]
-    integers = geometry.integers(("d", "as", "bs"), shape, *steps)
+    integers = geometry.integers(("d", "sa", "sb"), shape, *steps)
     found = same_for_threads(
         f"bin_{name}", dict(zip("ABS", kinds, strict=True)),
         a=a, b=b, y=shape, na=a.size, nb=b.size, **integers,
@@ -116,7 +116,7 @@ def test_gradient_rounds_stochastically_to_a_neighbour_where_asked(rng):
 def test_binary_lets_nan_through(name):
     a = np.array([np.nan, 2, np.nan, 2], np.float32)
     b = np.array([2, np.nan, np.nan, 2], np.float32)
-    integers = geometry.integers(("d", "as", "bs"), (4,), (1,), (1,))
+    integers = geometry.integers(("d", "sa", "sb"), (4,), (1,), (1,))
     storages = dict.fromkeys("ABS", "f32")
     for left, right in (("a", a), ("b", b)):
         found = call(
@@ -127,9 +127,9 @@ def test_binary_lets_nan_through(name):
 
 def test_binary_refuses_strides_that_leave_an_operand():
     a = np.zeros(8, np.float32)
-    integers = geometry.integers(("d", "as", "bs"), (4,), (1,), (3,))
+    integers = geometry.integers(("d", "sa", "sb"), (4,), (1,), (3,))
     with pytest.raises(ProgramError):
         call(
             "bin_add", dict.fromkeys("ABS", "f32"), a=a, b=a, y=(4,), na=8, nb=8,
-            **(integers | {"bs0": -1, "d0": 2}),
+            **(integers | {"sb0": -1, "d0": 2}),
         )  # fmt: skip

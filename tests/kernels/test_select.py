@@ -31,7 +31,7 @@ def _whole(rng, shape, storage):
 @pytest.mark.parametrize("kinds", [("f32", "f32"), ("f16", "f32"), ("i32", "u8")])
 def test_comparison_equals_numpy(rng, name, kinds):
     a, b = _whole(rng, (3, 1, 4, 5), kinds[0]), _whole(rng, (1, 1, 4, 1), kinds[1])
-    integers = geometry.integers(("d", "as", "bs"), SHAPE, *_steps(SHAPE, a, b))
+    integers = geometry.integers(("d", "sa", "sb"), SHAPE, *_steps(SHAPE, a, b))
     found = same_for_threads(
         f"cmp_{name}", dict(zip("AB", kinds, strict=True)), a=a, b=b, y=SHAPE, na=a.size,
         nb=b.size, **integers,
@@ -58,7 +58,7 @@ def test_where_equals_numpy(rng, kinds):
     m, ka, kb, ks = kinds.split()
     mask, a, b = (_whole(rng, s, k) for s, k in (((4, 1), m), (SHAPE, ka), ((5,), kb)))
     padded = [x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (mask, a, b)]
-    names = ("d", "ms", "as", "bs")
+    names = ("d", "sm", "sa", "sb")
     found = same_for_threads(
         "where", dict(zip("MABS", (m, ka, kb, ks), strict=True)), mask=mask, a=a, b=b, y=SHAPE,
         nm=mask.size, na=a.size, nb=b.size,
@@ -74,7 +74,7 @@ def test_mask_keeps_what_is_wanted(rng, storage, want, acc):
     dy, dx = (_whole(rng, SHAPE, storage) for _ in range(2))
     found = same_for_threads(
         "mask_keep", {"M": "u8", "S": storage}, mask=mask, dy=dy, dx=dx, nm=mask.size, want=want,
-        acc=acc, **geometry.integers(("d", "ms"), SHAPE, *_steps(SHAPE, mask)),
+        acc=acc, **geometry.integers(("d", "sm"), SHAPE, *_steps(SHAPE, mask)),
     )["dx"]  # fmt: skip
     np.testing.assert_array_equal(found, np.where((mask != 0) == want, dy, 0) + acc * dx)
 

@@ -29,9 +29,10 @@ def faults(call: Call, values: Mapping) -> list[str]:
     spec = registry.variants(call.kernel)[0].spec
     operands = {o.name: o for o in spec.operands if o.mode != "t"}
     needed = {name for name, o in operands.items() if not o.optional}
-    found = [f"{call.kernel}.{name}: not declared" for name in call.args.keys() - operands.keys()]
-    found += [f"{call.kernel}.{name}: not given" for name in needed - call.args.keys()]
-    for name, arg in call.args.items():
+    args = spec.flat(call.args)
+    found = [f"{call.kernel}.{name}: not declared" for name in args.keys() - operands.keys()]
+    found += [f"{call.kernel}.{name}: not given" for name in needed - args.keys()]
+    for name, arg in args.items():
         operand = operands.get(name)
         if operand is None:
             continue

@@ -17,17 +17,17 @@ def drive_get():
     """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
     ld_f32, st_f32, ld_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].ld
 
-    def run(thread, nthreads, memory, rom, number, to, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        if number < 0 or number >= ld_i64(rom, VALUE_COUNT):
-            st_i64(out, 0, REFUSED)
+        if k.number < 0 or k.number >= ld_i64(k.rom, VALUE_COUNT):
+            st_i64(k.out, 0, REFUSED)
             return
-        row = ld_i64(rom, VALUES) + 12 * number
-        value, half = memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+        row = ld_i64(k.rom, VALUES) + 12 * k.number
+        value, half = k.memory + ld_i32(row, 0), ld_i32(row, 2) == F16
         for e in range(ld_i32(row, 1)):
-            st_f32(to, e, ld_f16(value, e) if half else ld_f32(value, e))
-        st_i64(out, 0, 0)
+            st_f32(k.to, e, ld_f16(value, e) if half else ld_f32(value, e))
+        st_i64(k.out, 0, 0)
 
     return run
 
@@ -37,23 +37,23 @@ def drive_set():
     """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
     ld_f32, st_f32, st_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].st
 
-    def run(thread, nthreads, memory, rom, number, source, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
         status = 0
-        if number < 0 or number >= ld_i64(rom, VALUE_COUNT):
+        if k.number < 0 or k.number >= ld_i64(k.rom, VALUE_COUNT):
             status = REFUSED
-        elif ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
+        elif ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
             status = BUSY
         else:
-            row = ld_i64(rom, VALUES) + 12 * number
-            value, half = memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+            row = ld_i64(k.rom, VALUES) + 12 * k.number
+            value, half = k.memory + ld_i32(row, 0), ld_i32(row, 2) == F16
             for e in range(ld_i32(row, 1)):
                 if half:
-                    st_f16(value, e, ld_f32(source, e))
+                    st_f16(value, e, ld_f32(k.source, e))
                 else:
-                    st_f32(value, e, ld_f32(source, e))
-        st_i64(out, 0, status)
+                    st_f32(value, e, ld_f32(k.source, e))
+        st_i64(k.out, 0, status)
 
     return run
 
@@ -62,12 +62,12 @@ def drive_set():
 def drive_sum():
     """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
 
-    def run(thread, nthreads, memory, rom, out):
+    def run(thread, nthreads, k):
         if thread == 0:
-            table, crc = ld_i64(rom, STATES), 0
-            for k in range(ld_i64(rom, STATE_COUNT) - 1):
-                at = memory + ld_i32(table, 3 * k)
-                crc = crc32(at, ld_i32(table, 3 * k + 1), crc)
-            st_i64(out, 0, crc)
+            table, crc = ld_i64(k.rom, STATES), 0
+            for i in range(ld_i64(k.rom, STATE_COUNT) - 1):
+                at = k.memory + ld_i32(table, 3 * i)
+                crc = crc32(at, ld_i32(table, 3 * i + 1), crc)
+            st_i64(k.out, 0, crc)
 
     return run

@@ -15,24 +15,24 @@ ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
 def drive_open():
     """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost."""
 
-    def run(thread, nthreads, memory, rom):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        for k in range(div(ld_i64(rom, MEMORY), 8)):
-            st_i64(memory, k, 0)
-        table = ld_i64(rom, INITS)
-        for k in range(ld_i64(rom, INIT_COUNT)):
-            source, at = ld_i64(table, 3 * k), memory + ld_i64(table, 3 * k + 1)
-            for e in range(ld_i64(table, 3 * k + 2)):
+        for i in range(div(ld_i64(k.rom, MEMORY), 8)):
+            st_i64(k.memory, i, 0)
+        table = ld_i64(k.rom, INITS)
+        for i in range(ld_i64(k.rom, INIT_COUNT)):
+            source, at = ld_i64(table, 3 * i), k.memory + ld_i64(table, 3 * i + 1)
+            for e in range(ld_i64(table, 3 * i + 2)):
                 copy_byte(at, source, e)
-        table = ld_i64(rom, LITERALS)
-        for k in range(ld_i64(rom, LITERAL_COUNT)):
-            st_i32(memory + ld_i32(table, 2 * k), 0, ld_i32(table, 2 * k + 1))
-        table = ld_i64(rom, RELATIVES)
-        for k in range(ld_i64(rom, RELATIVE_COUNT)):
-            st_i64(memory + ld_i32(table, 2 * k), 0, memory + ld_i32(table, 2 * k + 1))
-        table = ld_i64(rom, ADDRESSES)
-        for k in range(ld_i64(rom, ADDRESS_COUNT)):
-            st_i64(memory + ld_i64(table, 2 * k), 0, ld_i64(table, 2 * k + 1))
+        table = ld_i64(k.rom, LITERALS)
+        for i in range(ld_i64(k.rom, LITERAL_COUNT)):
+            st_i32(k.memory + ld_i32(table, 2 * i), 0, ld_i32(table, 2 * i + 1))
+        table = ld_i64(k.rom, RELATIVES)
+        for i in range(ld_i64(k.rom, RELATIVE_COUNT)):
+            st_i64(k.memory + ld_i32(table, 2 * i), 0, k.memory + ld_i32(table, 2 * i + 1))
+        table = ld_i64(k.rom, ADDRESSES)
+        for i in range(ld_i64(k.rom, ADDRESS_COUNT)):
+            st_i64(k.memory + ld_i64(table, 2 * i), 0, ld_i64(table, 2 * i + 1))
 
     return run

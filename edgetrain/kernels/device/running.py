@@ -47,17 +47,17 @@ def restore_rate(memory, ctl):
 def drive_data():
     """Samples come through `fill`: `train` to train on, `held` to evaluate on; out: 0, REFUSED."""
 
-    def run(thread, nthreads, memory, fill, user, train, held, out):
+    def run(thread, nthreads, k):
         if thread == 0:
-            plan = ld_i64(memory, PLAN)
-            enough = (train == 0 or train >= ld_i64(plan, MINIBATCH)) and held >= 0
-            st_i64(out, 0, 0 if enough and fill != 0 else REFUSED)
-            if enough and fill != 0:
+            plan = ld_i64(k.memory, PLAN)
+            enough = (k.train == 0 or k.train >= ld_i64(plan, MINIBATCH)) and k.held >= 0
+            st_i64(k.out, 0, 0 if enough and k.fill != 0 else REFUSED)
+            if enough and k.fill != 0:
                 st_i64(plan, SOURCE, FROM_SAMPLES)
-                st_i64(plan, FILL, fill)
-                st_i64(plan, FILL_USER, user)
-                st_i64(plan, SAMPLES, train)
-                st_i64(plan, EVAL_SAMPLES, held)
+                st_i64(plan, FILL, k.fill)
+                st_i64(plan, FILL_USER, k.user)
+                st_i64(plan, SAMPLES, k.train)
+                st_i64(plan, EVAL_SAMPLES, k.held)
 
     return run
 
@@ -77,23 +77,25 @@ def drive_input():
         wide = nbytes_of(storage)
         return wide <= nbytes_of(staged) or (wide == 4 and ld_i64(field, ASIDE) != 0)
 
-    def run(thread, nthreads, memory, number, storage, factor, shift, channels, inner, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        plan = ld_i64(memory, PLAN)
-        first = ld_i64(plan, TRAIN_FIELDS) + number * FIELD_NBYTES
-        inside = number >= 0 and number < ld_i64(plan, FIELDS) - 1 and channels > 0 and inner > 0
-        if not inside or not suits(first, storage) or (factor == 0) != (shift == 0):
-            st_i64(out, 0, REFUSED)
+        plan = ld_i64(k.memory, PLAN)
+        first = ld_i64(plan, TRAIN_FIELDS) + k.number * FIELD_NBYTES
+        inside = (
+            k.number >= 0 and k.number < ld_i64(plan, FIELDS) - 1 and k.channels > 0 and k.inner > 0
+        )
+        if not inside or not suits(first, k.storage) or (k.factor == 0) != (k.shift == 0):
+            st_i64(k.out, 0, REFUSED)
             return
-        for k in range(2):
-            field = ld_i64(plan, TRAIN_FIELDS + k) + number * FIELD_NBYTES
-            st_i64(field, RAW_TYPE, storage)
-            st_i64(field, FACTOR, factor)
-            st_i64(field, SHIFT, shift)
-            st_i64(field, CHANNELS, channels)
-            st_i64(field, INNER, inner)
-        st_i64(out, 0, 0)
+        for i in range(2):
+            field = ld_i64(plan, TRAIN_FIELDS + i) + k.number * FIELD_NBYTES
+            st_i64(field, RAW_TYPE, k.storage)
+            st_i64(field, FACTOR, k.factor)
+            st_i64(field, SHIFT, k.shift)
+            st_i64(field, CHANNELS, k.channels)
+            st_i64(field, INNER, k.inner)
+        st_i64(k.out, 0, 0)
 
     return run
 
@@ -102,22 +104,22 @@ def drive_input():
 def drive_settings():
     """lr, gamma: addresses of float64; kind: 0 constant, 1 step, 2 cosine; out: 0 or REFUSED."""
 
-    def run(thread, nthreads, memory, lr, kind, total, warmup, size, gamma, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        ctl = ld_i64(ld_i64(memory, PLAN), CTL)
-        good = kind >= 0 and kind < SCHEDULES and total >= 0 and warmup >= 0
-        if not good or (kind == 1 and size < 1) or (kind == 2 and total <= warmup):
-            st_i64(out, 0, REFUSED)
+        ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
+        good = k.kind >= 0 and k.kind < SCHEDULES and k.total >= 0 and k.warmup >= 0
+        if not good or (k.kind == 1 and k.size < 1) or (k.kind == 2 and k.total <= k.warmup):
+            st_i64(k.out, 0, REFUSED)
             return
-        st_f64(ctl, BASE_LR, ld_f64(lr, 0))
-        st_i64(ctl, TOTAL_STEPS, total)
-        st_i64(ctl, WARMUP, warmup)
-        st_f64(ctl, RATE, ld_f64(gamma, 0))
-        st_i64(ctl, KIND, kind)
-        st_i64(ctl, STEP_SIZE, size)
-        restore_rate(memory, ctl)
-        st_i64(out, 0, 0)
+        st_f64(ctl, BASE_LR, ld_f64(k.lr, 0))
+        st_i64(ctl, TOTAL_STEPS, k.total)
+        st_i64(ctl, WARMUP, k.warmup)
+        st_f64(ctl, RATE, ld_f64(k.gamma, 0))
+        st_i64(ctl, KIND, k.kind)
+        st_i64(ctl, STEP_SIZE, k.size)
+        restore_rate(k.memory, ctl)
+        st_i64(k.out, 0, 0)
 
     return run
 
@@ -126,15 +128,15 @@ def drive_settings():
 def drive_step():
     """A minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
 
-    def run(thread, nthreads, memory, rom, whole, out):
+    def run(thread, nthreads, k):
         if thread == 0:
-            plan = ld_i64(memory, PLAN)
-            st_i64(memory, WHOLE, whole)
+            plan = ld_i64(k.memory, PLAN)
+            st_i64(k.memory, WHOLE, k.whole)
             if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
-                st_i64(out, 0, REFUSED)
+                st_i64(k.out, 0, REFUSED)
             else:
-                call_entry(ld_i64(rom, TRAIN), 0, memory, 0, 1)
-                st_i64(out, 0, ld_i64(plan, STATUS))
+                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
+                st_i64(k.out, 0, ld_i64(plan, STATUS))
 
     return run
 
@@ -143,13 +145,13 @@ def drive_step():
 def drive_split():
     """Pieces of `drive_step` become parts of instructions; out: 0, REFUSED or BUSY."""
 
-    def run(thread, nthreads, memory, parts, out):
+    def run(thread, nthreads, k):
         if thread == 0:
-            plan = ld_i64(memory, PLAN)
-            status = REFUSED if parts < 1 else (BUSY if ld_i64(plan, PHASE) != 0 else 0)
+            plan = ld_i64(k.memory, PLAN)
+            status = REFUSED if k.parts < 1 else (BUSY if ld_i64(plan, PHASE) != 0 else 0)
             if status == 0:
-                st_i64(plan, PARTS, parts)
-            st_i64(out, 0, status)
+                st_i64(plan, PARTS, k.parts)
+            st_i64(k.out, 0, status)
 
     return run
 
@@ -158,13 +160,13 @@ def drive_split():
 def drive_threads():
     """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
 
-    def run(thread, nthreads, memory, run, user, yield_):
+    def run(thread, nthreads, k):
         if thread == 0:
-            plan = ld_i64(memory, PLAN)
-            st_i64(plan, RUN, run)
-            st_i64(plan, RUN_USER, user)
+            plan = ld_i64(k.memory, PLAN)
+            st_i64(plan, RUN, k.run)
+            st_i64(plan, RUN_USER, k.user)
             barrier = ld_i64(ld_i64(plan, MICRO), 4)
-            st_i64(barrier, 16, yield_)
+            st_i64(barrier, 16, k.yield_)
 
     return run
 
@@ -173,15 +175,15 @@ def drive_threads():
 def drive_progress():
     """to: step, skipped (int64), loss, gradient norm, learning rate, loss scale (float64)."""
 
-    def run(thread, nthreads, memory, to):
+    def run(thread, nthreads, k):
         if thread == 0:
-            ctl = ld_i64(ld_i64(memory, PLAN), CTL)
-            st_i64(to, 0, ld_i64(ctl, STEP))
-            st_i64(to, 1, ld_i64(ctl, SKIP))
-            st_f64(to, 2, ld_f64(ctl, LAST_LOSS))
-            st_f64(to, 3, ld_f64(ctl, NORM_WORD))
-            st_f64(to, 4, ld_f64(ctl, LR_WORD))
-            st_f64(to, 5, ld_f64(ctl, SCALE_WORD))
+            ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
+            st_i64(k.to, 0, ld_i64(ctl, STEP))
+            st_i64(k.to, 1, ld_i64(ctl, SKIP))
+            st_f64(k.to, 2, ld_f64(ctl, LAST_LOSS))
+            st_f64(k.to, 3, ld_f64(ctl, NORM_WORD))
+            st_f64(k.to, 4, ld_f64(ctl, LR_WORD))
+            st_f64(k.to, 5, ld_f64(ctl, SCALE_WORD))
 
     return run
 
@@ -190,22 +192,22 @@ def drive_progress():
 def drive_measure():
     """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY."""
 
-    def run(thread, nthreads, memory, rom, loss, accuracy, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        plan = ld_i64(memory, PLAN)
+        plan = ld_i64(k.memory, PLAN)
         if ld_i64(plan, PHASE) != 0:
-            st_i64(out, 0, BUSY)
+            st_i64(k.out, 0, BUSY)
             return
         if ld_i64(plan, EVAL_SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
-            st_i64(out, 0, REFUSED)
+            st_i64(k.out, 0, REFUSED)
             return
-        call_entry(ld_i64(rom, EVALUATE), 0, memory, 0, 1)
+        call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
         ctl = ld_i64(plan, CTL)
         targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-        st_f64(accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
-        st_i64(out, 0, ld_i64(plan, STATUS))
+        st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
+        st_f64(k.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        st_i64(k.out, 0, ld_i64(plan, STATUS))
 
     return run
 
@@ -227,29 +229,29 @@ def drive_predict():
             st_i64(field, RAW, source + first * stride)
             st_i64(field, RAW_STRIDE, stride)
 
-    def run(thread, nthreads, memory, rom, x, samples, to, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        plan, status, first = ld_i64(memory, PLAN), DONE, 0
+        plan, status, first = ld_i64(k.memory, PLAN), DONE, 0
         if ld_i64(plan, PHASE) != 0:
-            st_i64(out, 0, BUSY)
+            st_i64(k.out, 0, BUSY)
             return
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
         st_i64(plan, SOURCE, FROM_MEMORY)
         st_i64(plan, FIELDS, ld_i64(plan, FIELDS) - 1)
-        while first < samples and status == DONE:
-            for e in range(ld_i64(rom, TARGET_NBYTES)):
-                st_u8(memory + ld_i64(rom, TARGET), e, 0)
-            place(plan, x, first)
-            st_i64(plan, EVAL_SAMPLES, min(samples - first, ld_i64(plan, MICROBATCH)))
-            st_i64(plan, PREDICTIONS, to + 4 * first * ld_i64(plan, OUTPUT_SIZE))
-            call_entry(ld_i64(rom, EVALUATE), 0, memory, 0, 1)
+        while first < k.samples and status == DONE:
+            for e in range(ld_i64(k.rom, TARGET_NBYTES)):
+                st_u8(k.memory + ld_i64(k.rom, TARGET), e, 0)
+            place(plan, k.x, first)
+            st_i64(plan, EVAL_SAMPLES, min(k.samples - first, ld_i64(plan, MICROBATCH)))
+            st_i64(plan, PREDICTIONS, k.to + 4 * first * ld_i64(plan, OUTPUT_SIZE))
+            call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
             status = ld_i64(plan, STATUS)
             first += ld_i64(plan, MICROBATCH)
         st_i64(plan, FIELDS, ld_i64(plan, FIELDS) + 1)
         st_i64(plan, PREDICTIONS, 0)
         st_i64(plan, EVAL_SAMPLES, held)
         st_i64(plan, SOURCE, source)
-        st_i64(out, 0, status)
+        st_i64(k.out, 0, status)
 
     return run

@@ -133,17 +133,17 @@ def drive_save():
     still the newest.
     """
 
-    def run(thread, nthreads, memory, rom, store, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        if ld_i64(ld_i64(memory, PLAN), PHASE) != 0:
-            st_i64(out, 0, BUSY)
+        if ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
+            st_i64(k.out, 0, BUSY)
             return
-        buffer = memory + 8 * BUFFER
-        first, second = _sequence(store, buffer, rom, 0), _sequence(store, buffer, rom, 1)
+        buffer = k.memory + 8 * BUFFER
+        first, second = _sequence(k.store, buffer, k.rom, 0), _sequence(k.store, buffer, k.rom, 1)
         slot = 1 if first > second else 0
         newest = max(0, max(first, second))
-        st_i64(out, 0, _write_state(store, buffer, memory, rom, slot, newest + 1))
+        st_i64(k.out, 0, _write_state(k.store, buffer, k.memory, k.rom, slot, newest + 1))
 
     return run
 
@@ -171,18 +171,18 @@ def drive_load():
                     copy_byte(value + full, buffer, e)
         return 0
 
-    def run(thread, nthreads, memory, rom, store, out):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        buffer, plan = memory + 8 * BUFFER, ld_i64(memory, PLAN)
-        first, second = _sequence(store, buffer, rom, 0), _sequence(store, buffer, rom, 1)
+        buffer, plan = k.memory + 8 * BUFFER, ld_i64(k.memory, PLAN)
+        first, second = _sequence(k.store, buffer, k.rom, 0), _sequence(k.store, buffer, k.rom, 1)
         if max(first, second) < 1:
-            st_i64(out, 0, NOTHING)
+            st_i64(k.out, 0, NOTHING)
             return
-        status = copy(store, buffer, memory, rom, 1 if second > first else 0)
+        status = copy(k.store, buffer, k.memory, k.rom, 1 if second > first else 0)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
-        restore_rate(memory, ld_i64(plan, CTL))
-        st_i64(out, 0, status)
+        restore_rate(k.memory, ld_i64(plan, CTL))
+        st_i64(k.out, 0, status)
 
     return run

@@ -25,23 +25,23 @@ def loss_scale():
     A step without targets moved nothing and tells nothing about the scale.
     """
 
-    def run(thread, nthreads, ctl, dynamic, interval):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        norm, scale = ld_f64(ctl, GRAD_NORM), ld_f64(ctl, LOSS_SCALE)
-        good, bad = ld_i64(ctl, GOOD), ld_i64(ctl, BAD) + 1
-        if ld_i64(ctl, TARGETS) > 0:
+        norm, scale = ld_f64(k.ctl, GRAD_NORM), ld_f64(k.ctl, LOSS_SCALE)
+        good, bad = ld_i64(k.ctl, GOOD), ld_i64(k.ctl, BAD) + 1
+        if ld_i64(k.ctl, TARGETS) > 0:
             if norm - norm != 0.0:
                 good = 0
                 scale = max(1.0, scale * 0.5)
             else:
                 good, bad = good + 1, 0
-                if dynamic != 0 and good >= interval:
+                if k.dynamic != 0 and good >= k.interval:
                     good, scale = 0, min(MAX_SCALE, scale * 2.0)
-        if dynamic != 0:
-            st_f64(ctl, LOSS_SCALE, scale)
-        st_i64(ctl, GOOD, good)
-        st_i64(ctl, BAD, bad)
+        if k.dynamic != 0:
+            st_f64(k.ctl, LOSS_SCALE, scale)
+        st_i64(k.ctl, GOOD, good)
+        st_i64(k.ctl, BAD, bad)
 
     return run
 
@@ -70,20 +70,20 @@ def rewire_due():
     short / often then, at least `least`, and nothing is due after `last` billionths.
     """
 
-    def run(thread, nthreads, ctl, first, after, until, interval, short, last, base, least, often):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        done, total = ld_i64(ctl, STEP) + 1, ld_i64(ctl, TOTAL)
-        if first != 0:
-            st_i64(ctl, DUE, 0)
-        every, end = interval, until
-        if total < short:
-            every = base
-            if least != 0:
-                share = to_real(total) / to_real(short) / np.float64(often)
-                every = max(least, rounded(to_real(base) * share))
-                end = min(until, last)
-        if done * WHOLE > after * total and done * WHOLE <= end * total and mod(done, every) == 0:
-            st_i64(ctl, DUE, 1)
+        done, total = ld_i64(k.ctl, STEP) + 1, ld_i64(k.ctl, TOTAL)
+        if k.first != 0:
+            st_i64(k.ctl, DUE, 0)
+        every, end = k.interval, k.until
+        if total < k.short:
+            every = k.base
+            if k.least != 0:
+                share = to_real(total) / to_real(k.short) / np.float64(k.often)
+                every = max(k.least, rounded(to_real(k.base) * share))
+                end = min(k.until, k.last)
+        if done * WHOLE > k.after * total and done * WHOLE <= end * total and mod(done, every) == 0:
+            st_i64(k.ctl, DUE, 1)
 
     return run

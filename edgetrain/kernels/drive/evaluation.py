@@ -51,20 +51,24 @@ def drive_evaluate():
                 return status
         return 0
 
-    def run(thread, nthreads, plan):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        ctl, n, count = ld_i64(plan, CTL), ld_i64(plan, EVAL_SAMPLES), ld_i64(plan, MICROBATCH)
+        ctl, n, count = (
+            ld_i64(k.plan, CTL),
+            ld_i64(k.plan, EVAL_SAMPLES),
+            ld_i64(k.plan, MICROBATCH),
+        )
         reset_counts(ctl, 0)
         first, status = 0, DONE
         while first < n and status == DONE:
             valid = min(count, n - first)
-            status = fill(plan, first, valid, count)
+            status = fill(k.plan, first, valid, count)
             if status == DONE:
                 st_i64(ctl, COUNT, valid)
-                run_whole(plan, EVAL)
-                keep_outputs(plan, first, valid)
+                run_whole(k.plan, EVAL)
+                keep_outputs(k.plan, first, valid)
                 first += count
-        st_i64(plan, STATUS, status)
+        st_i64(k.plan, STATUS, status)
 
     return run

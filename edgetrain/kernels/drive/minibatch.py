@@ -210,13 +210,13 @@ def drive_train():
     anew. Called on one thread; tapes reach the others through RUN.
     """
 
-    def run(thread, nthreads, plan, whole):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        ctl = ld_i64(plan, CTL)
-        status = _advance(plan, ctl, whole)
-        while whole != 0 and ld_i64(plan, PHASE) != BEGIN:
-            status = _advance(plan, ctl, whole)
-        st_i64(plan, STATUS, status)
+        ctl = ld_i64(k.plan, CTL)
+        status = _advance(k.plan, ctl, k.whole)
+        while k.whole != 0 and ld_i64(k.plan, PHASE) != BEGIN:
+            status = _advance(k.plan, ctl, k.whole)
+        st_i64(k.plan, STATUS, status)
 
     return run

@@ -87,9 +87,9 @@ def sample_at(seed, epoch, position, n, columns):
 def drive_order():
     """out [count]: the samples at positions start, start + 1, ... of an epoch's order."""
 
-    def run(thread, nthreads, out, seed, epoch, start, count, n):
-        columns = columns_of(n)
-        for k in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-            st_i64(out, k, sample_at(seed, epoch, start + k, n, columns))
+    def run(thread, nthreads, k):
+        columns = columns_of(k.n)
+        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
+            st_i64(k.out, i, sample_at(k.seed, k.epoch, k.start + i, k.n, columns))
 
     return run

@@ -12,8 +12,8 @@ STEP, RATE = control.STEP, control.RATE
 def rate_exponential():
     """factor RATE ** STEP."""
 
-    def run(thread, nthreads, ctl):
+    def run(thread, nthreads, k):
         if thread == 0:
-            set_rate(ctl, power(ld_f64(ctl, RATE), ld_i64(ctl, STEP)))
+            set_rate(k.ctl, power(ld_f64(k.ctl, RATE), ld_i64(k.ctl, STEP)))
 
     return run

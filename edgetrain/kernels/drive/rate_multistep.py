@@ -11,9 +11,9 @@ STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 def rate_drop():
     """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
 
-    def run(thread, nthreads, ctl, at):
-        step = ld_i64(ctl, STEP)
-        if thread == 0 and step >= at and step >= ld_i64(ctl, WARMUP):
-            st_f64(ctl, LR, ld_f64(ctl, LR) * ld_f64(ctl, RATE))
+    def run(thread, nthreads, k):
+        step = ld_i64(k.ctl, STEP)
+        if thread == 0 and step >= k.at and step >= ld_i64(k.ctl, WARMUP):
+            st_f64(k.ctl, LR, ld_f64(k.ctl, LR) * ld_f64(k.ctl, RATE))
 
     return run

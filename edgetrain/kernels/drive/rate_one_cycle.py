@@ -22,14 +22,14 @@ def rate_one_cycle():
     Source: Smith and Topin 2018; the steps are those of torch's OneCycleLR.
     """
 
-    def run(thread, nthreads, ctl):
+    def run(thread, nthreads, k):
         if thread == 0:
-            step, total = to_real(ld_i64(ctl, STEP)), to_real(ld_i64(ctl, TOTAL))
-            peak = ld_f64(ctl, RATE) * total - 1.0
+            step, total = to_real(ld_i64(k.ctl, STEP)), to_real(ld_i64(k.ctl, TOTAL))
+            peak = ld_f64(k.ctl, RATE) * total - 1.0
             if step <= peak:
-                set_rate(ctl, between(ld_f64(ctl, RATE + 1), 1.0, step / max(peak, 1e-300)))
+                set_rate(k.ctl, between(ld_f64(k.ctl, RATE + 1), 1.0, step / max(peak, 1e-300)))
             else:
                 done = (step - peak) / max(total - 1.0 - peak, 1e-300)
-                set_rate(ctl, between(1.0, ld_f64(ctl, RATE + 2), done))
+                set_rate(k.ctl, between(1.0, ld_f64(k.ctl, RATE + 2), done))
 
     return run

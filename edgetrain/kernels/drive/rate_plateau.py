@@ -49,23 +49,23 @@ def rate_plateau():
     """
     from ..words.prim import real_to_int
 
-    def run(thread, nthreads, ctl, window, patience, cooldown):
+    def run(thread, nthreads, k):
         if thread != 0:
             return
-        step = to_real(ld_i64(ctl, STEP))
-        if step > ld_f64(ctl, LOOKED):
-            st_f64(ctl, LOOKED, step)
-            loss = ld_f64(ctl, LAST_LOSS)
+        step = to_real(ld_i64(k.ctl, STEP))
+        if step > ld_f64(k.ctl, LOOKED):
+            st_f64(k.ctl, LOOKED, step)
+            loss = ld_f64(k.ctl, LAST_LOSS)
             if loss - loss == 0.0:
-                add(ctl, SUM, loss)
-                add(ctl, COUNT, 1.0)
-            if ld_f64(ctl, COUNT) >= to_real(window):
-                judge(ctl, ld_f64(ctl, SUM) / ld_f64(ctl, COUNT), patience, cooldown)
-                st_f64(ctl, SUM, 0.0)
-                st_f64(ctl, COUNT, 0.0)
-        set_rate(ctl, power(ld_f64(ctl, RATE), real_to_int(ld_f64(ctl, DROPS))))
-        if ld_i64(ctl, STEP) >= ld_i64(ctl, WARMUP):
-            least = min(ld_f64(ctl, RATE + 2), ld_f64(ctl, BASE_LR))
-            st_f64(ctl, LR, max(ld_f64(ctl, LR), least))
+                add(k.ctl, SUM, loss)
+                add(k.ctl, COUNT, 1.0)
+            if ld_f64(k.ctl, COUNT) >= to_real(k.window):
+                judge(k.ctl, ld_f64(k.ctl, SUM) / ld_f64(k.ctl, COUNT), k.patience, k.cooldown)
+                st_f64(k.ctl, SUM, 0.0)
+                st_f64(k.ctl, COUNT, 0.0)
+        set_rate(k.ctl, power(ld_f64(k.ctl, RATE), real_to_int(ld_f64(k.ctl, DROPS))))
+        if ld_i64(k.ctl, STEP) >= ld_i64(k.ctl, WARMUP):
+            least = min(ld_f64(k.ctl, RATE + 2), ld_f64(k.ctl, BASE_LR))
+            st_f64(k.ctl, LR, max(ld_f64(k.ctl, LR), least))
 
     return run

@@ -106,12 +106,12 @@ def drive_stage():
     """
     from ..words.prim import st_i64
 
-    def run(thread, nthreads, field, raw, stride, first, count, bad):
+    def run(thread, nthreads, k):
         if thread == 0:
             found = -1
-            for k in range(count):
-                if stage(field, first + k, raw + k * stride) == 0 and found < 0:
-                    found = first + k
-            st_i64(bad, 0, found)
+            for i in range(k.count):
+                if stage(k.field, k.first + i, k.raw + i * k.stride) == 0 and found < 0:
+                    found = k.first + i
+            st_i64(k.bad, 0, found)
 
     return run

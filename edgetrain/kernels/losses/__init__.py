@@ -1,1 +1,1 @@
-"""Losses beyond those of kernels/loss.py, one file each; their contract is the same."""
+"""Losses and their gradients, one file each; what they share is in sums.py."""

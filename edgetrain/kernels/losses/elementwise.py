@@ -1,15 +1,12 @@
-"""Losses of element by element with a number of their own, made of a value and a slope."""
+"""Losses of element by element, made of a value and a slope."""
 
 import numpy as np
 
-from .. import control
 from ..jit import inline
-from ..loss import gradient_scale, put_chunk
 from ..registry import kernel
+from ..words.mathf import ZERO
 from ..words.prim import FP32, div, ld_i64
-
-ZERO = np.float32(0)
-CHUNKS, COUNT = control.PARTIALS, control.COUNT
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
 
 
 @inline
@@ -18,49 +15,53 @@ def never(x, t):
     return False
 
 
-def elementwise(name: str, title: str, value, slope, is_correct=never) -> None:
+@inline
+def _own(k):
+    return k.p
+
+
+@inline
+def _none(k):
+    return ZERO
+
+
+def elementwise(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
     """Register `<name>_loss` and `<name>_bwd` over n elements, `rows` of them a sample.
 
     Args:
-      value, slope: inline functions of (x, t, p) in float32; p is the loss's own number.
+      value, slope: inline functions of (x, t, p) in float32.
+      number: whether the loss has a number p of its own, else p is 0.
     """
+    own, operand = (_own, " p:f") if number else (_none, "")
 
-    @kernel(
-        f"{name}_loss",
-        "x:r:S[n] t:r:f32[n] partials:w:f64[192] ctl:r:i64[64] n rows p:f",
-        check="rows >= 1",
-    )
     def loss(S):
         ld, ld32 = S.ld, FP32.ld
 
-        def run(thread, nthreads, x, t, partials, ctl, n, rows, p):
-            valid = min(n, ld_i64(ctl, COUNT) * rows)
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
             last = div(CHUNKS * (thread + 1), nthreads)
             for chunk in range(div(CHUNKS * thread, nthreads), last):
                 total = counted = correct = 0.0
-                for i in range(div(n * chunk, CHUNKS), min(div(n * (chunk + 1), CHUNKS), valid)):
-                    a, b = ld(x, i), ld32(t, i)
-                    total += np.float64(value(a, b, p))
+                for i in range(
+                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                ):
+                    a, b = ld(k.x, i), ld32(k.t, i)
+                    total += np.float64(value(a, b, own(k)))
                     counted += 1.0
                     correct += 1.0 if is_correct(a, b) else 0.0
-                put_chunk(partials, chunk, total, counted, correct)
+                put_chunk(k.partials, chunk, total, counted, correct)
 
         return run
 
-    @kernel(
-        f"{name}_bwd",
-        "x:r:S[n] t:r:f32[n] dx:m:S[n] ctl:r:i64[64] n rows p:f acc",
-        check="rows >= 1",
-    )
     def backward(S):
         ld, st, ld32 = S.ld, S.st, FP32.ld
 
-        def run(thread, nthreads, x, t, dx, ctl, n, rows, p, acc):
-            valid = min(n, ld_i64(ctl, COUNT) * rows)
-            scale = gradient_scale(ctl)
-            for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
-                d = scale * slope(ld(x, i), ld32(t, i), p) if i < valid else ZERO
-                st(dx, i, d + ld(dx, i) if acc != 0 else d)
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+            scale = gradient_scale(k.ctl)
+            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+                d = scale * slope(ld(k.x, i), ld32(k.t, i), own(k)) if i < valid else ZERO
+                st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
 
         return run
 
@@ -72,3 +73,10 @@ def elementwise(name: str, title: str, value, slope, is_correct=never) -> None:
         f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
         "dx; dx may be x."
     )
+    loss.__module__ = backward.__module__ = value.__module__  # where this is called
+    for part, factory, result, acc in (
+        ("loss", loss, "partials:w:f64[192]", ""),
+        ("bwd", backward, "dx:m:S[n]", " acc"),
+    ):
+        operands = f"x:r:S[n] t:r:f32[n] {result} ctl:r:i64[64] n rows{operand}{acc}"
+        kernel(f"{name}_{part}", operands, check="rows >= 1")(factory)

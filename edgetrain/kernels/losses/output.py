@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from .. import control
-from ..loss import gradient_scale, put_chunk
 from ..registry import kernel
+from ..words.mathf import ZERO
 from ..words.prim import div, ld_i64, to_float, to_real
-
-ZERO = np.float32(0)
-CHUNKS, COUNT = control.PARTIALS, control.COUNT
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
 
 
 @kernel(
@@ -23,15 +20,15 @@ def output_loss(S):
     """
     ld = S.ld
 
-    def run(thread, nthreads, x, t, partials, ctl, n, rows):
-        count = ld_i64(ctl, COUNT)
-        valid, each = min(n, count * rows), to_real(count) if n == 1 else 1.0
+    def run(thread, nthreads, k):
+        count = ld_i64(k.ctl, COUNT)
+        valid, each = min(k.n, count * k.rows), to_real(count) if k.n == 1 else 1.0
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             total = counted = 0.0
-            for i in range(div(n * chunk, CHUNKS), min(div(n * (chunk + 1), CHUNKS), valid)):
-                total += np.float64(ld(x, i)) * each
+            for i in range(div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)):
+                total += np.float64(ld(k.x, i)) * each
                 counted += each
-            put_chunk(partials, chunk, total, counted, 0.0)
+            put_chunk(k.partials, chunk, total, counted, 0.0)
 
     return run
 
@@ -45,11 +42,11 @@ def output_bwd(S):
     """LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to dx."""
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, x, t, dx, ctl, n, rows, acc):
-        count, scale = ld_i64(ctl, COUNT), gradient_scale(ctl)
-        valid, scale = min(n, count * rows), scale * to_float(count) if n == 1 else scale
-        for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
+    def run(thread, nthreads, k):
+        count, scale = ld_i64(k.ctl, COUNT), gradient_scale(k.ctl)
+        valid, scale = min(k.n, count * k.rows), scale * to_float(count) if k.n == 1 else scale
+        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
             d = scale if i < valid else ZERO
-            st(dx, i, d + ld(dx, i) if acc != 0 else d)
+            st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
 
     return run

@@ -86,36 +86,41 @@ def adafactor_moments(W, G):
         value = np.float64(ldg(g, i) * factor)
         return value * value
 
-    def run(thread, nthreads, w, g, v_rows, v_cols, sums, ctl, count, rows, cols, power):
-        if ld_i64(ctl, SKIP) != 0:
+    def run(thread, nthreads, k):
+        if ld_i64(k.ctl, SKIP) != 0:
             return
-        weight, factor = share(ctl, power), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        n = count * rows * cols
+        weight, factor = share(k.ctl, k.power), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        n = k.count * k.rows * k.cols
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             squares = 0.0
             for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
-                squares += np.float64(ldw(w, i)) * np.float64(ldw(w, i))
-            st_f64(sums, chunk, squares)
-        all_rows = count * rows
-        for k in range(div(all_rows * thread, nthreads), div(all_rows * (thread + 1), nthreads)):
+                squares += np.float64(ldw(k.w, i)) * np.float64(ldw(k.w, i))
+            st_f64(k.sums, chunk, squares)
+        all_rows = k.count * k.rows
+        for q in range(div(all_rows * thread, nthreads), div(all_rows * (thread + 1), nthreads)):
             squares = 0.0
-            for j in range(cols):
-                squares += square(g, k * cols + j, factor)
-            move(v_rows, k, squares / to_real(cols), weight)
+            for j in range(k.cols):
+                squares += square(k.g, q * k.cols + j, factor)
+            move(k.v_rows, q, squares / to_real(k.cols), weight)
         wide = new_wide()
-        each = div(cols + COLUMNS - 1, COLUMNS)  # blocks of columns of a matrix
-        blocks = count * each
+        each = div(k.cols + COLUMNS - 1, COLUMNS)  # blocks of columns of a matrix
+        blocks = k.count * each
         for b in range(div(blocks * thread, nthreads), div(blocks * (thread + 1), nthreads)):
             matrix, first = div(b, each), mod(b, each) * COLUMNS
-            used = min(COLUMNS, cols - first)
+            used = min(COLUMNS, k.cols - first)
             for j in range(used):
                 put_wide(wide, j, 0.0)
-            for i in range(rows):
-                at = (matrix * rows + i) * cols + first
+            for i in range(k.rows):
+                at = (matrix * k.rows + i) * k.cols + first
                 for j in range(used):
-                    put_wide(wide, j, get_wide(wide, j) + square(g, at + j, factor))
+                    put_wide(wide, j, get_wide(wide, j) + square(k.g, at + j, factor))
             for j in range(used):
-                move(v_cols, matrix * cols + first + j, get_wide(wide, j) / to_real(rows), weight)
+                move(
+                    k.v_cols,
+                    matrix * k.cols + first + j,
+                    get_wide(wide, j) / to_real(k.rows),
+                    weight,
+                )
 
     return run
 
@@ -130,20 +135,20 @@ def adafactor_steps(G):
     """sums + 64: squares of the steps, gradient / max(root of the moment, eps)."""
     step_of = _steps(G)
 
-    def run(thread, nthreads, g, v_rows, v_cols, sums, ctl, count, rows, cols, eps):
-        if ld_i64(ctl, SKIP) != 0:
+    def run(thread, nthreads, k):
+        if ld_i64(k.ctl, SKIP) != 0:
             return
-        factor, size = np.float32(ld_f64(ctl, GRAD_FACTOR)), rows * cols
-        n = count * size
+        factor, size = np.float32(ld_f64(k.ctl, GRAD_FACTOR)), k.rows * k.cols
+        n = k.count * size
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             squares, scale, matrix = 0.0, 0.0, -1
             for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
                 if div(i, size) != matrix:
                     matrix = div(i, size)
-                    scale = scale_of(v_rows, matrix, rows, eps)
-                step = step_of(g, v_rows, v_cols, i, rows, cols, scale, eps, factor)
+                    scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
+                step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
                 squares += step * step
-            st_f64(sums, CHUNKS + chunk, squares)
+            st_f64(k.sums, CHUNKS + chunk, squares)
 
     return run
 
@@ -173,25 +178,22 @@ def adafactor(W, G):
     ldw, srw, stg = W.ld, W.sr, G.st
     step_of, zero = _steps(G), zeroing(G)
 
-    def run(
-        thread, nthreads, w, g, v_rows, v_cols, sums, ctl, key, count, rows, cols, eps, least, most,
-        wd,
-    ):  # fmt: skip
-        n = count * rows * cols
+    def run(thread, nthreads, k):
+        n = k.count * k.rows * k.cols
         lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key, factor = stream(ctl, key), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        size, kept = sizes(ctl, sums, n, least, most, wd)
-        scale, matrix, each = 0.0, -1, rows * cols
+        weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        size, kept = sizes(k.ctl, k.sums, n, k.least, k.most, k.wd)
+        scale, matrix, each = 0.0, -1, k.rows * k.cols
         for i in range(lo, hi):
             if div(i, each) != matrix:
                 matrix = div(i, each)
-                scale = scale_of(v_rows, matrix, rows, eps)
-            step = step_of(g, v_rows, v_cols, i, rows, cols, scale, eps, factor)
-            srw(w, i, ldw(w, i) * kept - np.float32(size * step), weight_key)
-            stg(g, i, ZERO)
+                scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
+            step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
+            srw(k.w, i, ldw(k.w, i) * kept - np.float32(size * step), weight_key)
+            stg(k.g, i, ZERO)
 
     return run
 
@@ -208,24 +210,24 @@ def adafactor_vector_moments(W, G, V):
     ldw, ldg = W.ld, G.ld
     load_second, store_second = second_moment(V)
 
-    def run(thread, nthreads, w, g, v, sums, ctl, n, key, power, eps):
-        if ld_i64(ctl, SKIP) != 0:
+    def run(thread, nthreads, k):
+        if ld_i64(k.ctl, SKIP) != 0:
             return
-        weight, factor = np.float32(share(ctl, power)), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        square_key = hash32(stream(ctl, key), SECOND_MOMENT)
+        weight, factor = np.float32(share(k.ctl, k.power)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        square_key = hash32(stream(k.ctl, k.key), SECOND_MOMENT)
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             weights = steps = 0.0
-            for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
-                weights += np.float64(ldw(w, i)) * np.float64(ldw(w, i))
-                gradient = ldg(g, i) * factor
-                second = load_second(v, i)
+            for i in range(div(k.n * chunk, CHUNKS), div(k.n * (chunk + 1), CHUNKS)):
+                weights += np.float64(ldw(k.w, i)) * np.float64(ldw(k.w, i))
+                gradient = ldg(k.g, i) * factor
+                second = load_second(k.v, i)
                 second += (gradient * gradient - second) * weight
                 root = np.float32(sqrt64(np.float64(second)))
-                store_second(v, i, second, root, square_key)
-                step = np.float64(gradient) / np.float64(max(root, eps))
+                store_second(k.v, i, second, root, square_key)
+                step = np.float64(gradient) / np.float64(max(root, k.eps))
                 steps += step * step
-            st_f64(sums, chunk, weights)
-            st_f64(sums, CHUNKS + chunk, steps)
+            st_f64(k.sums, chunk, weights)
+            st_f64(k.sums, CHUNKS + chunk, steps)
 
     return run
 
@@ -240,17 +242,17 @@ def adafactor_vector(W, G, V):
     load_second, _ = second_moment(V)
     zero = zeroing(G)
 
-    def run(thread, nthreads, w, g, v, sums, ctl, n, key, eps, least, most, wd):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key, factor = stream(ctl, key), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        size, kept = sizes(ctl, sums, n, least, most, wd)
+        weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        size, kept = sizes(k.ctl, k.sums, k.n, k.least, k.most, k.wd)
         for i in range(lo, hi):
-            root = np.float32(sqrt64(np.float64(load_second(v, i))))
-            step = np.float64(ldg(g, i) * factor) / np.float64(max(root, eps))
-            srw(w, i, ldw(w, i) * kept - np.float32(size * step), weight_key)
-            stg(g, i, ZERO)
+            root = np.float32(sqrt64(np.float64(load_second(k.v, i))))
+            step = np.float64(ldg(k.g, i) * factor) / np.float64(max(root, k.eps))
+            srw(k.w, i, ldw(k.w, i) * kept - np.float32(size * step), weight_key)
+            stg(k.g, i, ZERO)
 
     return run

@@ -23,22 +23,22 @@ def adagrad(W, G, V):
     load_second, store_second = second_moment(V)
     zero = zeroing(G)
 
-    def run(thread, nthreads, w, g, v, ctl, n, key, decay, eps, wd):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key = stream(ctl, key)
+        weight_key = stream(k.ctl, k.key)
         square_key = hash32(weight_key, SECOND_MOMENT)
-        slowed = 1.0 + to_real(ld_i64(ctl, UPDATES) - 1) * np.float64(decay)
-        lr, factor = np.float32(ld_f64(ctl, LR) / slowed), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        slowed = 1.0 + to_real(ld_i64(k.ctl, UPDATES) - 1) * np.float64(k.decay)
+        lr, factor = np.float32(ld_f64(k.ctl, LR) / slowed), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         for i in range(lo, hi):
-            value = ldw(w, i)
-            gradient = ldg(g, i) * factor + wd * value
-            second = load_second(v, i) + gradient * gradient
+            value = ldw(k.w, i)
+            gradient = ldg(k.g, i) * factor + k.wd * value
+            second = load_second(k.v, i) + gradient * gradient
             root = sqrt(second)
-            srw(w, i, value - lr * gradient / (root + eps), weight_key)
-            store_second(v, i, second, root, square_key)
-            stg(g, i, ZERO)
+            srw(k.w, i, value - lr * gradient / (root + k.eps), weight_key)
+            store_second(k.v, i, second, root, square_key)
+            stg(k.g, i, ZERO)
 
     return run

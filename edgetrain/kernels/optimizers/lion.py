@@ -22,21 +22,21 @@ def lion(W, G, M):
     ldw, srw, ldg, stg, ldm, srm = W.ld, W.sr, G.ld, G.st, M.ld, M.sr
     zero = zeroing(G)
 
-    def run(thread, nthreads, w, g, m, ctl, n, key, b1, c1, b2, c2, wd):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key = stream(ctl, key)
+        weight_key = stream(k.ctl, k.key)
         moment_key = hash32(weight_key, FIRST_MOMENT)
-        rate, factor = ld_f64(ctl, LR), np.float32(ld_f64(ctl, GRAD_FACTOR))
-        lr, kept = np.float32(rate), np.float32(1.0 - rate * np.float64(wd))
+        rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        lr, kept = np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
         for i in range(lo, hi):
-            gradient, moment = ldg(g, i) * factor, ldm(m, i)
-            toward = b1 * moment + c1 * gradient
+            gradient, moment = ldg(k.g, i) * factor, ldm(k.m, i)
+            toward = k.b1 * moment + k.c1 * gradient
             sign = ONE if toward > ZERO else (-ONE if toward < ZERO else ZERO)
-            srw(w, i, ldw(w, i) * kept - lr * sign, weight_key)
-            srm(m, i, b2 * moment + c2 * gradient, moment_key)
-            stg(g, i, ZERO)
+            srw(k.w, i, ldw(k.w, i) * kept - lr * sign, weight_key)
+            srm(k.m, i, k.b2 * moment + k.c2 * gradient, moment_key)
+            stg(k.g, i, ZERO)
 
     return run

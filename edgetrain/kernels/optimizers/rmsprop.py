@@ -41,25 +41,25 @@ def rmsprop(W, G, V, M, A):
         left = second - mean * mean
         return sqrt(left if left > ZERO else ZERO)
 
-    def run(thread, nthreads, w, g, v, m, v_mean, ctl, n, key, alpha, c, eps, wd, mu):
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
-        if ld_i64(ctl, SKIP) != 0:
-            zero(g, lo, hi)
+    def run(thread, nthreads, k):
+        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(k.g, lo, hi)
             return
-        weight_key = stream(ctl, key)
+        weight_key = stream(k.ctl, k.key)
         moment_key, square_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
         mean_key = hash32(weight_key, MEAN)
-        lr, factor = np.float32(ld_f64(ctl, LR)), np.float32(ld_f64(ctl, GRAD_FACTOR))
+        lr, factor = np.float32(ld_f64(k.ctl, LR)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         for i in range(lo, hi):
-            value = ldw(w, i)
-            gradient = ldg(g, i) * factor + wd * value
-            second = load_second(v, i) * alpha + c * gradient * gradient
-            step = gradient / (spread(v_mean, i, gradient, second, c, mean_key) + eps)
-            if m != 0:
-                step += mu * ldm(m, i)
-                srm(m, i, step, moment_key)
-            srw(w, i, value - lr * step, weight_key)
-            store_second(v, i, second, sqrt(second), square_key)
-            stg(g, i, ZERO)
+            value = ldw(k.w, i)
+            gradient = ldg(k.g, i) * factor + k.wd * value
+            second = load_second(k.v, i) * k.alpha + k.c * gradient * gradient
+            step = gradient / (spread(k.v_mean, i, gradient, second, k.c, mean_key) + k.eps)
+            if k.m != 0:
+                step += k.mu * ldm(k.m, i)
+                srm(k.m, i, step, moment_key)
+            srw(k.w, i, value - lr * step, weight_key)
+            store_second(k.v, i, second, sqrt(second), square_key)
+            stg(k.g, i, ZERO)
 
     return run

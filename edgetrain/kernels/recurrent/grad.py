@@ -14,7 +14,7 @@ from ..words.lanes import LANES
 from ..words.lanes import reset as reset_wide
 from ..words.prim import div, mod
 from ..words.rng import stream
-from .tile import TALL, outer
+from .tile import TALL, Factor, outer
 from .walk import UNITS, WIDE, before, length, load32, loader, reset, states, storer, wide
 
 CHAIN = 128  # terms of a chain of fma
@@ -63,66 +63,59 @@ def recurrent_dr(S, P, G):
     multiply_initial = outer(S, P)
 
     @inline
-    def span(a, a_at, a_step, rows, w, w_at, w_step, n, count, ws):
-        for k in range(0, count, CHAIN):
-            multiply(
-                a, a_at + k * a_step, 1, a_step, rows, w, w_at + k * w_step, w_step, n,
-                min(CHAIN, count - k), ws, wide(n),
-            )  # fmt: skip
+    def span(k, a, rows, w, count):
+        for first in range(0, count, CHAIN):
+            left = Factor(a.address, a.at + first * a.step, 1, a.step)
+            right = Factor(w.address, w.at + first * w.row, w.row, 1)
+            multiply(left, rows, right, k.n, min(CHAIN, count - first), k.ws, wide(k.n))
 
     @inline
-    def initial(dgates, column, rows, lens, h0, side, backwards, t, b, n, a_step, ws):
+    def initial(k, column, rows, side, backwards):
         """Rows whose first step starts from h0."""
-        if lens == 0 or not backwards:
-            now = t - 1 if backwards else 0
-            for k in range(0, b, CHAIN):
-                at = ((side * t + now) * b + k) * a_step + column
-                multiply_initial(
-                    dgates, at, 1, a_step, rows, h0, (side * b + k) * n, n, n, min(CHAIN, b - k),
-                    ws, wide(n),
-                )  # fmt: skip
-            return
-        for row in range(b):
-            now = length(lens, row, t) - 1
+        together = k.lens == 0 or not backwards
+        for row in range(0, k.b, CHAIN if together else 1):
+            now = (k.t - 1 if backwards else 0) if together else length(k, row) - 1
             if now >= 0:
-                at = ((side * t + now) * b + row) * a_step + column
-                multiply_initial(
-                    dgates, at, 1, a_step, rows, h0, (side * b + row) * n, n, n, 1, ws, wide(n)
-                )
+                at = ((side * k.t + now) * k.b + row) * k.slots * k.n + column
+                left = Factor(k.dgates, at, 1, k.slots * k.n)
+                right = Factor(k.h0, (side * k.b + row) * k.n, k.n, 1)
+                count = min(CHAIN, k.b - row) if together else 1
+                multiply_initial(left, rows, right, k.n, count, k.ws, wide(k.n))
 
-    def run(
-        thread, nthreads, dgates, y, lens, h0, out, ctl, ws,
-        t, b, d, n, back, slots, gates, kind, acc, sr, key,
-    ):  # fmt: skip
-        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-        buffer, a_step, tiles = new(), slots * n, div(n + TALL - 1, TALL)
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        buffer, a_step, tiles = new(), k.slots * k.n, div(k.n + TALL - 1, TALL)
         # all steps of one direction follow each other in y where it is the only one
-        spans, count = (1, (t - 1) * b) if d == 1 else (t - 1, b)
-        lo = div(d * gates * tiles * thread, nthreads)
-        for k in range(lo, div(d * gates * tiles * (thread + 1), nthreads)):
-            side, gate, i = div(k, gates * tiles), mod(div(k, tiles), gates), mod(k, tiles) * TALL
-            backwards = back == 1 or (back == 2 and side == 1)
-            rows, first = min(TALL, n - i), side * t * b
-            column = (3 if kind == 1 and gate == 2 else gate) * n + i
-            reset(ws, TALL, n)
-            if kind == 2 and gate == 2:
+        spans, count = (1, (k.t - 1) * k.b) if k.d == 1 else (k.t - 1, k.b)
+        lo = div(k.d * k.gates * tiles * thread, nthreads)
+        for q in range(lo, div(k.d * k.gates * tiles * (thread + 1), nthreads)):
+            side, gate, i = (
+                div(q, k.gates * tiles),
+                mod(div(q, tiles), k.gates),
+                mod(q, tiles) * TALL,
+            )
+            backwards = k.back == 1 or (k.back == 2 and side == 1)
+            rows, first = min(TALL, k.n - i), side * k.t * k.b
+            column = (3 if k.kind == 1 and gate == 2 else gate) * k.n + i
+            reset(k.ws, TALL, k.n)
+            if k.kind == 2 and gate == 2:
                 at = first * a_step
-                span(dgates, at + column, a_step, rows, dgates, at + 3 * n, a_step, n, t * b, ws)
+                left = Factor(k.dgates, at + column, 1, a_step)
+                span(k, left, rows, Factor(k.dgates, at + 3 * k.n, a_step, 1), k.t * k.b)
             else:
                 for s in range(spans):
-                    at = (first + (s if backwards else s + 1) * b) * a_step + column
-                    y_at = (((s + 1 if backwards else s) * d + side) * b) * n
-                    span(dgates, at, a_step, rows, y, y_at, n, n, count, ws)
-                if h0 != 0:
-                    initial(
-                        dgates, column, rows, lens, h0, side, backwards, t, b, n, a_step, ws
-                    )  # fmt: skip
+                    at = (first + (s if backwards else s + 1) * k.b) * a_step + column
+                    y_at = (((s + 1 if backwards else s) * k.d + side) * k.b) * k.n
+                    left = Factor(k.dgates, at, 1, a_step)
+                    span(k, left, rows, Factor(k.y, y_at, k.n, 1), count)
+                if k.h0 != 0:
+                    initial(k, column, rows, side, backwards)
             for r in range(rows):
-                for u in range(0, n, UNITS):
-                    m = min(UNITS, n - u)
-                    load32(buffer, ws, r * wide(n) + u, m)
-                    at = ((side * gates + gate) * n + i + r) * n + u
-                    add(out, at, buffer, m, acc, sr, random_key)
+                for u in range(0, k.n, UNITS):
+                    m = min(UNITS, k.n - u)
+                    load32(buffer, k.ws, r * wide(k.n) + u, m)
+                    at = ((side * k.gates + gate) * k.n + i + r) * k.n + u
+                    add(k.out, at, buffer, m, k.acc, k.sr, random_key)
 
     return run
 
@@ -151,20 +144,18 @@ def recurrent_db(S, G):
         for j in range(LANES):
             put(buffer, j, np.float32(get_wide(sums, j)))
 
-    def run(
-        thread, nthreads, dgates, out, ctl, t, b, d, n, back, slots, gates, kind, acc, sr, key
-    ):  # fmt: skip
-        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-        buffer, blocks = new(), div(n + UNITS - 1, UNITS)
-        lo = div(d * 2 * gates * blocks * thread, nthreads)
-        for k in range(lo, div(d * 2 * gates * blocks * (thread + 1), nthreads)):
-            place, u = div(k, blocks), mod(k, blocks) * UNITS
-            side, gate = div(place, 2 * gates), mod(place, gates)
-            of_r = mod(place, 2 * gates) >= gates
-            slot = 3 if of_r and kind == 1 and gate == 2 else gate
-            m, at = min(UNITS, n - u), (side * t * b * slots + slot) * n + u
-            total(buffer, dgates, at, slots * n, t * b, m)
-            add(out, place * n + u, buffer, m, acc, sr, random_key)
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        buffer, blocks = new(), div(k.n + UNITS - 1, UNITS)
+        lo = div(k.d * 2 * k.gates * blocks * thread, nthreads)
+        for i in range(lo, div(k.d * 2 * k.gates * blocks * (thread + 1), nthreads)):
+            place, u = div(i, blocks), mod(i, blocks) * UNITS
+            side, gate = div(place, 2 * k.gates), mod(place, k.gates)
+            of_r = mod(place, 2 * k.gates) >= k.gates
+            slot = 3 if of_r and k.kind == 1 and gate == 2 else gate
+            m, at = min(UNITS, k.n - u), (side * k.t * k.b * k.slots + slot) * k.n + u
+            total(buffer, k.dgates, at, k.slots * k.n, k.t * k.b, m)
+            add(k.out, place * k.n + u, buffer, m, k.acc, k.sr, random_key)
 
     return run
 
@@ -182,31 +173,29 @@ def recurrent_dp(S, Q, G):
     """
     load, state, add = loader(S), states(S, Q), _adder(G)
 
-    def run(
-        thread, nthreads, dgates, cells, lens, c0, out, ctl, t, b, d, n, back, acc, sr, key
-    ):  # fmt: skip
-        random_key = stream(ctl, key) if sr != 0 and ctl != 0 else np.uint32(0)
-        slope, cell, sums, blocks = new(), new(), new_wide(), div(n + UNITS - 1, UNITS)
-        lo = div(d * 3 * blocks * thread, nthreads)
-        for k in range(lo, div(d * 3 * blocks * (thread + 1), nthreads)):
-            place, u = div(k, blocks), mod(k, blocks) * UNITS
-            side, gate, m = div(place, 3), mod(place, 3), min(UNITS, n - u)
-            backwards = 1 if back == 1 or (back == 2 and side == 1) else 0
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        slope, cell, sums, blocks = new(), new(), new_wide(), div(k.n + UNITS - 1, UNITS)
+        lo = div(k.d * 3 * blocks * thread, nthreads)
+        for i in range(lo, div(k.d * 3 * blocks * (thread + 1), nthreads)):
+            place, u = div(i, blocks), mod(i, blocks) * UNITS
+            side, gate, m = div(place, 3), mod(place, 3), min(UNITS, k.n - u)
+            backwards = 1 if k.back == 1 or (k.back == 2 and side == 1) else 0
             reset_wide(sums, 0, 0.0)
-            for step in range(t * b):
-                now, row = div(step, b), mod(step, b)
-                count, at = length(lens, row, t), side * t * b
+            for step in range(k.t * k.b):
+                now, row = div(step, k.b), mod(step, k.b)
+                count, at = length(k, row), side * k.t * k.b
                 if now >= count:
                     continue
-                load(slope, dgates, ((at + step) * 4 + gate) * n + u, m)
+                load(slope, k.dgates, ((at + step) * 4 + gate) * k.n + u, m)
                 then = now if gate == 1 else before(now, count, backwards)
-                c_at = (at + then * b + row) * n + u if then >= 0 else -1
-                state(cell, cells, c_at, c0, (side * b + row) * n + u, m)
+                c_at = (at + then * k.b + row) * k.n + u if then >= 0 else -1
+                state(cell, k.cells, c_at, k.c0, (side * k.b + row) * k.n + u, m)
                 for j in range(LANES):
                     product = np.float64(get(slope, j)) * np.float64(get(cell, j))
                     put_wide(sums, j, get_wide(sums, j) + product)
             for j in range(LANES):
                 put(slope, j, np.float32(get_wide(sums, j)))
-            add(out, place * n + u, slope, m, acc, sr, random_key)
+            add(k.out, place * k.n + u, slope, m, k.acc, k.sr, random_key)
 
     return run

@@ -5,36 +5,25 @@ from ..registry import kernel
 from ..words.block import get, new, put
 from ..words.lanes import LANES
 from ..words.mathf import ONE, tanh
-from ..words.prim import FP32, div
-from .tile import dots, outer
-from .walk import (  # fmt: skip
+from .loop import Backward, Forward, backward, forward
+from .walk import (
     SIDES,
     UNITS,
     WIDE,
-    before,
     biases,
     carriers,
-    clear,
     finals,
     gate_loader,
-    gatherer,
     leave,
-    length,
-    load32,
     loader,
-    reset,
     squash_sigmoid,
     squash_tanh,
     states,
     store32,
     storer,
-    task,
-    tasks,
-    wide,
 )
 
 _SIZES = "t b d n back"
-_STATE = "[d*b*n]"
 _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2"
 
 
@@ -45,44 +34,84 @@ def _plus(buffer, a, b):
         put(buffer, j, get(buffer, j) + get(a, j) * get(b, j))
 
 
-def _forward_cell(Q, S):
-    """step: a block of units of one row."""
-    gate, cell_state, store = gate_loader(S), states(S, Q), storer(S)
+@inline
+def _three():
+    return new(), new(), new()
+
+
+@inline
+def _seven():
+    return new(), new(), new(), new(), new(), new(), new()
+
+
+def _peepholes(O):  # noqa: E741 - a storage's name
+    """(blocks, k, side, u, m): peepholes of i, o, f, where there are any."""
+    load = loader(O)
 
     @inline
-    def step(
-        gates, at, y, y_at, cells, cell_at, c_at, c0, c0_at, ws, ws_at, peeps, constants, n, m
-    ):
+    def peepholes(blocks, k, side, u, m):
+        if k.peep != 0:
+            load(blocks[0], k.peep, side * 3 * k.n + u, m)
+            load(blocks[1], k.peep, (side * 3 + 1) * k.n + u, m)
+            load(blocks[2], k.peep, (side * 3 + 2) * k.n + u, m)
+
+    return peepholes
+
+
+def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
+    gate, cell_state, store = gate_loader(S), states(S, Q), storer(S)
+    add_bias, peepholes, final_h, final_c = biases(V), _peepholes(O), finals(S, P), finals(S, Q)
+
+    @inline
+    def constants(blocks, k, side, u, m):
+        peepholes(blocks, k, side, u, m)
+        add_bias(blocks[3], k, side * 8, side * 8 + 4, u, m)
+        add_bias(blocks[4], k, side * 8 + 1, side * 8 + 5, u, m)
+        add_bias(blocks[5], k, side * 8 + 2, side * 8 + 6, u, m)
+        add_bias(blocks[6], k, side * 8 + 3, side * 8 + 7, u, m)
+
+    @inline
+    def step(k, blocks, products, spot, turn):
         """Gates, c and h of a block."""
-        bi, bo, bf, bc = constants
-        pi, po, pf, peep = peeps
+        pi, po, pf, bi, bo, bf, bc = blocks
         i, o, f, c, old = new(), new(), new(), new(), new()
-        gate(i, gates, at, ws, ws_at, bi, m)
-        gate(o, gates, at + n, ws, ws_at + UNITS, bo, m)
-        gate(f, gates, at + 2 * n, ws, ws_at + 2 * UNITS, bf, m)
-        gate(c, gates, at + 3 * n, ws, ws_at + 3 * UNITS, bc, m)
-        cell_state(old, cells, c_at, c0, c0_at, m)
-        if peep != 0:
+        at, n, m, own = spot.gates, k.n, spot.m, spot.product
+        gate(i, k.gates, at, products, own, bi, m)
+        gate(o, k.gates, at + n, products, own + UNITS, bo, m)
+        gate(f, k.gates, at + 2 * n, products, own + 2 * UNITS, bf, m)
+        gate(c, k.gates, at + 3 * n, products, own + 3 * UNITS, bc, m)
+        cell_state(old, k.cells, spot.cell_before, k.c0, spot.state, m)
+        if k.peep != 0:
             _plus(i, pi, old)
             _plus(f, pf, old)
         squash_sigmoid(i)
         squash_sigmoid(f)
         squash_tanh(c)
-        store(i, gates, at, m)
-        store(f, gates, at + 2 * n, m)
-        store(c, gates, at + 3 * n, m)
+        store(i, k.gates, at, m)
+        store(f, k.gates, at + 2 * n, m)
+        store(c, k.gates, at + 3 * n, m)
         for j in range(LANES):
             put(c, j, get(f, j) * get(old, j) + get(i, j) * get(c, j))
-        if peep != 0:
+        if k.peep != 0:
             _plus(o, po, c)
         squash_sigmoid(o)
-        store(o, gates, at + n, m)
-        store(c, cells, cell_at, m)
+        store(o, k.gates, at + n, m)
+        store(c, k.cells, spot.cell, m)
         for j in range(LANES):
             put(o, j, get(o, j) * tanh(get(c, j)))
-        store(o, y, y_at, m)
+        store(o, k.y, spot.y, m)
 
-    return step
+    @inline
+    def ended(k, none, spot):
+        store(none, k.y, spot.y, spot.m)
+        store(none, k.cells, spot.cell, spot.m)
+
+    @inline
+    def finish(k, task):
+        final_h(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
+        final_c(k, task, k.yc, k.cells, k.b, k.t * k.b, k.c0)
+
+    return Forward(4, 4, _seven, constants, step, ended, finish)
 
 
 @kernel(
@@ -101,113 +130,61 @@ def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     yh, yc: the last states. Scratch: the rows' states and one block of products. The product is in
     float32; h and c are what was stored of the step before. Threads split (direction, rows).
     """
-    product, gather, add_bias = dots(W), gatherer(S, P), biases(V)
-    step, load_peep, store = _forward_cell(Q, S), loader(O), storer(S)
-    final_h, final_c = finals(S, P), finals(S, Q)
-
-    def run(
-        thread, nthreads, r, bias, peep, lens, h0, c0, gates, y, cells, yh, yc, ws,
-        t, b, d, n, back,
-    ):  # fmt: skip
-        bi, bo, bf, bc, none = new(), new(), new(), new(), new()
-        pi, po, pf = new(), new(), new()
-        clear(none)
-        height, each = tasks(b, d, nthreads)
-        products = ws + 4 * min(height, b) * wide(n)
-        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
-            side, first, rows, backwards = task(k, height, each, b, back)
-            for s in range(t):
-                now = t - 1 - s if backwards else s
-                gather(ws, y, h0, lens, side, first, rows, now, backwards, t, b, d, n)
-                for u in range(0, n, UNITS):
-                    m = min(UNITS, n - u)
-                    for q in range(4):
-                        at = ((side * 4 + q) * n + u) * n
-                        product(ws, wide(n), rows, r, at, n, m, n, products + 4 * UNITS * q, SIDES)
-                    add_bias(bi, bias, side * 8, side * 8 + 4, n, u, m)
-                    add_bias(bo, bias, side * 8 + 1, side * 8 + 5, n, u, m)
-                    add_bias(bf, bias, side * 8 + 2, side * 8 + 6, n, u, m)
-                    add_bias(bc, bias, side * 8 + 3, side * 8 + 7, n, u, m)
-                    if peep != 0:
-                        load_peep(pi, peep, side * 3 * n + u, m)
-                        load_peep(po, peep, (side * 3 + 1) * n + u, m)
-                        load_peep(pf, peep, (side * 3 + 2) * n + u, m)
-                    for i in range(rows):
-                        row = first + i
-                        y_at = ((now * d + side) * b + row) * n + u
-                        place = (side * t + now) * b + row
-                        count = length(lens, row, t)
-                        if now >= count:
-                            store(none, y, y_at, m)
-                            store(none, cells, place * n + u, m)
-                            continue
-                        then = before(now, count, backwards)
-                        c_at = ((side * t + then) * b + row) * n + u if then >= 0 else -1
-                        step(
-                            gates, place * 4 * n + u, y, y_at, cells, place * n + u, c_at, c0,
-                            (side * b + row) * n + u, products, i * SIDES, (pi, po, pf, peep),
-                            (bi, bo, bf, bc), n, m,
-                        )  # fmt: skip
-            final_h(yh, y, d * b, b, h0, lens, side, first, rows, backwards, t, b, n)
-            final_c(yc, cells, b, t * b, c0, lens, side, first, rows, backwards, t, b, n)
-
-    return run
+    return forward(W, S, P, _forward_cell(V, O, P, Q, S))
 
 
-def _backward_cell(Q, S):
-    """(step, ended) of a block of units of one row."""
+def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
     cell_state, load, store = states(S, Q), loader(S), storer(S)
+    begin, arrive = carriers(S)
 
     @inline
-    def step(gates, at, cells, cell_at, c_at, c0, c0_at, dh, dc, dgates, ws, ws_at, peeps, n, m):
-        """dh, dc: gradients of this step's h and c; dc becomes that of the c before."""
-        pi, po, pf, peep = peeps
-        i, o, f, g, c = new(), new(), new(), new(), new()
-        load(i, gates, at, m)
-        load(o, gates, at + n, m)
-        load(f, gates, at + 2 * n, m)
-        load(g, gates, at + 3 * n, m)
-        load(c, cells, cell_at, m)
+    def step(k, blocks, space, spot, turn, last):
+        """Gradients of the gates from those of h and c; that of c becomes that of the c before."""
+        pi, po, pf = blocks
+        i, o, f, g, c, dh, dc = new(), new(), new(), new(), new(), new(), new()
+        at, n, m, products, own = spot.gates, k.n, spot.m, space.products, spot.product
+        arrive(dh, space.h, k.dy, k.dyh, spot, last)
+        arrive(dc, space.extra, 0, k.dyc, spot, last)
+        load(i, k.gates, at, m)
+        load(o, k.gates, at + n, m)
+        load(f, k.gates, at + 2 * n, m)
+        load(g, k.gates, at + 3 * n, m)
+        load(c, k.cells, spot.cell, m)
         for j in range(LANES):
             e, h, v = tanh(get(c, j)), get(dh, j), get(o, j)
             put(dc, j, get(dc, j) + h * v * (ONE - e * e))
             put(o, j, h * e * v * (ONE - v))
-        if peep != 0:
+        if k.peep != 0:
             _plus(dc, po, o)
-        cell_state(c, cells, c_at, c0, c0_at, m)
+        cell_state(c, k.cells, spot.cell_before, k.c0, spot.state, m)
         for j in range(LANES):
             slope, vi, vf, vg = get(dc, j), get(i, j), get(f, j), get(g, j)
             put(i, j, slope * vg * vi * (ONE - vi))
             put(g, j, slope * vi * (ONE - vg * vg))
             put(f, j, slope * get(c, j) * vf * (ONE - vf))
             put(dc, j, slope * vf)
-        if peep != 0:
+        if k.peep != 0:
             _plus(dc, pi, i)
             _plus(dc, pf, f)
-        store(i, dgates, at, m)
-        store(o, dgates, at + n, m)
-        store(f, dgates, at + 2 * n, m)
-        store(g, dgates, at + 3 * n, m)
-        store32(i, ws, ws_at, LANES)
-        store32(o, ws, ws_at + UNITS, LANES)
-        store32(f, ws, ws_at + 2 * UNITS, LANES)
-        store32(g, ws, ws_at + 3 * UNITS, LANES)
+        store(i, k.dgates, at, m)
+        store(o, k.dgates, at + n, m)
+        store(f, k.dgates, at + 2 * n, m)
+        store(g, k.dgates, at + 3 * n, m)
+        store32(i, products, own, LANES)
+        store32(o, products, own + UNITS, LANES)
+        store32(f, products, own + 2 * UNITS, LANES)
+        store32(g, products, own + 3 * UNITS, LANES)
+        store32(dc, space.extra, spot.own, m)
 
     @inline
-    def ended(dgates, at, ws, ws_at, h, h_next, h_at, n, m):
-        """A row that has ended: no gradient here, what came back goes on."""
-        buffer, more = new(), new()
-        clear(buffer)
-        for q in range(4):
-            store(buffer, dgates, at + q * n, m)
-            store32(buffer, ws, ws_at + q * UNITS, LANES)
-        load32(buffer, h, h_at, m)
-        load32(more, h_next, h_at, m)
-        for j in range(LANES):
-            put(buffer, j, get(buffer, j) + get(more, j))
-        store32(buffer, h_next, h_at, m)
+    def start(k, task, cells):
+        begin(k, task, cells, k.dyc)
 
-    return step, ended
+    @inline
+    def finish(k, task, cells):
+        leave(k, task, k.dc0, cells)
+
+    return Backward(4, 4, 3, _three, _peepholes(O), step, start=start, finish=finish)
 
 
 @kernel(
@@ -225,58 +202,4 @@ def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
     c of the rows, h of the step before, one block of gates. Going back through time: a block's
     gates are multiplied with R as they are made, block after block in float32. Threads as lstm.
     """
-    multiply, load_peep = outer(FP32, W), loader(O)
-    step, ended = _backward_cell(Q, S)
-    start, arrive = carriers(S)
-
-    def run(
-        thread, nthreads, r, peep, lens, c0, gates, cells, dy, dyh, dyc, dgates, dh0, dc0, ws,
-        t, b, d, n, back,
-    ):  # fmt: skip
-        dh, dc, pi, po, pf = new(), new(), new(), new(), new()
-        height, each = tasks(b, d, nthreads)
-        part = 4 * min(height, b) * wide(n)
-        c, products = ws + 2 * part, ws + 3 * part
-        for k in range(div(d * each * thread, nthreads), div(d * each * (thread + 1), nthreads)):
-            side, first, rows, backwards = task(k, height, each, b, back)
-            start(ws, dyh, lens, side, first, rows, t, b, n)
-            start(c, dyc, lens, side, first, rows, t, b, n)
-            for s in range(t):
-                now = s if backwards else t - 1 - s
-                h, h_next = ws + part * (s & 1), ws + part * (1 - (s & 1))
-                reset(h_next, rows, n)
-                for u in range(0, n, UNITS):
-                    m = min(UNITS, n - u)
-                    if peep != 0:
-                        load_peep(pi, peep, side * 3 * n + u, m)
-                        load_peep(po, peep, (side * 3 + 1) * n + u, m)
-                        load_peep(pf, peep, (side * 3 + 2) * n + u, m)
-                    for i in range(rows):
-                        row = first + i
-                        place, own = (side * t + now) * b + row, i * wide(n) + u
-                        count = length(lens, row, t)
-                        at = place * 4 * n + u
-                        if now >= count:
-                            ended(dgates, at, products, i * SIDES, h, h_next, own, n, m)
-                            continue
-                        state_at = (side * b + row) * n + u
-                        last = now == (0 if backwards else count - 1)
-                        y_at = ((now * d + side) * b + row) * n + u
-                        arrive(dh, h, own, dy, y_at, dyh, state_at, last, m)
-                        arrive(dc, c, own, 0, 0, dyc, state_at, last, m)
-                        then = before(now, count, backwards)
-                        c_at = ((side * t + then) * b + row) * n + u if then >= 0 else -1
-                        step(
-                            gates, at, cells, place * n + u, c_at, c0, state_at, dh, dc, dgates,
-                            products, i * SIDES, (pi, po, pf, peep), n, m,
-                        )  # fmt: skip
-                        store32(dc, c, own, m)
-                    for q in range(4):
-                        multiply(
-                            products, UNITS * q, SIDES, 1, rows, r, ((side * 4 + q) * n + u) * n,
-                            n, n, m, h_next, wide(n),
-                        )  # fmt: skip
-            leave(dh0, ws + part * (t & 1), side, first, rows, b, n)
-            leave(dc0, c, side, first, rows, b, n)
-
-    return run
+    return backward(W, S, _backward_cell(O, Q, S))

@@ -8,16 +8,27 @@ whatever tile, thread or processor it is made by.
 """
 
 import functools
+from typing import NamedTuple
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ..jit import inline
 from ..words.prim import F16, F32, I8, I32, I64, POINTER
 from ..words.vector import WIDTH, constant, fused, outline, shuffle, splat
 
 TALL = 4  # rows of a tile
 _V = ir.VectorType(F32, WIDTH)
+
+
+class Factor(NamedTuple):
+    """A matrix: element (i, j) is the one at + i * row + j * step behind an address."""
+
+    address: int
+    at: int
+    row: int
+    step: int
 
 
 def _at(builder, pointer, nbytes):
@@ -115,16 +126,17 @@ def _dot_tile(storage, rows: int):
 
         whole = builder.ashr(k, I64(4))
         rest = builder.and_(k, I64(WIDTH - 1))
-        totals = _loop(
-            builder, whole, [constant(0.0)] * WIDTH,
-            lambda index, totals: multiply(index, totals, lambda p: _vector(builder, storage, p)),
-        )  # fmt: skip
-        totals = _loop(
-            builder, builder.zext(builder.icmp_signed(">", rest, I64(0)), I64), totals,
-            lambda index, totals: multiply(
-                builder.add(index, whole), totals, lambda p: _first(builder, storage, p, rest)
-            ),
-        )  # fmt: skip
+
+        def full(index, totals):
+            return multiply(index, totals, lambda p: _vector(builder, storage, p))
+
+        def part(index, totals):
+            index = builder.add(index, whole)
+            return multiply(index, totals, lambda p: _first(builder, storage, p, rest))
+
+        totals = _loop(builder, whole, [constant(0.0)] * WIDTH, full)
+        more = builder.zext(builder.icmp_signed(">", rest, I64(0)), I64)
+        totals = _loop(builder, more, totals, part)
         sums = _sums(builder, totals)
         for r in range(rows):
             place = _row(builder, out, out_step, r, last_row, 4)
@@ -142,17 +154,15 @@ def _dot_tile(storage, rows: int):
 
 @functools.cache
 def dots(storage):
-    """(h, h_step, rows, w, at, w_step, columns, k, out, out_step): out[r, c] = h[r] . w[c].
+    """(h, rows, w, columns, terms, out, out_step): out[r, c] = h[r] . w[c].
 
-    h and out are float32, steps count elements; rows of h are readable, and 0, up to a multiple of
-    16 elements. w: row c begins at element at + c * w_step. Order: 16 chains of fma over every
-    16th term, added by halves.
+    h and out are float32; rows of h are readable, and 0, up to a multiple of 16 elements. Order: 16
+    chains of fma over every 16th term, added by halves.
     """
     quad, single = _dot_tile(storage, TALL), _dot_tile(storage, 1)
     nbytes = storage.nbytes
 
-    def product(h, h_step, rows, w, at, w_step, columns, k, out, out_step):
-        w += at * nbytes
+    def product(h, h_step, rows, w, w_step, columns, k, out, out_step):
         if rows == 1:
             for c in range(0, columns, 16):
                 last = min(15, columns - 1 - c)
@@ -161,12 +171,18 @@ def dots(storage):
             for c in range(0, columns, 4):
                 last, place = min(3, columns - 1 - c), w + c * w_step * nbytes
                 for r in range(0, rows, 4):
-                    quad(
-                        h + 4 * r * h_step, h_step, min(3, rows - 1 - r), place, w_step, last, k,
-                        out + 4 * (r * out_step + c), out_step,
-                    )  # fmt: skip
+                    left, bottom = h + 4 * r * h_step, min(3, rows - 1 - r)
+                    to = out + 4 * (r * out_step + c)
+                    quad(left, h_step, bottom, place, w_step, last, k, to, out_step)
 
-    return outline(f"et_recurrent_dots_{storage.name}", product)
+    product = outline(f"et_recurrent_dots_{storage.name}", product)
+
+    @inline
+    def multiply(h, rows, w, columns, terms, out, out_step):
+        left, right = h.address + 4 * h.at, w.address + w.at * nbytes
+        product(left, h.row, rows, right, w.row, columns, terms, out, out_step)
+
+    return multiply
 
 
 def _outer_tile(left, right, vectors: int):
@@ -217,34 +233,33 @@ def _outer_tile(left, right, vectors: int):
 
 @functools.cache
 def outer(left, right):
-    """(a, a_at, a_row, a_step, rows, w, at, w_step, columns, count, out, out_step):
-    out[r, c] += sum over i < count of a[r, i] * w[i, c].
+    """(a, rows, w, columns, terms, out, out_step): out[r, c] += sum over i of a[r, i] * w[i, c].
 
-    a: element (r, i) at a_at + r * a_row + i * a_step; w: row i begins at at + i * w_step; out is
-    float32 and writable up to a multiple of 16 columns. Order: a chain of fma, then out.
+    Columns of w are neighbours; out is float32 and writable up to a multiple of 16 columns. Order:
+    a chain of fma, then out.
     """
     wide, narrow = _outer_tile(left, right, 4), _outer_tile(left, right, 1)
     lbytes, rbytes = left.nbytes, right.nbytes
 
-    def product(a, a_at, a_row, a_step, rows, w, at, w_step, columns, count, out, out_step):
-        a += a_at * lbytes
-        w += at * rbytes
+    def product(a, a_row, a_step, rows, w, w_step, columns, terms, out, out_step):
         c = 0
         while c < columns:
-            step = 64 if c + 64 <= columns else 16
+            step, right_at = 64 if c + 64 <= columns else 16, w + c * rbytes
             for r in range(0, rows, 4):
                 last, source = min(3, rows - 1 - r), a + r * a_row * lbytes
-                place = out + 4 * (r * out_step + c)
+                to = out + 4 * (r * out_step + c)
                 if step == 64:
-                    wide(
-                        source, a_row, a_step, last, w + c * rbytes, w_step, 64, count, place,
-                        out_step,
-                    )  # fmt: skip
+                    wide(source, a_row, a_step, last, right_at, w_step, 64, terms, to, out_step)
                 else:
-                    narrow(
-                        source, a_row, a_step, last, w + c * rbytes, w_step, columns - c, count,
-                        place, out_step,
-                    )  # fmt: skip
+                    rest = columns - c
+                    narrow(source, a_row, a_step, last, right_at, w_step, rest, terms, to, out_step)
             c += step
 
-    return outline(f"et_recurrent_outer_{left.name}_{right.name}", product)
+    product = outline(f"et_recurrent_outer_{left.name}_{right.name}", product)
+
+    @inline
+    def multiply(a, rows, w, columns, terms, out, out_step):
+        source, weights = a.address + a.at * lbytes, w.address + w.at * rbytes
+        product(source, a.row, a.step, rows, weights, w.row, columns, terms, out, out_step)
+
+    return multiply

@@ -7,6 +7,7 @@ how rows are grouped.
 """
 
 import functools
+from typing import NamedTuple
 
 from numba import types
 from numba.extending import intrinsic
@@ -22,6 +23,37 @@ ROWS = 16
 UNITS = LANES
 WIDE = "16*((n + 15)//16)"  # floats of a row of states in scratch
 SIDES = 256  # floats of a row of products in scratch: UNITS of up to four gates
+
+
+class Task(NamedTuple):
+    """A direction, some neighbouring rows, and whether time runs backwards."""
+
+    side: int
+    first: int
+    rows: int
+    backwards: int
+
+
+class Spot(NamedTuple):
+    """Where a block of units of one row lies at one time, all in elements.
+
+    Attributes:
+      gates: the block in the first slot.
+      y_before, cell_before: of the step that this one starts from; -1: of the initial state.
+      state: in states of one time.
+      own, product: in rows of states and of products in scratch.
+      m: units of the block.
+    """
+
+    gates: int
+    y: int
+    cell: int
+    y_before: int
+    cell_before: int
+    state: int
+    own: int
+    product: int
+    m: int
 
 
 @intrinsic
@@ -113,17 +145,17 @@ def wide(n):
 
 
 @inline
-def task(k, rows, each, b, back):
-    """(direction, first row, rows, whether time runs backwards) of task k."""
-    side = div(k, each)
-    first = mod(k, each) * rows
-    return side, first, min(rows, b - first), 1 if back == 1 or (back == 2 and side == 1) else 0
+def task(k, number, rows, each):
+    """Task of a number."""
+    side, first = div(number, each), mod(number, each) * rows
+    backwards = 1 if k.back == 1 or (k.back == 2 and side == 1) else 0
+    return Task(side, first, min(rows, k.b - first), backwards)
 
 
 @inline
-def length(lens, row, t):
+def length(k, row):
     """Steps of a row that count."""
-    return t if lens == 0 else max(0, min(t, ld_i32(lens, row)))
+    return k.t if k.lens == 0 else max(0, min(k.t, ld_i32(k.lens, row)))
 
 
 @inline
@@ -132,6 +164,19 @@ def before(now, count, backwards):
     if backwards:
         return now + 1 if now + 1 < count else -1
     return now - 1
+
+
+@inline
+def spot(k, task, slots, now, count, i, u):
+    """Units from u on of row i of a task, which has `count` steps."""
+    row, then = task.first + i, before(now, count, task.backwards)
+    cell = ((task.side * k.t + now) * k.b + row) * k.n + u
+    y = ((now * k.d + task.side) * k.b + row) * k.n + u
+    cell_before = ((task.side * k.t + then) * k.b + row) * k.n + u if then >= 0 else -1
+    y_before = ((then * k.d + task.side) * k.b + row) * k.n + u if then >= 0 else -1
+    gates, state = (cell - u) * slots + u, (task.side * k.b + row) * k.n + u
+    own, product, m = i * wide(k.n) + u, i * SIDES, min(UNITS, k.n - u)
+    return Spot(gates, y, cell, y_before, cell_before, state, own, product, m)
 
 
 @inline
@@ -160,40 +205,40 @@ def states(S, P):
 
 @functools.cache
 def gatherer(S, P):
-    """gather(ws, ...): the states that step `now` starts from, as rows of scratch, 0 beyond n."""
+    """gather(k, task, now): states that step `now` starts from, as rows of scratch, 0 beyond n."""
     state = states(S, P)
 
     @inline
-    def gather(ws, y, h0, lens, side, first, rows, now, backwards, t, b, d, n):
+    def gather(k, task, now):
         buffer = new()
-        for i in range(rows):
-            row = first + i
-            then = before(now, length(lens, row, t), backwards)
-            for u in range(0, n, UNITS):
-                m = min(UNITS, n - u)
-                at = ((then * d + side) * b + row) * n + u if then >= 0 else -1
-                state(buffer, y, at, h0, (side * b + row) * n + u, m)
-                store32(buffer, ws, i * wide(n) + u, min(UNITS, wide(n) - u))
+        for i in range(task.rows):
+            row = task.first + i
+            then = before(now, length(k, row), task.backwards)
+            for u in range(0, k.n, UNITS):
+                m = min(UNITS, k.n - u)
+                at = ((then * k.d + task.side) * k.b + row) * k.n + u if then >= 0 else -1
+                state(buffer, k.y, at, k.h0, (task.side * k.b + row) * k.n + u, m)
+                store32(buffer, k.ws, i * wide(k.n) + u, min(UNITS, wide(k.n) - u))
 
     return gather
 
 
 @functools.cache
 def biases(V):
-    """bias(buffer, address, gate, other, gates, n, u, m): units of W's and R's bias added.
+    """bias(buffer, k, gate, other, u, m): units of W's and R's bias added.
 
-    address: [d, 2 * gates, n]; `gate` counts from the direction's first, `other` is that of R's.
+    k.bias: [d, 2 * gates, n]; `gate` is W's, `other` R's, counted over both directions.
     """
     load = loader(V)
 
     @inline
-    def bias(buffer, address, gate, other, n, u, m):
-        if address == 0:
+    def bias(buffer, k, gate, other, u, m):
+        if k.bias == 0:
             clear(buffer)
             return
         rest = new()
-        load(buffer, address, gate * n + u, m)
-        load(rest, address, other * n + u, m)
+        load(buffer, k.bias, gate * k.n + u, m)
+        load(rest, k.bias, other * k.n + u, m)
         for j in range(LANES):
             put(buffer, j, get(buffer, j) + get(rest, j))
 
@@ -218,24 +263,26 @@ def gate_loader(S):
 
 @functools.cache
 def finals(S, P):
-    """final(out, y, initial, ...): the state of each row after its last step."""
+    """final(k, task, out, y, y_time, y_side, initial): the state of each row after its last step.
+
+    y: a row of (time, side) begins at (time * y_time + side * y_side + row) * n.
+    """
     state, store = states(S, P), storer(S)
 
     @inline
-    def final(out, y, y_time, y_side, initial, lens, side, first, rows, backwards, t, b, n):
-        """y: element of (time, side, row) at (time * y_time + side * y_side + row) * n."""
+    def final(k, task, out, y, y_time, y_side, initial):
         if out == 0:
             return
         buffer = new()
-        for i in range(rows):
-            row = first + i
-            count = length(lens, row, t)
-            last = 0 if backwards else count - 1
-            for u in range(0, n, UNITS):
-                m = min(UNITS, n - u)
-                at = (last * y_time + side * y_side + row) * n + u if count > 0 else -1
-                state(buffer, y, at, initial, (side * b + row) * n + u, m)
-                store(buffer, out, (side * b + row) * n + u, m)
+        for i in range(task.rows):
+            row = task.first + i
+            count = length(k, row)
+            last = 0 if task.backwards else count - 1
+            for u in range(0, k.n, UNITS):
+                m, own = min(UNITS, k.n - u), (task.side * k.b + row) * k.n + u
+                at = (last * y_time + task.side * y_side + row) * k.n + u if count > 0 else -1
+                state(buffer, y, at, initial, own, m)
+                store(buffer, out, own, m)
 
     return final
 
@@ -246,29 +293,29 @@ def carriers(S):
     load = loader(S)
 
     @inline
-    def start(ws, d_last, lens, side, first, rows, t, b, n):
+    def start(k, task, ws, d_last):
         """Zero; the gradient of the last state of rows without a step."""
         buffer = new()
-        for i in range(rows):
-            row = first + i
-            for u in range(0, wide(n), UNITS):
-                m = min(UNITS, n - u)
+        for i in range(task.rows):
+            row = task.first + i
+            for u in range(0, wide(k.n), UNITS):
+                m = min(UNITS, k.n - u)
                 clear(buffer)
-                if d_last != 0 and m > 0 and length(lens, row, t) == 0:
-                    load(buffer, d_last, (side * b + row) * n + u, m)
-                store32(buffer, ws, i * wide(n) + u, min(UNITS, wide(n) - u))
+                if d_last != 0 and m > 0 and length(k, row) == 0:
+                    load(buffer, d_last, (task.side * k.b + row) * k.n + u, m)
+                store32(buffer, ws, i * wide(k.n) + u, min(UNITS, wide(k.n) - u))
 
     @inline
-    def arrive(buffer, ws, ws_at, dy, at, d_last, at_last, last, m):
+    def arrive(buffer, ws, dy, d_last, spot, last):
         """buffer = what came back + gradient of this step (+ of the last state)."""
         more = new()
-        load32(buffer, ws, ws_at, m)
+        load32(buffer, ws, spot.own, spot.m)
         if dy != 0:
-            load(more, dy, at, m)
+            load(more, dy, spot.y, spot.m)
             for j in range(LANES):
                 put(buffer, j, get(buffer, j) + get(more, j))
         if last and d_last != 0:
-            load(more, d_last, at_last, m)
+            load(more, d_last, spot.state, spot.m)
             for j in range(LANES):
                 put(buffer, j, get(buffer, j) + get(more, j))
 
@@ -276,22 +323,32 @@ def carriers(S):
 
 
 @inline
+def add_to(ws, at, buffer, m):
+    """Scratch += buffer."""
+    old = new()
+    load32(old, ws, at, m)
+    for j in range(LANES):
+        put(old, j, get(old, j) + get(buffer, j))
+    store32(old, ws, at, m)
+
+
+@inline
 def reset(ws, rows, n):
     """Rows of scratch become 0."""
     buffer = new()
     clear(buffer)
-    for k in range(0, rows * wide(n), LANES):
-        store32(buffer, ws, k, min(LANES, rows * wide(n) - k))
+    for q in range(0, rows * wide(n), LANES):
+        store32(buffer, ws, q, min(LANES, rows * wide(n) - q))
 
 
 @inline
-def leave(out, ws, side, first, rows, b, n):
+def leave(k, task, out, ws):
     """What is left in scratch goes to the float32 gradient of the initial state."""
     if out == 0:
         return
     buffer = new()
-    for i in range(rows):
-        for u in range(0, n, UNITS):
-            m = min(UNITS, n - u)
-            load32(buffer, ws, i * wide(n) + u, m)
-            store32(buffer, out, (side * b + first + i) * n + u, m)
+    for i in range(task.rows):
+        for u in range(0, k.n, UNITS):
+            m = min(UNITS, k.n - u)
+            load32(buffer, ws, i * wide(k.n) + u, m)
+            store32(buffer, out, (task.side * k.b + task.first + i) * k.n + u, m)

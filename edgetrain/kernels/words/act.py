@@ -69,3 +69,9 @@ def norm_shift(stat, gamma, beta, ch, c):
     """b of z = fma(x, a, b); an absent beta is 0."""
     shift = _ld(beta, ch) if beta != 0 else ZERO
     return fma(-_ld(stat, ch), norm_scale(stat, gamma, ch, c), shift)
+
+
+@inline
+def norm_line(k, ch):
+    """(a, b) of z = fma(x, a, b) for channel `ch` of the record's c."""
+    return norm_scale(k.stat, k.gamma, ch, k.c), norm_shift(k.stat, k.gamma, k.beta, ch, k.c)

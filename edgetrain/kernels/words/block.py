@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..jit import inline
-from .prim import F16, F32, F64, div
+from .prim import F32, F64, div
 
 BLOCK = 256  # elements of a buffer
 
@@ -58,22 +58,17 @@ get, put = _access(F32, types.float32)
 get_wide, put_wide = _access(F64, types.float64)
 
 
-@intrinsic
-def _through_f16(typingctx, value):
-    def codegen(context, builder, signature, args):
-        return builder.fpext(builder.fptrunc(args[0], F16), F32)
-
-    return types.float32(types.float32), codegen
-
-
-@inline
-def _same(value):
-    return value
-
-
 def rounding(storage):
     """The function that gives what a float32 becomes when it is stored and loaded again."""
-    return _through_f16 if storage.name == "f16" else _same
+
+    @intrinsic
+    def through(typingctx, value):
+        def codegen(context, builder, signature, args):
+            return storage.widen(builder, storage.narrow(builder, args[0]))
+
+        return types.float32(types.float32), codegen
+
+    return through
 
 
 @inline

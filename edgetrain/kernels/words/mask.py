@@ -4,7 +4,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .prim import F16, F32, I64, STORAGES, element
+from .prim import F32, I64, STORAGES, element
+from .vector import load_vector
 
 store_bits, load_bits = STORAGES["u8"].st, STORAGES["u8"].ld
 
@@ -12,21 +13,14 @@ _FLOATS = ir.VectorType(F32, 64)
 _BITS = ir.VectorType(ir.IntType(1), 64)
 
 
-def _vector(storage):
-    return ir.VectorType(F16 if storage.name == "f16" else F32, 64)
-
-
 def _load(builder, storage, address, index):
-    kind = _vector(storage)
     pointer = element(builder, address, index, storage.nbytes)
-    value = builder.load(pointer, typ=kind, align=storage.nbytes)
-    return builder.fpext(value, _FLOATS) if kind.element == F16 else value
+    return load_vector(builder, storage, pointer, 64)
 
 
 def _store(builder, storage, address, index, value):
-    kind = _vector(storage)
-    value = builder.fptrunc(value, kind) if kind.element == F16 else value
-    builder.store(value, element(builder, address, index, storage.nbytes), align=storage.nbytes)
+    pointer = element(builder, address, index, storage.nbytes)
+    builder.store(storage.narrow(builder, value), pointer, align=storage.nbytes)
 
 
 def _byte(builder, address, index):

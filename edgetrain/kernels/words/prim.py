@@ -206,32 +206,60 @@ def u32(typingctx, value):
     return types.uint32(types.int64), codegen
 
 
+def _same(builder, value):
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """How an element lies in memory.
 
     Attributes:
       nbytes: bytes of one element.
+      element: LLVM type of one in memory.
       ld: (address, index) -> float32 or int64.
       st: (address, index, value), round to nearest even.
       sr: (address, index, value, key: uint32), rounded stochastically where the format is coarser
         than float32; equals `st` elsewhere.
+      widen, narrow: (builder, value) -> float32 and back, to nearest even, of a scalar or a vector
+        as `element` has it; of floats alone.
+      floats: it is computed with in float32.
+      short_range: numbers of 2^16 are infinite: what would be squared is kept as its root.
     """
 
     name: str
     nbytes: int
+    element: ir.Type
     ld: Callable
     st: Callable
     sr: Callable
+    widen: Callable = _same
+    narrow: Callable = _same
+    floats: bool = False
+    short_range: bool = False
+
+    def vector(self, count: int) -> ir.VectorType:
+        """Type of `count` elements in memory."""
+        return ir.VectorType(self.element, count)
 
 
-def _same(builder, value):
-    return value
+def _as_wide(value, scalar):
+    """The type of `scalar` elements, as many as a value has."""
+    count = getattr(value.type, "count", 0)
+    return ir.VectorType(scalar, count) if count else scalar
+
+
+def _widen_f16(builder, value):
+    return builder.fpext(value, _as_wide(value, F32))
+
+
+def _narrow_f16(builder, value):
+    return builder.fptrunc(value, _as_wide(value, F16))
 
 
 _ld_f32, _st_f32 = _load(F32, 4, types.float32, _same), _store(4, types.float32, _same)
-_ld_f16 = _load(F16, 2, types.float32, lambda b, v: b.fpext(v, F32))
-_st_f16 = _store(2, types.float32, lambda b, v: b.fptrunc(v, F16))
+_ld_f16 = _load(F16, 2, types.float32, _widen_f16)
+_st_f16 = _store(2, types.float32, _narrow_f16)
 ld_f64, st_f64 = _load(F64, 8, types.float64, _same), _store(8, types.float64, _same)
 ld_i64, st_i64 = _load(I64, 8, types.int64, _same), _store(8, types.int64, _same)
 ld_i32 = _load(I32, 4, types.int64, lambda b, v: b.sext(v, I64))
@@ -254,12 +282,14 @@ def _storages() -> dict[str, Storage]:
         _store_u16(address, index, round_f16(value, hash32(key, index)))
 
     return {
-        "f32": Storage("f32", 4, _ld_f32, _st_f32, sr_f32),
-        "f16": Storage("f16", 2, _ld_f16, _st_f16, sr_f16),
-        "i64": Storage("i64", 8, ld_i64, st_i64, st_i64),
-        "i32": Storage("i32", 4, ld_i32, st_i32, st_i32),
-        "u16": Storage("u16", 2, ld_u16, st_u16, st_u16),
-        "u8": Storage("u8", 1, ld_u8, st_u8, st_u8),
+        "f32": Storage("f32", 4, F32, _ld_f32, _st_f32, sr_f32, floats=True),
+        "f16": Storage(
+            "f16", 2, F16, _ld_f16, _st_f16, sr_f16, _widen_f16, _narrow_f16, True, True
+        ),
+        "i64": Storage("i64", 8, I64, ld_i64, st_i64, st_i64),
+        "i32": Storage("i32", 4, I32, ld_i32, st_i32, st_i32),
+        "u16": Storage("u16", 2, I16, ld_u16, st_u16, st_u16),
+        "u8": Storage("u8", 1, I8, ld_u8, st_u8, st_u8),
     }
 
 

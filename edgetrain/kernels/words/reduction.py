@@ -6,6 +6,8 @@ Two orders of accumulation, chosen by shapes and strides alone:
   rows: an output's terms go in turn to 64 float64 partial results, combined in a fixed tree.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..jit import inline
@@ -25,22 +27,39 @@ SUM, PROD = (add_wide, 0.0, "add"), (_times, 1.0, "mul")
 MAX, MIN = (larger, -np.inf, "max"), (smaller, np.inf, "min")
 
 
+class Walk(NamedTuple):
+    """Six dims, and the steps of each operand along them."""
+
+    dims: tuple
+    steps: tuple
+
+
+class Result(NamedTuple):
+    """Where results go: out[k] (+)= scale * result, rounded stochastically where `sr`."""
+
+    out: int
+    scale: np.float32
+    acc: int
+    sr: int
+    random: int
+
+
 def _finisher(G):
     ld, st, sr_store = G.ld, G.st, G.sr
 
     @inline
-    def finish(out, k, m, wide, values, scale, acc, sr, random):
+    def finish(to, k, m, wide, values):
         for j in range(m):
-            put(values, j, np.float32(get_wide(wide, j)) * scale)
-        if acc:
+            put(values, j, np.float32(get_wide(wide, j)) * to.scale)
+        if to.acc:
             for j in range(m):
-                put(values, j, get(values, j) + ld(out, k + j))
-        if sr:
+                put(values, j, get(values, j) + ld(to.out, k + j))
+        if to.sr:
             for j in range(m):
-                sr_store(out, k + j, get(values, j), random)
+                sr_store(to.out, k + j, get(values, j), to.random)
         else:
             for j in range(m):
-                st(out, k + j, get(values, j))
+                st(to.out, k + j, get(values, j))
 
     return finish
 
@@ -62,7 +81,8 @@ def _places3(position, dims, steps):
 
 
 def reduction(block, kind, G, operands):
-    """reduce(...): out[k] = (out[k] if acc) + scale * combined terms (k, r), for a thread's k.
+    """reduce(thread, nthreads, buffers, wide, addresses, kept, reduced, to): out[k] = (out[k] if
+    acc) + scale * combined terms (k, r), for a thread's k; `kept`, `reduced`: Walk; `to`: Result.
 
     Args:
       block: block(buffers, addresses, origins, start, m, dims, steps) computes terms start ...
@@ -77,16 +97,12 @@ def reduction(block, kind, G, operands):
     places = (_places1, _places2, _places3)[operands - 1]
 
     @inline
-    def reduce(
-        thread, nthreads, buffers, wide, addresses, out, kept, reduced, ksteps, rsteps,
-        scale, acc, sr, random,
-    ):  # fmt: skip
-        nk, nr = count(kept), count(reduced)
+    def reduce(thread, nthreads, buffers, wide, addresses, kept, reduced, to):
+        nk, nr = count(kept.dims), count(reduced.dims)
         lo, hi = div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)
         terms = buffers[-1]
-        columns = nr < 16 or (ksteps[-1][5] == 1 and kept[5] >= 8)
-        dims, steps = (kept, ksteps) if columns else (reduced, rsteps)
-        outer, outer_steps = (reduced, rsteps) if columns else (kept, ksteps)
+        columns = nr < 16 or (kept.steps[-1][5] == 1 and kept.dims[5] >= 8)
+        inner, outer = (kept, reduced) if columns else (reduced, kept)
         rounds = nr if columns else div(nr + BLOCK - 1, BLOCK)
         for k in range(lo, hi, BLOCK if columns else 1):
             outputs = min(BLOCK, hi - k) if columns else 1
@@ -95,8 +111,8 @@ def reduction(block, kind, G, operands):
             for t in range(rounds):
                 at = k if columns else t * BLOCK
                 m = outputs if columns else min(BLOCK, nr - at)
-                origins = places(t if columns else k, outer, outer_steps)
-                block(buffers, addresses, origins, at, m, dims, steps)
+                origins = places(t if columns else k, outer.dims, outer.steps)
+                block(buffers, addresses, origins, at, m, inner.dims, inner.steps)
                 for q in range(0, m, LANES):
                     lane = q if columns else 0
                     for j in range(min(LANES, m - q)):
@@ -105,6 +121,6 @@ def reduction(block, kind, G, operands):
                         put_wide(wide, lane + j, value)
             if not columns:
                 put_wide(wide, 0, tree(wide))
-            finish(out, k, outputs, wide, terms, scale, acc, sr, random)
+            finish(to, k, outputs, wide, terms)
 
     return reduce

@@ -12,7 +12,7 @@ from numba import types
 from numba.core import datamodel
 from numba.extending import intrinsic, register_model
 
-from .prim import F16, F32, F64, I32, I64, POINTER, Storage, element
+from .prim import F32, F64, I32, I64, POINTER, Storage, element
 
 WIDTH = 16
 VECTOR = ir.VectorType(F32, WIDTH)
@@ -132,33 +132,36 @@ def shuffle(builder, a, b, lanes):
     return builder.shuffle_vector(a, b, mask)
 
 
-def _load(builder, pointer, storage: str, count=WIDTH):
-    if storage == "f16":
-        half = builder.load(pointer, typ=ir.VectorType(F16, count), align=2)
-        return builder.fpext(half, ir.VectorType(F32, count))
-    return builder.load(pointer, typ=ir.VectorType(F32, count), align=4)
+def load_vector(builder, storage: Storage, pointer, count=WIDTH):
+    """`count` elements in a row, as float32."""
+    value = builder.load(pointer, typ=storage.vector(count), align=storage.nbytes)
+    return storage.widen(builder, value)
 
 
-def _narrow(builder, value, storage: str):
-    """(value as stored, its element type, bytes)."""
-    if storage == "f16":
-        return builder.fptrunc(value, ir.VectorType(F16, WIDTH)), F16, 2
-    return value, F32, 4
+def load_first(builder, storage: Storage, pointer, count):
+    """A vector whose first `count` (int64) lanes are loaded, 0 in others; no more is read."""
+    lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
+    mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
+    kind = storage.vector(WIDTH)
+    signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
+    name = f"llvm.masked.load.v{WIDTH}{storage.element.intrinsic_name}.p0"
+    load = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+    none = ir.Constant(kind, None)
+    return storage.widen(builder, builder.call(load, [pointer, I32(storage.nbytes), mask, none]))
 
 
-def _store_first(builder, value, pointer, count, storage: str):
+def _store_first(builder, value, pointer, count, storage: Storage):
     """Store the first `count` (int64) lanes, all of them where it is 16 or more."""
-    value, kind, align = _narrow(builder, value, storage)
+    value, align = storage.narrow(builder, value), storage.nbytes
     with builder.if_else(builder.icmp_signed(">=", count, I64(WIDTH))) as (whole, part):
         with whole:
             builder.store(value, pointer, align=align)
         with part:
             lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
             mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
-            short = {2: "f16", 4: "f32"}[align]
             parameters = [value.type, POINTER, I32, mask.type]
             kind = ir.FunctionType(ir.VoidType(), parameters)
-            name = f"llvm.masked.store.v{WIDTH}{short}.p0"
+            name = f"llvm.masked.store.v{WIDTH}{storage.element.intrinsic_name}.p0"
             store = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
             builder.call(store, [value, pointer, I32(align), mask])
 
@@ -170,16 +173,7 @@ def loads_first(storage: Storage):
     def emit(builder, args):
         address, index, count = args
         pointer = element(builder, address, index, storage.nbytes)
-        lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-        mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
-        half = storage.name == "f16"
-        kind = ir.VectorType(F16 if half else F32, WIDTH)
-        signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
-        name = f"llvm.masked.load.v{WIDTH}{'f16' if half else 'f32'}.p0"
-        load = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
-        none = ir.Constant(kind, [0.0] * WIDTH)
-        value = builder.call(load, [pointer, I32(storage.nbytes), mask, none])
-        return builder.fpext(value, VECTOR) if half else value
+        return load_first(builder, storage, pointer, count)
 
     return define(V16(types.int64, types.int64, types.int64), emit)
 
@@ -193,7 +187,7 @@ def loads(storage: Storage, stride: int = 1):
 
     def emit(builder, args):
         pointer = element(builder, args[0], args[1], storage.nbytes)
-        value = _load(builder, pointer, storage.name, WIDTH * stride)
+        value = load_vector(builder, storage, pointer, WIDTH * stride)
         return value if stride == 1 else shuffle(builder, value, value, range(0, 2 * WIDTH, 2))
 
     return define(V16(types.int64, types.int64), emit)
@@ -206,7 +200,7 @@ def stores(storage: Storage):
     def emit(builder, args):
         address, index, value, count = args
         pointer = element(builder, address, index, storage.nbytes)
-        _store_first(builder, value, pointer, count, storage.name)
+        _store_first(builder, value, pointer, count, storage)
 
     return define(types.void(types.int64, types.int64, V16, types.int64), emit)
 

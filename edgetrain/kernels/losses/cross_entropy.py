@@ -1,0 +1,132 @@
+"""Cross-entropy of logits with class indices."""
+
+import numpy as np
+
+from ..jit import inline
+from ..registry import kernel
+from ..words.block import get, get_wide, new, new_wide, put
+from ..words.logits import item, items, surveyor, width
+from ..words.mathf import ONE, ZERO, exp, log
+from ..words.prim import div, ld_i32, ld_i64, mod, to_float
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
+
+
+@inline
+def _counts(target, n, ignore):
+    return target != ignore and target >= 0 and target < n
+
+
+@kernel(
+    "ce_loss",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] partials:w:f64[192] ctl:r:i64[64] "
+    "outer n inner rows smoothing:f ignore",
+    check="min(outer, n, inner, rows) >= 1",
+)
+def ce_loss(S):
+    """Cross-entropy of logits x [outer, n, inner] with class indices t [outer, inner].
+
+    A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
+    1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
+    partials: a position's loss in float32, sums in float64 in order of positions; the sum over
+    classes as in words/logits.py. A prediction is the first of the largest logits.
+    """
+    ld, survey = S.ld, surveyor(S)
+
+    @inline
+    def position_loss(x, at, n, inner, target, top, total, smoothing):
+        logsum = log(np.float32(total))
+        loss = (logsum - (ld(x, at + target * inner) - top)) * (ONE - smoothing)
+        if smoothing != ZERO:
+            below = 0.0
+            for j in range(n):
+                below += np.float64(ld(x, at + j * inner) - top)
+            loss += smoothing * (logsum - np.float32(below) / to_float(n))
+        return loss
+
+    @inline
+    def is_first(x, at, inner, target, top):
+        earlier = 0
+        for j in range(target):
+            earlier += 1 if ld(x, at + j * inner) == top else 0
+        return earlier == 0
+
+    def run(thread, nthreads, k):
+        samples = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows)
+        count = items(k.outer, k.inner)
+        wide, top = new_wide(), new()
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            total = counted = correct = 0.0
+            for i in range(div(count * chunk, CHUNKS), div(count * (chunk + 1), CHUNKS)):
+                base, used, blocks, step, length = item(i, k.n, k.inner)
+                row = div(base, k.n * k.inner)
+                first = row * k.inner + mod(base, k.n * k.inner)
+                if row >= samples or (
+                    k.inner == 1 and not _counts(ld_i32(k.t, row), k.n, k.ignore)
+                ):
+                    continue
+                survey(k.x, wide, top, base, used, blocks, step, length)
+                for q in range(1 if length >= 0 else used):
+                    target = ld_i32(k.t, first + q)
+                    if _counts(target, k.n, k.ignore):
+                        best, at = get(top, q), base + q
+                        loss = position_loss(
+                            k.x, at, k.n, k.inner, target, best, get_wide(wide, q), k.smoothing
+                        )
+                        total += np.float64(loss)
+                        counted += 1.0
+                        if ld(k.x, at + target * k.inner) == best:
+                            correct += 1.0 if is_first(k.x, at, k.inner, target, best) else 0.0
+            put_chunk(k.partials, chunk, total, counted, correct)
+
+    return run
+
+
+@kernel(
+    "ce_bwd",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] dx:m:S[outer*n*inner] ctl:r:i64[64] "
+    "outer n inner rows smoothing:f ignore acc",
+    check="min(outer, n, inner, rows) >= 1",
+)
+def ce_bwd(S):
+    """Gradient of ce_loss: (softmax - target distribution) * LOSS_SCALE / NOMINAL, in x's layout.
+
+    0 where masked or ignored. acc 1: added to dx, else dx is overwritten; dx may be x.
+    """
+    ld, st, survey = S.ld, S.st, surveyor(S)
+
+    def run(thread, nthreads, k):
+        samples = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows)
+        scale, everywhere = gradient_scale(k.ctl), k.smoothing / to_float(k.n)
+        wide, top, share, live, hot, out = new_wide(), new(), new(), new(), new(), new()
+        count = items(k.outer, k.inner)
+        for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+            base, used, blocks, step, length = item(i, k.n, k.inner)
+            row = div(base, k.n * k.inner)
+            first = row * k.inner + mod(base, k.n * k.inner)
+            positions = 1 if length >= 0 else used
+            survey(k.x, wide, top, base, used, blocks, step, length)
+            for j in range(used):
+                target = ld_i32(k.t, first + min(j, positions - 1))
+                valid = row < samples and _counts(target, k.n, k.ignore)
+                put(live, j, ONE if valid else ZERO)
+                put(share, j, ONE / np.float32(get_wide(wide, j)))
+            # what the target's class gets; x may be dx, so it is taken before
+            for j in range(positions):
+                if get(live, j) != ZERO:
+                    q = base + j + ld_i32(k.t, first + j) * k.inner
+                    value = exp(ld(k.x, q) - get(top, j)) * get(share, j) - everywhere
+                    value = (value - (ONE - k.smoothing)) * scale
+                    put(hot, j, value + ld(k.dx, q) if k.acc != 0 else value)
+            for b in range(blocks):
+                at, m = base + b * step, width(b, used, length)
+                for j in range(m):
+                    value = exp(ld(k.x, at + j) - get(top, j)) * get(share, j) - everywhere
+                    put(out, j, value * scale if get(live, j) != ZERO else ZERO)
+                for j in range(m):
+                    value = get(out, j)
+                    st(k.dx, at + j, value + ld(k.dx, at + j) if k.acc != 0 else value)
+            for j in range(positions):
+                if get(live, j) != ZERO:
+                    st(k.dx, base + j + ld_i32(k.t, first + j) * k.inner, get(hot, j))
+
+    return run

@@ -1,0 +1,83 @@
+"""What losses share: the sums of their chunks, and the counters that they add to.
+
+A loss is a sum in 64 fixed chunks of positions, so it does not depend on threads. partials:
+float64[3 * 64], for each chunk the sum of losses, the targets counted, the correct predictions.
+Samples from ctl COUNT on are masked: they count nothing and get no gradient. `rows` positions
+make one sample.
+"""
+
+import numpy as np
+
+from .. import control
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import ld_f64, ld_i64, real_to_int, st_f64, st_i64
+
+CHUNKS, COUNT = control.PARTIALS, control.COUNT
+LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
+LOSS_SCALE, NOMINAL, WEIGHT = control.LOSS_SCALE, control.NOMINAL, control.WEIGHT
+
+
+@inline
+def gradient_scale(ctl):
+    """float32: what gradients of a sum of losses are multiplied by."""
+    return np.float32(ld_f64(ctl, LOSS_SCALE) / ld_f64(ctl, NOMINAL))
+
+
+@inline
+def put_chunk(partials, chunk, total, counted, correct):
+    """Store the three sums of a chunk."""
+    st_f64(partials, 3 * chunk, total)
+    st_f64(partials, 3 * chunk + 1, counted)
+    st_f64(partials, 3 * chunk + 2, correct)
+
+
+@kernel("loss_total", "partials:r:f64[192] ctl:m:i64[64]")
+def loss_total():
+    """Add a loss's partials, in order, to LOSS_SUM, TARGETS and CORRECT. Thread 0 does it."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            total = counted = correct = 0.0
+            for chunk in range(CHUNKS):
+                total += ld_f64(k.partials, 3 * chunk)
+                counted += ld_f64(k.partials, 3 * chunk + 1)
+                correct += ld_f64(k.partials, 3 * chunk + 2)
+            st_f64(k.ctl, LOSS_SUM, ld_f64(k.ctl, LOSS_SUM) + total)
+            st_i64(k.ctl, TARGETS, ld_i64(k.ctl, TARGETS) + real_to_int(counted))
+            st_i64(k.ctl, CORRECT, ld_i64(k.ctl, CORRECT) + real_to_int(correct))
+
+    return run
+
+
+@kernel("counters_reset", "ctl:m:i64[64]")
+def counters_reset():
+    """LOSS_SUM, TARGETS and CORRECT to 0. Thread 0 does it."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            st_f64(k.ctl, LOSS_SUM, 0.0)
+            st_i64(k.ctl, TARGETS, 0)
+            st_i64(k.ctl, CORRECT, 0)
+
+    return run
+
+
+@kernel("weighted_total", "partials:r:f64[256] ctl:m:i64[64]")
+def weighted_total():
+    """As loss_total, of four sums a chunk: the last one is added to WEIGHT."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            total = counted = correct = weights = 0.0
+            for chunk in range(CHUNKS):
+                total += ld_f64(k.partials, 4 * chunk)
+                counted += ld_f64(k.partials, 4 * chunk + 1)
+                correct += ld_f64(k.partials, 4 * chunk + 2)
+                weights += ld_f64(k.partials, 4 * chunk + 3)
+            st_f64(k.ctl, LOSS_SUM, ld_f64(k.ctl, LOSS_SUM) + total)
+            st_i64(k.ctl, TARGETS, ld_i64(k.ctl, TARGETS) + real_to_int(counted))
+            st_i64(k.ctl, CORRECT, ld_i64(k.ctl, CORRECT) + real_to_int(correct))
+            st_f64(k.ctl, WEIGHT, ld_f64(k.ctl, WEIGHT) + weights)
+
+    return run
