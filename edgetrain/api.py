@@ -13,8 +13,10 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
+from .data.items import named_inputs
 from .data.source import Source
-from .errors import UsageError
+from .data.tensors import as_array
+from .errors import DataError, UsageError
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
@@ -177,8 +179,25 @@ def bundle(
     return manifest
 
 
+def _named(model: Model, inputs: Any) -> dict[str, Any]:
+    """Inputs by name, each with samples along axis 0; of a model with one it may come alone.
+
+    Raises:
+      DataError: there is none, or no array.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
+    found = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
+    if not found or not all(array.ndim for array in found.values()):
+        raise DataError(
+            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...] by the "
+            f"model's names: {', '.join(spec.name for spec in model.inputs)}."
+        )
+    return found
+
+
 def forward(
-    model: Model,
+    model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
     *,
     precision: str = "fp32",
@@ -197,10 +216,12 @@ def forward(
     from .runtime.executor import Executor
     from .runtime.staging import stage_inputs
 
+    model = _known(model)
+    inputs = _named(model, inputs)
     batch = len(next(iter(inputs.values())))
     chosen = make_options(precision=precision, dims=dims, threads=threads)
     program = forward_program(
-        _known(model), batch, dims=chosen.dims, precision=precision, threads=chosen.threads
+        model, batch, dims=chosen.dims, precision=precision, threads=chosen.threads
     )
     arena = Arena(program.arena_nbytes)
     values = views(arena, program)
@@ -218,7 +239,7 @@ def forward(
 
 
 def loss_and_gradients(
-    model: Model,
+    model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
     target: np.ndarray | None,
     *,
@@ -242,7 +263,9 @@ def loss_and_gradients(
     """
     from .runtime.session import Session
 
-    chosen = Loss.of(loss)
+    model, chosen = _known(model), Loss.of(loss)
+    inputs = _named(model, inputs)
+    target = None if target is None else as_array("target", target)
     if weights is not None:
         if not chosen.sample_weights:
             raise UsageError(

@@ -124,8 +124,8 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
         return []
     rate = program.minibatch / chosen.cost
     return [
-        f"time: about {1000 * chosen.cost:.3g} ms a minibatch on this machine, a million samples "
-        f"in {1e6 / rate / 3600:.2g} hours (an estimate; --calibrate measures this machine)"
+        f"time: {1000 * chosen.cost:.3g} ms a minibatch at least, {1e6 / rate / 3600:.2g} hours for "
+        "a million samples (by FLOPs and bytes; --calibrate measures this machine)"
     ]
 
 

@@ -206,7 +206,7 @@ class Callbacks:
         for item in self._all:
             if isinstance(item, type) or not any(callable(getattr(item, h, None)) for h in HOOKS):
                 raise UsageError(
-                    f"callback {repr(item)[:80]}: expected an object with some of the methods "
+                    f"callbacks: {repr(item)[:80]}: expected an object with some of the methods "
                     f"{', '.join(HOOKS)}, such as et.Callback(on_step=FUNCTION)."
                 )
 

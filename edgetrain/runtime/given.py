@@ -93,7 +93,7 @@ class Given:
         if WEIGHT not in self._buffers:
             raise UsageError(
                 "weights: this Program has none for samples. Compile the model with "
-                "sample_weights=True."
+                f"loss=et.Loss({self._session.loss.name!r}, sample_weights=True)."
             )
         array = as_targets("weights", weights, (), n).astype(np.float64).reshape(n)
         if not np.isfinite(array).all() or (array < 0).any():

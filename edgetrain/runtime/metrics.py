@@ -157,7 +157,7 @@ def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
 
 def _called(function: Any) -> str:
     if not callable(function):
-        raise UsageError(f"metric {repr(function)[:80]}: expected a name or a function.")
+        raise UsageError(f"metrics: {repr(function)[:80]}: expected a name or a function.")
     return getattr(function, "__name__", type(function).__name__)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..data.tensors import as_array
 from ..errors import DataError, UsageError
+from ..formats import decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from .session import Session
 
@@ -49,7 +50,7 @@ class Parameters(MutableMapping[str, np.ndarray]):
         layer = self._layers.get(name)
         values = self._session.values
         found = dense(layer, values) if layer else values[name]
-        return found.astype(np.float32)
+        return decoded(found).astype(np.float32)
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check_known(name)
@@ -107,11 +108,13 @@ class Parameters(MutableMapping[str, np.ndarray]):
             raise DataError(
                 f"parameter {name!r}: shape {list(array.shape)}; expected {list(shape)}."
             )
-        storage = self._session.values[POOL if name in self._layers else name].dtype
+        storage = of_dtype(self._session.values[POOL if name in self._layers else name].dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            stored = array.astype(storage)
-        if not np.isfinite(stored).all():
-            raise DataError(f"parameter {name!r}: not all values are finite in {storage.name}.")
+            stored = storage.encode(array.astype(np.float32))
+        if not np.isfinite(decoded(stored)).all():
+            raise DataError(
+                f"parameter {name!r}: not all values are finite as {storage.name} stores them."
+            )
         layer = self._layers.get(name)
         if layer is not None:
             off = layer.flat(stored).copy()

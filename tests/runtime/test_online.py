@@ -206,7 +206,7 @@ OPENED: list[tuple[Callable[[Program], Any], str]] = [
     (lambda p: et.Trainer("x.onnx"), "not yet compiled"),
     (lambda p: et.Trainer(5), "expected what compile returned"),
     (lambda p: et.Trainer("/"), "a directory"),
-    (lambda p: et.Trainer(p, callbacks=[3]), "callback 3"),
+    (lambda p: et.Trainer(p, callbacks=[3]), "callbacks: 3"),
     (lambda p: et.Trainer(p, callbacks=[et.EarlyStopping]), "callback"),
     (lambda p: et.Trainer(p, metrics="mae"), "mae: of values; the loss is cross_entropy"),
     (lambda p: et.Trainer(p, metrics=["topmost"]), "topmost"),
