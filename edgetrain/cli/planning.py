@@ -122,10 +122,10 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
     """How long training takes on this machine; nothing for other processors."""
     if not targets.get(program.recipe["target"]).hosted or not chosen.cost:
         return []
-    rate = program.minibatch / chosen.cost
+    hours = 1e6 * chosen.cost / program.minibatch / 3600
     return [
-        f"time: {1000 * chosen.cost:.3g} ms a minibatch at least, {1e6 / rate / 3600:.2g} hours for "
-        "a million samples (by FLOPs and bytes; --calibrate measures this machine)"
+        f"time: {1000 * chosen.cost:.3g} ms a minibatch at least, {hours:.2g} hours for a million "
+        "samples (by FLOPs and bytes; --calibrate measures this machine)"
     ]
 
 
