@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
+from ..formats import FORMATS
 from ..ir import Graph, Value
 from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
 from ..optim.base import PARTIALS
-from ..program import Account, Program, Slot
+from ..program import TARGET, Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
 from .drafts import Plan
@@ -20,10 +22,6 @@ from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
 from .steps import ALIGN, Placed, TapeProblem
-
-_NUMPY = {
-    "f16": np.float16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
-}  # fmt: skip
 
 
 class KernelTable:
@@ -70,19 +68,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
-    by_kind = asdict(account(plan))
     graph = candidate.train.graph
     output = graph.values[candidate.graphs.output]
-    program_facts = {
-        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": by_kind,
-        "peak_live_nbytes": candidate.persistent_nbytes
-        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
-        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
-        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
-        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
-        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
-    }  # fmt: skip
-    program_facts.pop("plan_seconds", None)
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -97,7 +84,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         targets={"micro": micro.target(), "eval": evaluate.target()},
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
-        account=program_facts,
+        account=_facts(plan, options, tapes, facts),
         recipe=options.recipe() | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
@@ -108,10 +95,26 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     )
 
 
+def _facts(
+    plan: Plan, options: Options, tapes: Mapping[str, np.ndarray], facts: Mapping
+) -> dict[str, Any]:
+    candidate = plan.candidate
+    found = {
+        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": asdict(account(plan)),
+        "peak_live_nbytes": candidate.persistent_nbytes
+        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
+        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
+        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
+        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
+        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
+    }  # fmt: skip
+    found.pop("plan_seconds", None)
+    return found
+
+
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
-    with np.errstate(over="ignore"):  # what fp16 cannot hold is infinite, as in every store
-        return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32), copy=False)
+    return FORMATS[graph.values[name].dtype].encode(array)
 
 
 def _sparse_recipe(graphs: Graphs) -> dict:
@@ -127,7 +130,7 @@ def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     limits = {}
     classes = options.loss.limit(output.shape)
     if classes is not None:
-        limits["loss.target"] = classes
+        limits[TARGET] = classes
     for node in graph.nodes:
         if node.op in ("gather", "gather_csr"):
             root = graph.root(node.inputs[-1])
