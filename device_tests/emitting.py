@@ -18,8 +18,9 @@ from edgetrain.kernels import control, emit, registry
 from edgetrain.kernels.drive import layout
 from edgetrain.kernels.targets import Target
 from edgetrain.optim import Schedule
-from edgetrain.program import Program, Slot
-from edgetrain.runtime.session import SAVED_ROLES, TARGET, Session
+from edgetrain.program import TARGET, Program, Slot
+from edgetrain.program.program import SAVED_ROLES
+from edgetrain.runtime.session import Session
 from tests.kernels.harness import entry
 
 ASSETS = Path(__file__).parent / "emitted"

@@ -22,12 +22,12 @@ from device_tests.boards import (
     ran,
     said,
 )
-from edgetrain.bundle.check import state_digest
-from edgetrain.bundle.writing import bundle
+from edgetrain.api import bundle
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
 from edgetrain.losses import Loss
 from edgetrain.program import Program
+from edgetrain.runtime.check import state_digest
 from edgetrain.sparse import DSR
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL

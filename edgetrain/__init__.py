@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 # Public name -> module. Loaded on first use: a device that only runs Programs imports no onnx.
 _PUBLIC = {
     "load_onnx": "importer",
+    "bundle": "api",
     "compile": "api",
     "forward": "api",
     "loss_and_gradients": "api",
@@ -50,7 +51,7 @@ _PUBLIC = {
 __all__ = sorted(_PUBLIC)
 
 if TYPE_CHECKING:
-    from .api import compile, forward, loss_and_gradients, plan
+    from .api import bundle, compile, forward, loss_and_gradients, plan
     from .data.registry import open_data
     from .errors import (
         BudgetError,

@@ -1,6 +1,7 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
+from .data.source import Source
 from .errors import UsageError
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
-from .program import Program
+from .program import TARGET, WEIGHT, Program
 from .units.options import check_needs
 
 
@@ -93,6 +95,40 @@ def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> di
     return dict(assemble(model, chosen, found, facts).account) | seconds
 
 
+def bundle(
+    program: Program,
+    directory: str | Path,
+    *,
+    name: str = "net",
+    target: str | None = None,
+    size: bool = False,
+    cc: str | None = None,
+    data: Source | None = None,
+) -> dict[str, Any]:
+    """Write a C library that trains a Program, and what uses it, into `directory`.
+
+    Args:
+      name, target, size, cc: as in `bundle.writing.write_bundle`.
+      data: samples that the library's main is to read, as NAME.samples.
+    Returns:
+      What MANIFEST.json holds.
+    Raises:
+      UsageError: the target, name or compiler cannot be used, or the Program is another target's.
+      DataError: the data has another layout than the model's, or a value out of range.
+      RunError: a file cannot be written.
+    """
+    from .bundle.writing import write_bundle
+    from .runtime.check import state_digest
+    from .runtime.samples_file import write_samples
+
+    manifest = write_bundle(
+        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest
+    )
+    if data is not None:
+        write_samples(program, data, Path(directory) / f"{name}.samples")
+    return manifest
+
+
 def forward(
     model: Model,
     inputs: Mapping[str, np.ndarray],
@@ -139,6 +175,7 @@ def loss_and_gradients(
     target: np.ndarray | None,
     *,
     loss: str | Loss = "cross_entropy",
+    weights: np.ndarray | None = None,
     precision: str = "fp32",
     dropout: bool = False,
     budget: str | int | None = None,
@@ -149,6 +186,7 @@ def loss_and_gradients(
     Args:
       inputs: by input name, each [n, ...].
       target: class indices, or values of the output's shape; None where the loss takes none.
+      weights: of the samples, [n], where the loss has `sample_weights`; 1 each by default.
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
     Returns:
@@ -156,8 +194,16 @@ def loss_and_gradients(
     """
     from .runtime.session import Session
 
+    chosen = Loss.of(loss)
+    if weights is not None:
+        if not chosen.sample_weights:
+            raise UsageError(
+                f"weights: loss {chosen.name} was not asked to take any. Give it "
+                "sample_weights=True."
+            )
+        inputs = {**inputs, WEIGHT: weights}
     program = gradient_program(
-        model, inputs, target, loss=loss, precision=precision, dropout=dropout, budget=budget,
+        model, inputs, target, loss=chosen, precision=precision, dropout=dropout, budget=budget,
         **options,
     )  # fmt: skip
     session = Session(program)
@@ -203,13 +249,18 @@ def gradient_program(
 def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:
     """Fill the staging bytes, run the micro tape once; returns the mean loss.
 
+    Args:
+      inputs: by name; WEIGHT: of the samples, 1 each by default.
     Raises:
       DataError: inputs or target are not of the shapes that were compiled, or out of range.
     """
     from .kernels import control
-    from .runtime.staging import TARGET, stage, stage_inputs
+    from .runtime.feed import check_weights
+    from .runtime.staging import stage, stage_inputs
 
     program = session.program
+    inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}
+    check_weights(np.asarray(inputs[WEIGHT], np.float32), lambda row: f"sample {row}")
     stage_inputs(program, session.arena, program.inputs["micro"], inputs)
     if target is not None:
         stage(program, TARGET, session.arena.view(program.targets["micro"]), target)

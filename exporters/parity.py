@@ -8,8 +8,9 @@ the cause.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,23 @@ import torch
 from edgetrain.api import gradient_program, make_options
 from edgetrain.compiler.weights import chosen_weights
 from edgetrain.errors import UsageError
-from edgetrain.exporters.parity_step import KINDS, LOSS_TOLERANCE, Comparison, Row
+from edgetrain.exporters.parity_step import KINDS, Comparison, Row
 from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.sample import sample_batch
+from edgetrain.formats import PRECISIONS
 from edgetrain.importer import load_onnx
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Optimizer
+from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
+Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
 _WEIGHTS = ("train", "freeze", "train_constants", "allow_constants")
+_OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
 @dataclass(frozen=True)
@@ -133,24 +138,23 @@ def parity(
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     model = chosen_weights(model, make_options(**named))
     loss = Loss.of(loss)
-    if precision not in LOSS_TOLERANCE:
-        raise UsageError(f"precision {precision!r}: expected {' or '.join(LOSS_TOLERANCE)}.")
-    if reference not in REFERENCES:
-        raise UsageError(f"reference {reference!r}: expected {' or '.join(REFERENCES)}.")
+    for option, value, known in (
+        ("precision", precision, PRECISIONS), ("reference", reference, REFERENCES)
+    ):  # fmt: skip
+        if value not in known:
+            raise UsageError(f"{option} {value!r}: expected {' or '.join(known)}.")
     if steps < 1 or (inputs is None) != (target is None):
         raise UsageError("parity: expected 1 or more steps, and inputs and target both or neither.")
-    if optimizer is None:
-        optimizer = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
-    optimizer = Optimizer.of(optimizer)
-    output = options.get("output")
+    optimizer = Optimizer.of(optimizer or _OPTIMIZER)
     batch = batch if inputs is None else len(next(iter(inputs.values())))
     held = {name: options[name] for name in CHOICE if name in options}
     exact = Reference(
-        model, batch, device=device, dtype=REFERENCES[reference], dims=dims, output=output, **held
-    )
+        model, batch, device=device, dtype=REFERENCES[reference], dims=dims,
+        output=options.get("output"), **held,
+    )  # fmt: skip
     draw = np.random.default_rng(seed)
 
-    def samples() -> tuple[Mapping[str, np.ndarray], np.ndarray | None]:
+    def samples() -> Batch:
         if inputs is not None and target is not None:
             return inputs, target
         return sample_batch(exact.graph, exact.output, loss, draw)
@@ -160,14 +164,8 @@ def parity(
         model, *first, loss=loss, precision=precision, budget=budget, dims=dims,
         optimizer=optimizer, seed=seed, **options,
     )  # fmt: skip
-    session = Session(program)
-    try:
-        compared = Comparison(model, loss, session, exact, optimizer, precision)
-        rows: list[Row] = []
-        for step in range(1, steps + 1):
-            rows += compared.step(step, *(first if step == 1 else samples()))
-    finally:
-        session.close()
+    batches = chain([first], (samples() for _ in range(steps - 1)))
+    rows = _rows(program, model, exact, batches)
     facts = {
         "model": model.name, "device": _device_name(device), "torch": torch.__version__,
         "reference": reference, "precision": precision, "loss": loss.name,
@@ -176,6 +174,16 @@ def parity(
         "parameters": len(exact.parameters), "seed": seed,
     }  # fmt: skip
     return ParityReport(facts, tuple(rows))
+
+
+def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:
+    """Every comparison of a step on each batch."""
+    session = Session(program)
+    try:
+        compared = Comparison(model, session, exact)
+        return [row for k, batch in enumerate(batches, 1) for row in compared.step(k, *batch)]
+    finally:
+        session.close()
 
 
 def _device_name(device: str) -> str:

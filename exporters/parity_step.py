@@ -11,8 +11,9 @@ from edgetrain.api import gradients, run_microbatch
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
-from edgetrain.exporters.reference import Reference, StepResult, with_state
+from edgetrain.exporters.reference import Reference, StepResult, scale_of, with_state
 from edgetrain.exporters.twins import twin_of
+from edgetrain.formats import FP32, PRECISIONS
 from edgetrain.ir import Graph
 from edgetrain.kernels import control
 from edgetrain.losses import Loss
@@ -20,10 +21,6 @@ from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
 from edgetrain.runtime.session import Session
 
-LOSS_TOLERANCE = {"fp32": 1e-5, "fp16": 1e-2}
-GRADIENT_TOLERANCE = {"fp32": 5e-3, "fp16": 2e-2}
-# Gradients stored in fp16 would vanish below 6e-8: the loss is scaled, as in training.
-HALF_SCALE = 1024.0
 # fp32 torch departs from fp64 by its own sums and flips of masks (a ReLU at zero); nobody is asked
 # to be better than that.
 TORCH_ERROR_FACTOR = 3.0
@@ -62,20 +59,15 @@ class Row:
 class Comparison:
     """A session of the engine beside a float64 reference and its torch optimizer."""
 
-    def __init__(
-        self,
-        model: Model,
-        loss: Loss,
-        session: Session,
-        exact: Reference,
-        optimizer: Optimizer,
-        precision: str,
-    ) -> None:
-        self._model, self._loss, self._session, self._exact = model, loss, session, exact
-        self._optimizer, self._precision = optimizer, precision
-        self._half_scale = HALF_SCALE if precision == "fp16" else None
-        twin = twin_of(optimizer)
-        self._torch = twin.optimizer(optimizer, list(exact.parameters.values()))
+    def __init__(self, model: Model, session: Session, exact: Reference) -> None:
+        self._model, self._session, self._exact = model, session, exact
+        recipe = session.program.recipe
+        self._loss = Loss.of_json(recipe["loss"])
+        self._optimizer = Optimizer.of_json(recipe["optimizer"])
+        self._storage = PRECISIONS[recipe["precision"]]
+        self._loss_tolerance, self._tolerance = self._storage.tolerances
+        twin = twin_of(self._optimizer)
+        self._torch = twin.optimizer(self._optimizer, list(exact.parameters.values()))
         self._state: Mapping[str, str] = twin.STATE
         self._slots = Slots(session)
         names = gradient_order(exact.graph)
@@ -86,7 +78,7 @@ class Comparison:
     ) -> list[Row]:
         """Set the engine to the reference's state, run both, compare, move the reference on.
 
-        Engine storage in fp16 is judged beside torch with its values rounded to fp16.
+        Engine storage coarser than fp32 is judged beside torch with its values rounded alike.
         """
         self._round_and_load(step)
         state = self._arrays()
@@ -95,7 +87,7 @@ class Comparison:
         value = run_microbatch(self._session, inputs, target)
         rows = [self._loss_row(step, value, expected, single), *self._statistics(step, expected)]
         judged = list(self._gradients(step, expected, [single]))
-        if not all(row.error <= GRADIENT_TOLERANCE[self._precision] for row in judged):
+        if not all(row.error <= self._tolerance for row in judged):
             runs = [single, *self._perturbed(state, inputs, target)]
             judged = list(self._gradients(step, expected, runs))
         return [*rows, *judged, *self._update(step, expected)]
@@ -107,7 +99,7 @@ class Comparison:
         single = Reference(
             with_state(self._model, state), len(next(iter(inputs.values()))),
             device=str(exact.device), dtype=torch.float32, dims=recipe["dims"],
-            output=exact.output_name, half_scale=self._half_scale, **choice,
+            output=exact.output_name, storage=self._storage, **choice,
         ).step(inputs, target, self._loss)  # fmt: skip
         return self._masked(single)
 
@@ -166,17 +158,17 @@ class Comparison:
         session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
         session.reals[control.LOSS_SUM] = session.reals[control.WEIGHT] = 0.0
         session.reals[control.LR] = self._optimizer.lr
-        session.reals[control.LOSS_SCALE] = self._half_scale or 1.0
+        session.reals[control.LOSS_SCALE] = scale_of(self._storage)
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
             session.reals[word] = 1.0 - beta ** (step - 1)
 
     def _loss_row(self, step: int, value: float, expected: StepResult, single: StepResult) -> Row:
         scale = max(abs(expected.loss), 1e-30)
         errors = [abs(found - expected.loss) / scale for found in (value, single.loss)]
-        return Row(step, "loss", "loss", errors[0], LOSS_TOLERANCE[self._precision], errors[1])
+        return Row(step, "loss", "loss", errors[0], self._loss_tolerance, errors[1])
 
     def _statistics(self, step: int, expected: StepResult) -> Iterator[Row]:
-        tolerance = STATISTICS_TOLERANCE if self._precision == "fp32" else None
+        tolerance = STATISTICS_TOLERANCE if self._storage is FP32 else None
         for name, array in expected.buffers.items():
             if name in self._session.values:
                 staged = staged_name(name)  # where it moves, until the update commits it
@@ -196,7 +188,7 @@ class Comparison:
             scale = max(float(np.linalg.norm(true)), NEAR_ZERO * whole, 1e-30)
             error = float(np.linalg.norm(found[name].astype(np.float64) - true)) / scale
             torchs = max(float(np.linalg.norm(s.gradients[name] - true)) for s in singles) / scale
-            tolerance = max(GRADIENT_TOLERANCE[self._precision], TORCH_ERROR_FACTOR * torchs)
+            tolerance = max(self._tolerance, TORCH_ERROR_FACTOR * torchs)
             yield Row(step, "gradient", name, error, tolerance, torchs)
 
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
@@ -224,7 +216,7 @@ class Comparison:
                 array = true.detach().cpu().numpy()
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
                 error /= max(float(np.linalg.norm(array)), 1e-12)
-                tolerance = UPDATE_TOLERANCE if self._precision == "fp32" else None
+                tolerance = UPDATE_TOLERANCE if self._storage is FP32 else None
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
 

@@ -22,9 +22,14 @@ from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
 from edgetrain.exporters.reference_masks import MOVES, RULES
 from edgetrain.exporters.twins import twin_of
+from edgetrain.formats import FP32, Format
 from edgetrain.ir import Node, Value
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
+from edgetrain.program import WEIGHT
+
+# Gradients stored in fp16 would vanish below 6e-8.
+SCALE = 1024.0
 
 
 class StepResult(NamedTuple):
@@ -63,16 +68,27 @@ def reference(
     )
 
 
-class _Half(torch.autograd.Function):
-    """A value, and its gradient, as they come back from fp16 storage."""
+class _Rounded(torch.autograd.Function):
+    """A value, and its gradient, as they come back from storage."""
 
     @staticmethod
-    def forward(ctx, value: Tensor) -> Tensor:
-        return value.half().to(value.dtype)
+    def forward(ctx, value: Tensor, storage: Format) -> Tensor:
+        ctx.storage = storage
+        return _rounded(value, storage)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return gradient.half().to(gradient.dtype)
+    def backward(ctx, gradient: Tensor):  # type: ignore[override]
+        return _rounded(gradient, ctx.storage), None
+
+
+def _rounded(value: Tensor, storage: Format) -> Tensor:
+    stored = storage.encode(value.detach().cpu().numpy())
+    return torch.as_tensor(storage.decode(stored)).to(value)
+
+
+def scale_of(storage: Format) -> float:
+    """What parity scales a loss by where the format's gradients would vanish, as in training."""
+    return SCALE if storage.loss_scale != 1 else 1.0
 
 
 class Reference:
@@ -86,8 +102,8 @@ class Reference:
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
 
-    With `half_scale` every value between nodes and its gradient are rounded to fp16, as storage
-    in fp16 rounds them, and the loss is multiplied by it on its way back.
+    With a `storage` coarser than float32 every value between nodes and its gradient are rounded
+    as it rounds them; the loss is multiplied by `loss_scale` on its way back.
     """
 
     def __init__(
@@ -103,10 +119,10 @@ class Reference:
         freeze: Sequence[str] = (),
         train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
-        half_scale: float | None = None,
+        storage: Format = FP32,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
-        self._half_scale = half_scale
+        self._storage, self.loss_scale = storage, scale_of(storage)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)
@@ -142,9 +158,10 @@ class Reference:
             values = self.forward(inputs)
             output = values[self._logits(loss)]
             given = None if target is None else self.tensor(target)
-            value = twin_of(loss).loss(loss, output, given)
+            weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
+            value = twin_of(loss).loss(loss, output, given, weights)
             leaves = list(self.parameters.values())
-            scale = self._half_scale or 1.0
+            scale = self.loss_scale
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
         gradients = {
             name: _array(torch.zeros_like(leaf) if gradient is None else gradient / scale)
@@ -178,12 +195,12 @@ class Reference:
             values[name] = self._stored(name, tensor)
 
     def _stored(self, name: str, tensor: Tensor) -> Tensor:
-        """What is read of a value that was written: fp16 keeps vectors and statistics in fp32."""
+        """What is read of a value that was written: vectors and statistics stay in fp32."""
         role = self.graph.values[name].role
         kept = role in ("buffer", "statistic") or (role != "activation" and tensor.dim() < 2)
-        if self._half_scale is None or kept or not tensor.is_floating_point():
+        if self._storage is FP32 or kept or not tensor.is_floating_point():
             return tensor
-        return _Half.apply(tensor)
+        return _Rounded.apply(tensor, self._storage)
 
     def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
         if tuple(tensor.shape) != value.shape:

@@ -4,6 +4,7 @@ import numpy as np
 
 from edgetrain.ir import Graph
 from edgetrain.losses import Loss
+from edgetrain.program import WEIGHT
 
 # A token id where nothing says how many there are.
 _FEW = 2
@@ -30,6 +31,9 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
+    if loss.sample_weights:
+        inputs[WEIGHT] = draw.random(graph.values[output].shape[0], np.float32)
+        inputs[WEIGHT][0] = 0  # a sample that does not count
     target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
     return inputs, target
 

@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "units": {"errors"},
     "ir": {"errors"},
     "formats": {"ir", "errors", "units"},
-    "kernels": {"errors", "units"},
+    "kernels": {"formats", "errors", "units"},
     "program": {"ir", "formats", "kernels", "errors", "units"},
     "ops": {"ir", "formats", "errors", "units"},
     "importer": {"ir", "ops", "errors"},
@@ -34,10 +34,10 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {
         "program", "kernels", "losses", "optim", "sparse", "data", "formats", "errors", "units",
     },
-    "bundle": {"kernels", "program", "optim", "runtime", "data", "errors"},
+    "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {
         "compiler", "ir", "ops", "losses", "optim", "formats", "program", "runtime", "kernels",
-        "importer", "errors", "units",
+        "importer", "bundle", "data", "errors", "units",
     },
     "__main__": {"cli"},
     "cli": {

@@ -4,21 +4,18 @@ Offsets are in bytes from the first byte of the memory: words of the device (ker
 the plan block, what its words point to, then the arena.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..kernels import control
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
-from ..kernels.spec import NBYTES
 from ..kernels.tape import BARRIER_WORDS
-from ..optim import loss_scale_of
-from ..program import Program, Slot
-from ..runtime.plan_block import sizes
-from ..runtime.session import TARGET
-from ..runtime.stored import blocks, stored_places
+from ..program import TARGET, Program, Slot
+from ..program.plan_block import control_words, sizes, zeroed
+from ..program.samples import elements
+from ..program.stored import blocks, stored_places
 
 TAPES = ("rate", "micro", "update", "rewire", "eval")
 _RUN_WORDS = 5  # operands of `run_tape`
@@ -74,33 +71,31 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     image.relatives[8 * device.PLAN] = 8 * device.WORDS
     runs = {tape: out.take(8 * _RUN_WORDS) for tape in TAPES if tape == "rate" or lengths.get(tape)}
     barrier = out.take(8 * BARRIER_WORDS) if program.threads > 1 else None
-    fields = [out.take(8 * plans.FIELD_WORDS * (len(_staged(program, "micro")))) for _ in range(2)]
-    asides = {s.name: out.take(4 * _size(program, s)) for s in _staged(program, "micro")
-              if s.dtype == "f16"}  # fmt: skip
+    staged = program.staged("micro")
+    fields = [out.take(8 * plans.FIELD_WORDS * len(staged)) for _ in range(2)]
+    asides = {name: out.take(slot.format.raw.nbytes(elements(program, slot)))
+              for name, slot in staged.items() if slot.format is not slot.format.raw}  # fmt: skip
     pointers = out.take(8 * (len(program.inputs["micro"])))
-    zero = [s for s in program.persistent if s.role == "accumulator"]
-    ranges = _ranges(zero)
-    zeroed = out.take(16 * len(ranges))
+    ranges = _ranges(zeroed(program))
+    zeroes = out.take(16 * len(ranges))
     image.control_nbytes = -(-out.end // align) * align
     _plan_words(image, runs, fields, pointers, lengths)
     for tape, at in runs.items():
         _run_operands(image, tape, at, lengths, barrier)
     for tape, at in zip(("micro", "eval"), fields, strict=True):
-        for k, slot in enumerate(_staged(program, tape)):
-            last = k == len(_staged(program, tape)) - 1
-            name = TARGET if last else slot.name
-            aside = asides.get(_staged(program, "micro")[k].name)
-            _field(image, slot, at + 8 * plans.FIELD_WORDS * k, aside, name)
+        for k, (name, slot) in enumerate(program.staged(tape).items()):
+            _field(image, slot, at + 8 * plans.FIELD_WORDS * k, asides.get(name), name)
     _plan(image, plans.ZEROS, len(ranges))
-    image.relatives[_word(plans.ZERO)] = zeroed
+    image.relatives[_word(plans.ZERO)] = zeroes
     for k, (start, nbytes) in enumerate(ranges):
-        image.relatives[zeroed + 16 * k] = image.control_nbytes + start
-        image.literals[zeroed + 16 * k + 8] = nbytes
-    _control_words(image)
+        image.relatives[zeroes + 16 * k] = image.control_nbytes + start
+        image.literals[zeroes + 16 * k + 8] = nbytes
+    at = image.place(program.slot("ctl"))
+    image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
     image.values = [
         s for s in program.persistent
-        if s.role in ("parameter", "buffer") and s.dtype in ("f32", "f16")
+        if s.role in ("parameter", "buffer") and s.format.precision
     ]  # fmt: skip
     return image
 
@@ -125,23 +120,14 @@ def _plan(image: Image, word: int, value: int) -> None:
     image.literals[_word(word)] = value
 
 
-def _staged(program: Program, tape: str) -> Sequence[Slot]:
-    return (*program.inputs[tape], program.targets[tape])
-
-
-def _size(program: Program, slot: Slot) -> int:
-    """Elements of a sample."""
-    return slot.size // program.microbatch
-
-
-def _ranges(slots: Iterable[Slot]) -> list[tuple[int, int]]:
+def _ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """(offset, bytes) in the arena; neighbours, with nothing but padding between, as one."""
     out: list[tuple[int, int]] = []
-    for slot in sorted(slots, key=lambda s: s.offset):
-        if out and slot.offset - sum(out[-1]) < device.BLOCK:
-            out[-1] = out[-1][0], slot.offset + slot.nbytes - out[-1][0]
-        elif slot.size:
-            out.append((slot.offset, slot.nbytes))
+    for start, nbytes in sorted(parts):
+        if out and start - sum(out[-1]) < device.BLOCK:
+            out[-1] = out[-1][0], start + nbytes - out[-1][0]
+        elif nbytes:
+            out.append((start, nbytes))
     return out
 
 
@@ -154,14 +140,14 @@ def _plan_words(image: Image, runs, fields, pointers: int, lengths) -> None:
         image.relatives[_word(getattr(plans, tape.upper()))] = at
     for word, value in sizes(program).items():
         _plan(image, word, value)
-    _plan(image, plans.FIELDS, len(_staged(program, "micro")))
+    _plan(image, plans.FIELDS, len(program.staged("micro")))
     for word, at in zip((plans.TRAIN_FIELDS, plans.EVAL_FIELDS), fields, strict=True):
         image.relatives[_word(word)] = at
     image.relatives[_word(plans.POINTERS)] = pointers
     output = program.outputs["eval"][0]
     image.relatives[_word(plans.OUTPUT)] = image.place(output)
     _plan(image, plans.OUTPUT_TYPE, plans.TYPES.index(output.dtype))
-    _plan(image, plans.OUTPUT_SIZE, _size(program, output))
+    _plan(image, plans.OUTPUT_SIZE, elements(program, output))
 
 
 def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None) -> None:
@@ -184,11 +170,11 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
     program = image.program
     words = {
         plans.STAGED_TYPE: plans.TYPES.index(slot.dtype),
-        plans.SIZE: _size(program, slot),
-        plans.RAW_TYPE: plans.TYPES.index("f32" if slot.dtype == "f16" else slot.dtype),
+        plans.SIZE: elements(program, slot),
+        plans.RAW_TYPE: plans.TYPES.index(slot.format.raw.name),
         plans.CHANNELS: 1,
         plans.INNER: 1,
-        plans.LIMIT: int(program.limits.get(name, 0)) if slot.dtype == "i32" else 0,
+        plans.LIMIT: 0 if slot.format.floats else int(program.limits.get(name, 0)),
     }
     ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
     if ignored is not None:
@@ -199,26 +185,13 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         image.relatives[at + 8 * plans.ASIDE] = aside
 
 
-def _control_words(image: Image) -> None:
-    program, at = image.program, image.place(image.program.slot("ctl"))
-    reals = {
-        control.LOSS_SCALE: loss_scale_of(program.recipe["precision"]).start,
-        control.BASE_LR: program.recipe["optimizer"]["lr"],
-    }
-    image.literals[at + 8 * control.SEED] = int(program.recipe["seed"])
-    for word, value in reals.items():
-        image.literals[at + 8 * word] = int(np.float64(value).view(np.int64))
-
-
 def initial_values(program: Program) -> list[tuple[str, Slot, np.ndarray]]:
     """(symbol, slot, array) of what does not start at zero; arrays in the slot's storage."""
-    from ..runtime.arena import DTYPES
-
     out = []
     for k, (name, array) in enumerate(program.init.items()):
         slot = program.slot(name)
-        given = np.ascontiguousarray(array, DTYPES[slot.dtype])
-        assert given.nbytes == slot.size * NBYTES[slot.dtype]
-        if given.any() or (given.dtype.kind == "f" and np.signbit(given).any()):
+        given = np.ascontiguousarray(array, slot.format.dtype)
+        assert given.nbytes == slot.nbytes
+        if given.view(np.uint8).any():
             out.append((f"init.{k}", slot, given))
     return out

@@ -7,9 +7,9 @@ from string import Template
 from .. import __version__
 from ..kernels.targets import Target
 from ..program import Program, Slot
+from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
 from .image import Image
-from .samples import elements, fields, limit_of, raw_type, record_nbytes
 
 _FOLDER = Path(__file__).with_name("templates")
 _WIDTH = 100
@@ -27,7 +27,7 @@ def header(name: str, image: Image) -> str:
     inputs = program.inputs["micro"]
     sizes = "".join(
         f"#define {name.upper()}_X{k or ''} {elements(program, slot)} "
-        f"/* {_C_TYPES[raw_type(slot)]} values of a sample's input {_comment(slot.name)} */\n"
+        f"/* {_C_TYPES[slot.format.raw.name]} values of a sample's input {_comment(slot.name)} */\n"
         for k, slot in enumerate(inputs)
     )
     target = program.targets["micro"]
@@ -42,7 +42,7 @@ def header(name: str, image: Image) -> str:
         threads=program.threads, lr=float(program.recipe["optimizer"]["lr"]),
         inputs=len(inputs), input_sizes=sizes,
         output=elements(program, program.outputs["eval"][0]),
-        target=elements(program, target), target_type=_C_TYPES[raw_type(target)],
+        target=elements(program, target), target_type=_C_TYPES[target.format.raw.name],
         thread_types=_thread_types(name) if program.threads > 1 else "",
         functions=prototypes, values=_values(name, image),
     )  # fmt: skip
@@ -144,16 +144,16 @@ def _shape(slot: Slot) -> str:
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
     """(C expression of where the raw values go, slot, its name in the limits)."""
-    found = fields(program)
+    found = program.staged("micro").items()
     last = len(found) - 1
     places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]
-    return [(w, slot, name) for w, (slot, name) in zip([*places, "y"], found, strict=True)]
+    return [(w, slot, name) for w, (name, slot) in zip([*places, "y"], found, strict=True)]
 
 
 def _copies(program: Program, hosted: bool) -> str:
     """Lines that take a record apart."""
     found, copy = _fields(program), "memcpy" if hosted else "copy"
-    sizes = [4 * elements(program, slot) for _, slot, _ in found]
+    sizes = [slot.format.raw.nbytes(elements(program, slot)) for _, slot, _ in found]
     if len(found) == 2:
         return (
             f"  {copy}(x, record, samples.bytes - {sizes[1]});\n"
@@ -170,7 +170,7 @@ def _made_up(program: Program) -> str:
     lines = []
     for k, (where, slot, name) in enumerate(_fields(program)):
         limit, bits = limit_of(program, name), f"mixed(mixed(key + {k}u) + e)"
-        if raw_type(slot) == "i32":
+        if not slot.format.floats:
             kind, value = "int32_t", f"(int32_t)({bits} % {max(limit, 2)}u)"
         else:
             kind, value = "float", f"(float)({bits} >> 8) / 16777216"

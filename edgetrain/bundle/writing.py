@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +19,6 @@ from ..program import Program
 from ..program.atomic import unwritable, write_atomically
 from . import functions, rom, texts
 from .archive import archive
-from .check import state_digest
 from .image import Image, image_of
 
 CHECKED_STEPS = 5
@@ -31,7 +31,7 @@ _WORDS = {  # of C and C++ that a prefix must not be
 }  # fmt: skip
 
 
-def bundle(
+def write_bundle(
     program: Program,
     directory: str | Path,
     *,
@@ -39,19 +39,20 @@ def bundle(
     target: str | None = None,
     size: bool = False,
     cc: str | None = None,
-    data: Any = None,
+    digest: Callable[[Program, int], int],
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
-    libNAME.a, NAME.h, main.c, Makefile, MANIFEST.json, and NAME.samples of `data`. Where a compiler
-    is asked for, the executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json. Where a compiler is asked for, the
+    executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
       target: a name of kernels/targets.py; None: the Program's own.
       size: few bytes rather than few cycles.
       cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
-      data: a Source whose samples main is to read.
+      digest: of the state after so many steps on made-up samples, as the bundle's own `check`
+        has it (runtime/check.py).
     Returns:
       What MANIFEST.json holds.
     Raises:
@@ -65,6 +66,8 @@ def bundle(
     made = library(image, name, processor, size=size)
     exported = functions.exports(name, program.threads)
     manifest = _manifest(image, name, made, size)
+    found = digest(program, CHECKED_STEPS)
+    manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{found:08x}"}
     files = {
         f"lib{name}.a": archive({f"{name[:13]}.o": (made.code, exported)}),
         f"{name}.h": texts.header(name, image).encode(),
@@ -78,10 +81,6 @@ def bundle(
         raise unwritable(where, "-o", error) from error
     for file, content in files.items():
         _write(where / file, content)
-    if data is not None:
-        from .samples import write_samples
-
-        write_samples(program, data, where / f"{name}.samples")
     if compiler is not None:
         _build(where, compiler)
     return manifest
@@ -199,7 +198,6 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "instruction": piece, "turns_of_the_innermost_loop": work,
             "note": "split(net, n) cuts all but the instructions marked whole in up to n parts",
         },
-        "check": {"steps": CHECKED_STEPS, "digest": f"{state_digest(program, CHECKED_STEPS):08x}"},
         "licences": {
             "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
             "weights_and_model": "those of the model they come from",

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import UsageError
+from ..formats import PRECISIONS
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
@@ -33,8 +34,8 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "budget": {"metavar": "BYTES", "help": "of the arena, such as 262144, 6.7MB, 6.4MiB"},
     "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
-    "precision": {"choices": ["fp32", "fp16"], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": ["fp32", "fp16", "int8"], "help": "storage of weights and state"},
+    "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
+    "model_memory": {"choices": [*PRECISIONS], "help": "storage of weights and state"},
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",

@@ -4,7 +4,7 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from ..bundle.writing import bundle as write_bundle
+from ..api import bundle as write_bundle
 from ..data.registry import open_data
 from ..runtime.loading import load_program
 from .tables import to_json

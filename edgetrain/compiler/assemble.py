@@ -5,12 +5,13 @@ from dataclasses import asdict
 
 import numpy as np
 
+from ..formats import FORMATS
 from ..ir import Graph, Value
 from ..kernels import targets
 from ..kernels.decode import bound, work_of
 from ..ops.model import Model
 from ..optim.base import PARTIALS
-from ..program import Account, Program, Slot
+from ..program import TARGET, Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
 from .drafts import Plan
@@ -20,10 +21,6 @@ from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
 from .steps import ALIGN, Placed, TapeProblem
-
-_NUMPY = {
-    "f16": np.float16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
-}  # fmt: skip
 
 
 class KernelTable:
@@ -110,8 +107,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """Initial weights as they are stored, rounded to nearest."""
-    with np.errstate(over="ignore"):  # what fp16 cannot hold is infinite, as in every store
-        return array.astype(_NUMPY.get(graph.values[name].dtype, np.float32), copy=False)
+    return FORMATS[graph.values[name].dtype].encode(array)
 
 
 def _sparse_recipe(graphs: Graphs) -> dict:
@@ -127,7 +123,7 @@ def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
     limits = {}
     classes = options.loss.limit(output.shape)
     if classes is not None:
-        limits["loss.target"] = classes
+        limits[TARGET] = classes
     for node in graph.nodes:
         if node.op in ("gather", "gather_csr"):
             root = graph.root(node.inputs[-1])

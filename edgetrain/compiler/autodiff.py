@@ -12,6 +12,7 @@ from ..errors import ModelError, UsageError
 from ..ir import Builder, Graph, Value
 from ..losses import Loss
 from ..ops.registry import op
+from ..program import TARGET, WEIGHT
 
 
 def accumulator_name(parameter: str) -> str:
@@ -46,42 +47,46 @@ def training_graph(
             f"output {output!r} does not depend on any trainable parameter; choose another output "
             "or train more parameters."
         )
-    target = add_loss(grads.builder, loss, output, samples)
-    grads.start(output, target, loss)
+    staged = add_loss(grads.builder, loss, output, samples)
+    grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
         op(node.op).vjp(grads, node)
         grads.release(node.outputs)
-    graph = grads.builder.graph([*forward.inputs, target], forward.outputs)
+    graph = grads.builder.graph([*forward.inputs, *staged], forward.outputs)
     return graph.with_nodes(graph.nodes)
 
 
-def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> str:
-    """Append target value and loss node; returns the target's name.
+def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> list[str]:
+    """Append target value and loss node.
 
     Args:
       samples: of the microbatch, where the output is one number for all.
+    Returns:
+      Names of what is filled in besides the model's inputs: weights where the loss has any, target.
     """
     value = builder.values[output]
     mean = loss.takes_mean(value.shape)
     shape = (samples,) if mean else loss.target_shape(value.shape)
-    target = builder.value("loss.target", shape, loss.target_dtype, "target")
+    target = builder.value(TARGET, shape, loss.target_dtype, "target")
     attrs, arrays = _loss_operands(builder, loss, value)
     partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
     inputs = [output, target, *arrays]
     builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
-    return target
+    return [WEIGHT, target] if loss.sample_weights else [target]
 
 
 def _loss_operands(builder: Builder, loss: Loss, output: Value) -> tuple[dict, list[str]]:
     """Attributes of the loss's nodes, and the values of its arrays."""
-    attrs, arrays = {"kernel": loss.kernel, **loss.numbers(output.shape)}, []
+    attrs, arrays = loss.call(output.shape), {}
     for operand, array in loss.arrays(output.shape).items():
-        name = array_name(operand)
+        name = arrays[operand] = array_name(operand)
         builder.values.setdefault(name, Value(name, array.shape, "f32", "constant"))
-        arrays.append(name)
+    if loss.sample_weights:
+        arrays["sw"] = WEIGHT
+        builder.values.setdefault(WEIGHT, Value(WEIGHT, output.shape[:1], "f32", "target"))
     if arrays:
-        attrs["arrays"] = tuple(loss.arrays(output.shape))
-    return attrs, arrays
+        attrs["arrays"] = tuple(arrays)
+    return attrs, [*arrays.values()]
 
 
 class Gradients:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import BudgetError, EdgetrainError, UsageError
+from ..formats import narrowest
 from ..kernels import jit, targets
 from ..ops.model import Model
 from ..units import format_bytes
@@ -151,11 +152,11 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     microbatch = smallest.candidate.microbatch
     # Where the planner chooses, only batch-norm keeps it from trying less.
     smaller = microbatch > 1 and microbatch == microbatches(model, options)[-1]
-    stored = options.model_memory or options.precision
+    short, stored = narrowest().precision, options.model_memory or options.precision
     tries = [
         (smaller, "a smaller --microbatch"),
-        (options.precision != "fp16", "--precision fp16"),
-        (stored != "fp16" and options.precision == "fp16", "--model-memory fp16"),
+        (options.precision != short, f"--precision {short}"),
+        (stored != short and options.precision == short, f"--model-memory {short}"),
         (options.max_extra_forward is not None, "a larger --max-extra-forward"),
         (options.density == 1.0 and not options.density_overrides, "--density 0.3"),
         (not options.freeze and not options.train, "--freeze PATTERN"),

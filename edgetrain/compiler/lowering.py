@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ModelError
+from ..formats import FORMATS
 from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
-from ..kernels.spec import NBYTES
 from ..ops.registry import op
 
 
@@ -61,7 +61,7 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
         if operand.is_reference:
             values[operand.name] = -1 if arg is None else 0
             dtype = graph.values[str(arg)].dtype if arg is not None else ""
-            if arg is not None and operand.storage in NBYTES and dtype != operand.storage:
+            if arg is not None and operand.storage in FORMATS and dtype != operand.storage:
                 raise ModelError(
                     f"kernel {call.kernel}: operand {operand.name} ({arg}) is stored as {dtype}; "
                     f"the kernel reads {operand.storage}."
@@ -79,7 +79,7 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
     scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
-    skip = {n: k * NBYTES[graph.values[args[n]].dtype] for n, k in call.skip.items() if k}
+    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
     return Instruction(kernel, storages, args, scratch, skip)
 
 

@@ -131,8 +131,8 @@ def with_loss(forward: Graph, options: Options, microbatch: int) -> Graph:
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     builder.nodes = list(forward.nodes)
-    target = add_loss(builder, options.loss, forward.outputs[0], microbatch)
-    return builder.graph([*forward.inputs, target], forward.outputs)
+    staged = add_loss(builder, options.loss, forward.outputs[0], microbatch)
+    return builder.graph([*forward.inputs, *staged], forward.outputs)
 
 
 def only_output(graph: Graph, output: str) -> Graph:

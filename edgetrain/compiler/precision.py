@@ -8,9 +8,8 @@ side alone.
 from dataclasses import replace
 
 from ..errors import UsageError
+from ..formats import PRECISIONS
 from ..ir import Graph, Value
-
-FORMATS = {"fp32": "f32", "fp16": "f16"}
 
 
 def mark_derived(forward: Graph) -> Graph:
@@ -50,9 +49,9 @@ def assign_storage(graph: Graph, precision: str, model_memory: str | None = None
 
 
 def _format(option: str, name: str) -> str:
-    if name not in FORMATS:
-        raise UsageError(f"{option} {name!r}: expected one of {', '.join(FORMATS)}.")
-    return FORMATS[name]
+    if name not in PRECISIONS:
+        raise UsageError(f"{option} {name!r}: expected one of {', '.join(PRECISIONS)}.")
+    return PRECISIONS[name].name
 
 
 def _stored(graph: Graph, value: Value, activations: str, weights: str) -> str:

@@ -12,14 +12,13 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from ..errors import UsageError
-from ..formats import csr
+from ..formats import FORMATS, csr
 from ..formats.csr import COLUMNS, LINE, POOL, TABLE, Layer, pointers_name
 from ..ir import Graph, Node, Value
 from ..sparse import Rewiring, density
 from .options import Options
 
 _WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is
-_NUMPY = {"u8": np.uint8, "u16": np.uint16}
 _POINT: dict = {"sh": 1, "sw": 1, "ph": 0, "pw": 0, "dh": 1, "dw": 1, "g": 1}  # a map of one pixel
 
 
@@ -232,7 +231,7 @@ def _with_pattern(
 ) -> dict[str, np.ndarray]:
     slots = csr.slots_of(layers)
     pool = np.zeros(slots, np.float32)
-    columns = np.zeros(slots, _NUMPY[csr.column_dtype(layers)])
+    columns = np.zeros(slots, FORMATS[csr.column_dtype(layers)].dtype)
     table = np.zeros(csr.HEADER + csr.LAYER_WORDS * len(layers), np.int64)
     out, start = dict(arrays), 0
     for number, layer in enumerate(layers):

@@ -74,8 +74,9 @@ class RowsSource(Source):
 def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
     """A source of arrays whose meaning is told by their types alone.
 
-    Bytes (u8) other than "y" are scaled to [0, 1] for a model that takes floats; floats stay as
-    they are; other integers are token ids. A "y" of one integer per sample is a class.
+    Bytes (u8) other than "y" and weights of samples ("w", one number each) are scaled to [0, 1]
+    for a model that takes floats; floats stay as they are; other integers are token ids. A "y" of
+    one integer per sample is a class.
 
     Raises:
       DataError: no inputs, no "y", lengths that differ, or values that are not numbers.
@@ -84,7 +85,7 @@ def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
     scale = {
         key: Scale.normalised(0.0, 1.0, 255.0)
         for key, part in rows.items()
-        if key != "y" and part.dtype == np.uint8
+        if key != "y" and part.dtype == np.uint8 and not _may_weigh(key, part)
     }
     return RowsSource(name, rows, split=split, classes=_count_classes(rows["y"]), scale=scale)
 
@@ -109,13 +110,15 @@ def splits_of(name: str, rows: Mapping[str, Callable[[], Rows]]) -> Splits:
 
 
 def array_splits(data: object) -> Splits:
-    """The splits of a tuple (x, y) or of a dict of arrays named as in an npz file.
+    """The splits of a tuple (x, y), or (x, y, w) with weights of samples, or of a dict of arrays.
+
+    Those of a dict are named as in an npz file.
 
     Raises:
       DataError: neither of them, or as in `plain_rows`.
     """
-    if isinstance(data, tuple) and len(data) == 2:
-        data = dict(zip(("x", "y"), data, strict=True))
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        data = dict(zip(("x", "y", "w"), data, strict=False))
     if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
         raise DataError(
             f"data of type {type(data).__name__}: expected a text such as 'digits' or 'npz:FILE', "
@@ -130,6 +133,10 @@ def array_splits(data: object) -> Splits:
         return lambda: ArrayRows(array)
 
     return splits_of("arrays", {key: rows(array) for key, array in arrays.items()})
+
+
+def _may_weigh(key: str, rows: Rows) -> bool:
+    return key == "w" and rows.shape[1:] in ((), (1,))
 
 
 def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:

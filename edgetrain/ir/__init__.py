@@ -1,5 +1,6 @@
 """The intermediate representation: frozen values, nodes and graphs, and their text form."""
 
-from .graph import NBYTES, Builder, Call, Graph, Node, Value
+from .graph import Builder, Call, Graph, Node, Value
+from .storage import FORMATS, Format
 
-__all__ = ["NBYTES", "Builder", "Call", "Graph", "Node", "Value"]
+__all__ = ["FORMATS", "Builder", "Call", "Format", "Graph", "Node", "Value"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
+from .storage import FORMATS
 
 # Values of these roles live in the arena from the first step to the last.
 PERSISTENT = (
@@ -41,7 +41,7 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Bytes, without alignment."""
-        return self.size * NBYTES[self.dtype]
+        return FORMATS[self.dtype].nbytes(self.size)
 
     @property
     def persistent(self) -> bool:

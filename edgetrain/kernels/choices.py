@@ -7,11 +7,12 @@ may meet in one kernel; positions, masks and integers have formats of their own.
 import itertools
 from collections.abc import Iterator, Mapping
 
+from ..formats import FLOATS
 from . import registry
 from .decode import fits
 from .registry import Kernel
 
-_FLOATS, _INTEGERS, _COLUMNS = ("f32", "f16"), ("i32", "u8"), ("u8", "u16")
+_INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
 _MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
 _MASKED = ("where", "mask_keep")
 
@@ -22,8 +23,8 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
     if variable == "M" and kernel.name in _MASKED:
         return ("u8",)
     if kernel.name in _MOVED or kernel.name.startswith("cmp_"):
-        return _FLOATS + _INTEGERS
-    return _FLOATS
+        return FLOATS + _INTEGERS
+    return FLOATS
 
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
@@ -31,12 +32,10 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     is stored in fp16 only beside weights or values that are."""
     if kernel.name in ("lstm", "gru", "rnn"):
         weights, values = storages["W"], storages["S"]
-        sides = [storages.get(name, "f32") == "f16" for name in "VO"]
-        states = [storages.get(name, "f32") == "f16" for name in "PQ"]
-        return not (any(sides) and weights == "f32") and not (
-            any(states) and weights == values == "f32"
-        )
-    if kernel.name == "where" and storages["S"] not in _FLOATS:
+        sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
+        states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
+        return sides <= {weights} and states <= {weights, values}
+    if kernel.name == "where" and storages["S"] not in FLOATS:
         return storages["S"] == storages["A"]
     return True
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import ProgramError
+from ..formats import FLOATS, FORMATS, WHOLE
 from . import registry
 from .registry import Kernel
-from .spec import NBYTES
 
-_FLOATS, _INTEGERS = ("f32", "f16"), ("u8", "u16", "i32", "i64")
+_INTEGERS = tuple(format.name for format in WHOLE)
 _ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
 
 Bound = tuple[Kernel, Mapping[str, str]]
@@ -39,7 +39,7 @@ class Decoded:
         spec = self.kernel.spec
         kinds = {o.name: self.storages.get(o.storage, o.storage) for o in spec.operands}
         plain = registry.variants(self.kernel.name)[-1].spec
-        touched = sum(nbytes // NBYTES[kinds[name]] for name, nbytes in extents.items())
+        touched = sum(FORMATS[kinds[name]].count(nbytes) for name, nbytes in extents.items())
         return touched + plain.turns(self.values, threads, lanes)
 
 
@@ -89,13 +89,13 @@ def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     but for kernels that only move or compare elements."""
     free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
     variables = kernel.spec.variables
-    if len(variables) != len(storages) or not set(storages) <= {*_FLOATS, *_INTEGERS}:
+    if len(variables) != len(storages) or not set(storages) <= {*FLOATS, *_INTEGERS}:
         return False
     for variable, storage in zip(variables, storages, strict=True):
-        if variable == "I" and storage in _FLOATS:
+        if variable == "I" and storage in FLOATS:
             return False
         if variable not in "IM":
-            kinds.add(storage in _FLOATS)
+            kinds.add(storage in FLOATS)
     return free or kinds <= {True} or (kernel.name in _ONE_KIND and len(kinds) == 1)
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ProgramError
+from ..formats import FORMATS
 from .expression import Expression, expression
 
-NBYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "u16": 2, "u8": 1}
 ALIGN = 64
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
 
@@ -142,7 +142,7 @@ class Spec:
             if any(not check(names) for check in self.checks):
                 raise ProgramError(f"instruction with integers {names}: they contradict each other")
             return {
-                o.name: int(o.extent(names)) * NBYTES[storages.get(o.storage, o.storage)]
+                o.name: FORMATS[storages.get(o.storage, o.storage)].nbytes(int(o.extent(names)))
                 for o in self.operands
                 if o.is_reference and o.extent is not None and values[o.name] >= 0
             }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ..units.plugin import Plugin
+from ..units.plugin import Plugin, option
 
 if TYPE_CHECKING:  # a parser names losses without arrays
     import numpy as np
@@ -17,14 +17,21 @@ Shape = tuple[int, ...]
 class Loss(Plugin):
     """Base; a subclass is a frozen dataclass of its parameters.
 
-    A loss is the mean over the targets that count; shapes are those of one microbatch.
+    A loss is the mean over the targets that count, by their weights where they have any; shapes
+    are those of one microbatch.
 
     Attributes:
       absorbs: ops that it contains: as the last one of the model they are not run in training.
       accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
       target_dtype: f32, or i32 where targets are classes.
       takes_target: False: what it looks at are inputs of the model.
+      sample_weights: each sample has a weight of at least 0: the loss is sum(w * l) / sum(w) over
+        its targets. A target of weight 0 does not count.
     """
+
+    sample_weights: bool = option(
+        False, "the data's field w, one number for each sample, weighs its targets"
+    )
 
     family: ClassVar[str] = "loss"
     choice: ClassVar[str] = "loss"
@@ -65,6 +72,11 @@ class Loss(Plugin):
         A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
         """
         return {}
+
+    def call(self, shape: Shape) -> dict[str, Any]:
+        """Name and scalar operands of its kernels for an output of this shape."""
+        own = {"kernel": self.kernel, **self.numbers(shape)}
+        return {"p": 0.0, **own, "kernel": f"{self.kernel}_w"} if self.sample_weights else own
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         """Scalar operands of both kernels for an output of this shape."""

@@ -40,19 +40,22 @@ class CrossEntropy(Loss):
 
     @property
     def kernel(self) -> str:
-        return "wce" if self.class_weights else "ce"
+        return "wce" if self.class_weights or self.sample_weights else "ce"
+
+    def call(self, shape: Shape) -> dict[str, Any]:
+        return {"kernel": self.kernel, **self.numbers(shape)}
 
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
-        if not self.class_weights:
-            return {}
+        import numpy as np
+
         classes = self.limit(shape)
+        if not self.class_weights:
+            return {"cw": np.ones(classes, np.float32)} if self.sample_weights else {}
         if len(self.class_weights) != classes or not any(self.class_weights):
             raise UsageError(
                 f"loss cross_entropy: {len(self.class_weights)} class_weights of {classes} classes "
                 f"(output of shape {list(shape)}): expected one for each, not all 0."
             )
-        import numpy as np
-
         return {"cw": np.array(self.class_weights, np.float32)}
 
     def axis(self, shape: Shape) -> int:

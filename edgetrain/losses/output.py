@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..errors import UsageError
 from .base import Loss, Shape
 
 
@@ -30,5 +31,10 @@ class Output(Loss):
         return "output"
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
+        if self.sample_weights and self.takes_mean(shape):
+            raise UsageError(
+                "loss output: the model gives one number for all samples, which cannot be weighed "
+                "apart. Leave sample_weights out, or give one number for each sample."
+            )
         size = math.prod(shape)
         return {"n": size, "rows": size // shape[0] if shape else 1}

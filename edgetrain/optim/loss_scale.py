@@ -5,6 +5,7 @@ Source: Micikevicius et al. 2018, section 3.2.
 
 from dataclasses import dataclass
 
+from ..formats import PRECISIONS
 from ..ir import Call
 
 MAX_SCALE = 2.0**24
@@ -31,5 +32,6 @@ class LossScale:
 
 
 def loss_scale_of(precision: str) -> LossScale:
-    """fp16 starts at 2^12 and moves, fp32 stays at 1."""
-    return LossScale(2.0**12, dynamic=True) if precision == "fp16" else LossScale()
+    """What the format of activations and gradients needs: 1 stays, others move."""
+    start = PRECISIONS[precision].loss_scale
+    return LossScale(start, dynamic=start != 1)

@@ -4,6 +4,17 @@ The compiler writes it and the runtime reads it; neither imports the other.
 """
 
 from .account import Account
-from .program import KIND, MOVE, TAPES, VERSION, Program, Slot, read_program
+from .program import KIND, MOVE, TAPES, TARGET, VERSION, WEIGHT, Program, Slot, read_program
 
-__all__ = ["KIND", "MOVE", "TAPES", "VERSION", "Account", "Program", "Slot", "read_program"]
+__all__ = [
+    "KIND",
+    "MOVE",
+    "TAPES",
+    "TARGET",
+    "VERSION",
+    "WEIGHT",
+    "Account",
+    "Program",
+    "Slot",
+    "read_program",
+]

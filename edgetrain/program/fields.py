@@ -6,7 +6,8 @@ Fields of the recipe and of slots that are not listed are refused: they belong t
 The account may hold further figures, which are only shown.
 """
 
-from ..ir.graph import NBYTES, PERSISTENT
+from ..formats import FORMATS, PRECISIONS
+from ..ir.graph import PERSISTENT
 from ..kernels import targets
 from .schema import (
     boolean,
@@ -32,7 +33,7 @@ SLOT = record({
     "name": text(),
     "offset": integer(0, _LARGE, 64),
     "shape": several(integer(0, 2**48), most=16),
-    "dtype": one_of(*NBYTES),
+    "dtype": one_of(*FORMATS),
     "role": one_of(*_ROLES),
 })  # fmt: skip
 _SLOTS = several(SLOT, most=2**20)
@@ -50,8 +51,8 @@ RECIPE = record({
     "optimizer": _PLUGIN,
     "minibatch": integer(1, _SAMPLES),
     "microbatch": optional(integer(1, _SAMPLES)),
-    "precision": one_of("fp32", "fp16"),
-    "model_memory": optional(one_of("fp32", "fp16")),
+    "precision": one_of(*PRECISIONS),
+    "model_memory": optional(one_of(*PRECISIONS)),
     "density": _DENSITY,
     "density_overrides": by_name(_DENSITY),
     "distribution": text(),
@@ -107,7 +108,7 @@ PROGRAM = record({
     "minibatch": integer(1, _SAMPLES),
     "microbatch": integer(1, _SAMPLES),
     "target_count": integer(1, 2**48),
-    "kernels": several(row(text(80), text(80), several(one_of(*NBYTES), most=16)), most=2**16),
+    "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
     "persistent": _SLOTS,
     "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
     "targets": record({"micro": SLOT, "eval": SLOT}),

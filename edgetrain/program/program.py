@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
-from ..ir import NBYTES
+from ..formats import FORMATS, Format
 from ..units import format_bytes
+from ..units.sha import sha256
 from .container import read_container, write_container
 from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
@@ -28,6 +29,11 @@ _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the 
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
+# What is filled in besides the model's inputs: targets, and weights of samples where it has any.
+TARGET, WEIGHT = "loss.target", "loss.weight"
+SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
+# Of a recipe: they change no bit, or a run may go on on another processor.
+_APART = ("threads", "max_extra_forward", "target", "lanes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,12 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        return self.size * NBYTES[self.dtype]
+        return self.format.nbytes(self.size)
+
+    @property
+    def format(self) -> Format:
+        """How its elements lie in memory."""
+        return FORMATS[self.dtype]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,6 +114,27 @@ class Program:
     def slot(self, name: str) -> Slot:
         """The persistent slot of this name."""
         return next(slot for slot in self.persistent if slot.name == name)
+
+    @property
+    def saved(self) -> tuple[Slot, ...]:
+        """What a checkpoint holds, besides counters."""
+        return tuple(slot for slot in self.persistent if slot.role in SAVED_ROLES)
+
+    def staged(self, tape: str) -> dict[str, Slot]:
+        """Where a microbatch of `micro` or `eval` is filled in: inputs by name, TARGET last."""
+        return {slot.name: slot for slot in self.inputs[tape]} | {TARGET: self.targets[tape]}
+
+    def digest(self) -> str:
+        """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
+
+        Recomputation, layout and threads are left out: they change no bit. So is the processor,
+        for what was trained on one may go on on another. The microbatch stays in.
+        """
+        recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
+        recipe["microbatch"] = self.microbatch
+        names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.persistent)
+        text = json.dumps([recipe, names, self.model_name], sort_keys=True)
+        return sha256(text.encode()).hexdigest()
 
     def save(self, path: str | Path) -> Path:
         """Write the Program atomically; returns the path.
@@ -180,7 +212,7 @@ def _consistent(program: Program) -> Program:
         if slot.shape[:1] != (program.microbatch,):
             raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
     limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}
-    unknown = sorted(program.limits.keys() - limited - {"loss.target"})
+    unknown = sorted(program.limits.keys() - limited - {TARGET})
     if unknown:
         raise ValueError(f"limits: {unknown[0]!r} is no input")
     if any(t.size != program.microbatch * program.target_count for t in program.targets.values()):

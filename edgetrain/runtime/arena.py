@@ -8,12 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..errors import ProgramError, RunError
+from ..formats import FORMATS
 from ..program import Program, Slot
 
-DTYPES = {
-    "f64": np.float64, "i64": np.int64, "f32": np.float32, "i32": np.int32, "f16": np.float16,
-    "u16": np.uint16, "u8": np.uint8,
-}  # fmt: skip
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 
@@ -61,16 +58,16 @@ class Arena:
         Raises:
           ProgramError: the slot lies outside the arena.
         """
-        dtype = DTYPES.get(slot.dtype)
-        if dtype is None:
+        if slot.dtype not in FORMATS:
             raise ProgramError(f"slot {slot.name!r}: dtype {slot.dtype!r} is unknown.")
-        nbytes = slot.size * np.dtype(dtype).itemsize
-        if slot.offset % 64 or slot.offset < 0 or slot.offset + nbytes > self.nbytes:
+        stop = slot.offset + slot.nbytes
+        if slot.offset % 64 or slot.offset < 0 or stop > self.nbytes:
             raise ProgramError(
-                f"slot {slot.name!r}: bytes {slot.offset} to {slot.offset + nbytes} of an arena of "
-                f"{self.nbytes}. Compile the model again."
+                f"slot {slot.name!r}: bytes {slot.offset} to {stop} of an arena of {self.nbytes}. "
+                "Compile the model again."
             )
-        return self._bytes[slot.offset : slot.offset + nbytes].view(dtype).reshape(slot.shape)
+        found = self._bytes[slot.offset : stop].view(slot.format.dtype)
+        return found.reshape(slot.shape)
 
     def slack_is_clean(self) -> bool:
         """Whether the bytes between the front page and the arena are still zero."""

@@ -33,6 +33,6 @@ def evaluate_source(
 
     def filler(indices: np.ndarray) -> None:
         on_batch()
-        source.fill(indices, buffers)
+        session.fill(source, indices, "eval", buffers)
 
     return session.evaluate(source.n, filler)

@@ -15,7 +15,7 @@ from ..errors import RunError
 from ..kernels import control
 from ..program.finite import finite_part, nonfinite
 from .folder import RunFolder
-from .session import Session, StepResult
+from .session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 
 MAX_BAD_STEPS = 25
 
@@ -143,8 +143,10 @@ class Keeper:
         """Why steps were skipped since the last update, and what to do about it."""
         ignored = self._session.program.recipe["loss"].get("ignore_index")
         advice = {
-            "all targets ignored": f"all targets are ignored (ignore_index {ignored}); check the "
-            "labels",
+            IGNORED: f"all targets are ignored (ignore_index {ignored}); check the labels",
+            ALL_ZERO: "all weights of samples are 0; check the data's field w",
+            NEITHER: f"all targets are ignored (ignore_index {ignored}) or of weight 0; check the "
+            "labels and the data's field w",
             "gradients not finite": "gradients or statistics are not finite; lower the learning "
             "rate",
         }

@@ -13,15 +13,25 @@ from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
 from ..losses import Loss
-from ..optim import Schedule, loss_scale_of
+from ..optim import Schedule
 from ..optim.schedules import Constant
-from ..program import Program
+from ..program import TARGET, WEIGHT, Program
+from ..program.plan_block import control_words, sizes, strides, zeroed
 from .arena import Arena, views
+from .feed import Feed, Filler, fields, fill
 from .patterns import check_instructions, check_pattern, sparse_layers
-from .plan_block import Feed, Filler, sizes, strides, zeroed
-from .staging import TARGET, stage
+from .staging import stage
 
-SAVED_ROLES = ("parameter", "buffer", "index", "state")
+# Why no target of a minibatch counts where none does.
+IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
+NEITHER = "all targets ignored or of weight 0"
+
+
+def uncounted(loss: Loss) -> str:
+    """One of these."""
+    if loss.sample_weights:
+        return NEITHER if "ignore_index" in loss.to_json() else ALL_ZERO
+    return IGNORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class StepResult:
       counted: targets that are not ignored; 0 is a reason to skip of its own.
       lr: learning rate of the step.
       rewired: what `Session.rewire` returns, where that was due after the step.
+      uncounted: why no target counts where none does.
     """
 
     loss: float
@@ -45,13 +56,14 @@ class StepResult:
     counted: int
     lr: float
     rewired: dict[str, float] | None = None
+    uncounted: str = IGNORED
 
     @property
     def reason(self) -> str | None:
         """Why the step was skipped; None where it was not."""
         if not self.skipped:
             return None
-        return "gradients not finite" if self.counted else "all targets ignored"
+        return "gradients not finite" if self.counted else self.uncounted
 
 
 def _seen_words(schedule: Schedule) -> dict[str, int]:
@@ -82,14 +94,12 @@ class Session:
         self.executor = Executor(program, self.arena, threads)
         check_instructions(program, self.layers)
         self._staging = {
-            tape: {s.name: self.arena.view(s) for s in program.inputs[tape]}
-            | {TARGET: self.arena.view(program.targets[tape])}
+            tape: {name: self.arena.view(s) for name, s in program.staged(tape).items()}
             for tape in ("micro", "eval")
         }
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
-        self.ints[control.SEED] = int(program.recipe["seed"])
-        self.reals[control.LOSS_SCALE] = loss_scale_of(program.recipe["precision"]).start
-        self.reals[control.BIAS1] = self.reals[control.BIAS2] = 0.0  # 1 - beta^0
+        begin = control_words(program)
+        self.ints[[*begin]] = [*begin.values()]
         self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
@@ -174,52 +184,27 @@ class Session:
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
         """
-        buffers = self._staging[tape]
-        names = [name for name in buffers if name != TARGET]
-        if not self._loss.takes_target:
-            return self._inputs_alone(source, {name: buffers[name] for name in names})
-        fields = [name for name in source.fields if name != "y"]
-        if len(names) == len(fields) == 1:
-            chosen = {fields[0]: buffers[names[0]]}
-        elif set(names) == set(fields):
-            chosen = {name: buffers[name] for name in names}
-        else:
-            raise DataError(
-                f"{source.name}: its inputs are {', '.join(fields) or 'none'}; the model's are "
-                f"{', '.join(names)}. Use data with fields of these names."
-            )
-        if "y" not in source.fields:
-            raise DataError(f"{source.name}: it has no target field 'y'.")
-        out = chosen | {"y": buffers[TARGET]}
+        chosen = fields(source, self.program, tape)
+        out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.check_layout(out)
         return out
 
-    @staticmethod
-    def _inputs_alone(source: Source, buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """`staging` of a model that computes its loss itself: a field for each input, by name."""
-        fields = list(source.fields)
-        only = [name for name in fields if name != "y"]
-        if len(buffers) == len(only) == 1 and not buffers.keys() <= {*fields}:
-            buffers = dict(zip(only, buffers.values(), strict=True))
-        if not buffers.keys() <= {*fields}:
-            raise DataError(
-                f"{source.name}: its fields are {', '.join(fields) or 'none'}; the model's inputs "
-                f"are {', '.join(buffers)}. Use data with fields of these names."
-            )
-        source.check_layout(buffers)
-        return buffers
+    def fill(
+        self, source: Source, indices: np.ndarray, tape: str, staged: Mapping[str, np.ndarray],
+        **how: Any,
+    ) -> None:  # fmt: skip
+        """Stage samples of a source; `staged` is what `staging` gave.
+
+        Raises:
+          DataError: a value that the model cannot take.
+        """
+        fill(source, indices, staged, self._staging[tape].get(WEIGHT), **how)
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        limits = dict(self.program.limits)
-        fields = [name for name in source.fields if name != "y"]
-        out = {}
-        for name, limit in limits.items():
-            if name == TARGET:
-                out["y"] = limit
-            else:
-                out[name if name in source.fields else fields[0]] = limit
-        return out
+        chosen = fields(source, self.program)
+        limits = self.program.limits
+        return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def set_rate(self, lr: float, schedule: Schedule, total_steps: int) -> None:
         """What every minibatch from now on computes its learning rate from.
@@ -259,6 +244,7 @@ class Session:
             counted=count,
             lr=float(self.reals[control.LR]),
             rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
+            uncounted=uncounted(self._loss),
         )
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
@@ -307,7 +293,7 @@ class Session:
         inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
         sizes = {name: len(array) for name, array in inputs.items()}
         size = next(iter(sizes.values()), 0)
-        expected = self._staging["eval"].keys() - {TARGET}
+        expected = self._staging["eval"].keys() - {TARGET, WEIGHT}
         if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
             found = ", ".join(f"{name} {n}" for name, n in sizes.items()) or "none"
             raise DataError(
@@ -324,11 +310,13 @@ class Session:
             for name, array in inputs.items():
                 stage(self.program, name, buffers[name], np.asarray(array)[indices])
             buffers[TARGET][...] = 0
+            if WEIGHT in buffers:
+                buffers[WEIGHT][...] = 1
 
         words = {
             layout.EVAL_SAMPLES: size,
             layout.OUTPUT: value.ctypes.data,
-            layout.OUTPUT_TYPE: layout.TYPES.index("f16" if value.itemsize == 2 else "f32"),
+            layout.OUTPUT_TYPE: layout.TYPES.index(self.program.outputs["eval"][0].dtype),
             layout.OUTPUT_SIZE: value[0].size,
             layout.PREDICTIONS: out.ctypes.data,
         }
@@ -338,9 +326,7 @@ class Session:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint holds, on the arena's own bytes."""
-        return {
-            s.name: self.values[s.name] for s in self.program.persistent if s.role in SAVED_ROLES
-        }
+        return {slot.name: self.values[slot.name] for slot in self.program.saved}
 
     def close(self) -> None:
         """End the workers."""

@@ -7,10 +7,8 @@ import numpy as np
 from ..data.check import check_integers
 from ..data.layout import check_layout
 from ..errors import DataError
-from ..program import Program, Slot
+from ..program import TARGET, Program, Slot
 from .arena import Arena
-
-TARGET = "loss.target"  # what a Program's limits call the targets
 
 
 def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) -> None:

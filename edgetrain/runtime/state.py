@@ -1,6 +1,5 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,28 +7,12 @@ import numpy as np
 
 from ..errors import CheckpointError
 from ..program import Program
-from ..units.sha import sha256
-from .arena import DTYPES
 from .checkpoint import latest
 from .folder import PROGRAM_FILE
 from .loading import load_program
 from .patterns import check_pattern, sparse_layers
 from .run_fields import check_run
-from .session import SAVED_ROLES, Session
-
-
-def recipe_digest(program: Program) -> str:
-    """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
-
-    Recomputation, layout and threads are left out: they change no bit. So is the processor, for
-    what was trained on one may go on on another. The microbatch stays in.
-    """
-    apart = ("threads", "max_extra_forward", "target", "lanes")
-    recipe = {k: v for k, v in program.recipe.items() if k not in apart}
-    recipe["microbatch"] = program.microbatch
-    names = sorted((s.name, s.shape, s.dtype, s.role) for s in program.persistent)
-    text = json.dumps([recipe, names, program.model_name], sort_keys=True)
-    return sha256(text.encode()).hexdigest()
+from .session import Session
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
@@ -50,8 +33,7 @@ def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str)
     Raises:
       CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
     """
-    slots = [slot for slot in program.persistent if slot.role in SAVED_ROLES]
-    wanted = {slot.name: (slot.shape, np.dtype(DTYPES[slot.dtype])) for slot in slots}
+    wanted = {slot.name: (slot.shape, slot.format.dtype) for slot in program.saved}
     if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
         raise CheckpointError(
             f"{label}: its tensors are not those of this Program. Resume with the Program it was "

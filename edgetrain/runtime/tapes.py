@@ -19,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ProgramError
+from ..formats import FORMATS
 from ..kernels import registry
 from ..kernels.decode import Bound, Decoded, bound, decode
-from ..kernels.spec import ALIGN, NBYTES
+from ..kernels.spec import ALIGN
 from ..kernels.targets import LANES, host, lanes_of
 from ..program import Program
 from .roles import Slots, may_write
@@ -119,7 +120,7 @@ def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
 def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int) -> None:
     """Operands lie in the arena, at multiples of their elements, and not on scratch."""
     for region in regions:
-        align = ALIGN if region.mode == "t" else NBYTES[region.storage]
+        align = ALIGN if region.mode == "t" else FORMATS[region.storage].block_nbytes
         outside = region.start < 0 or region.stop < region.start or region.stop > arena_nbytes
         if outside or region.start % align:
             raise ProgramError(

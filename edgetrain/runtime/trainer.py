@@ -17,19 +17,20 @@ from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import Program
+from ..program.stored import write_stored
 from ..program.trained import export_trained
 from ..sparse import rewiring_of
 from .checkpoint import Loaded, latest
 from .evaluation import check_source, evaluate_source
+from .feed import Filler
 from .folder import PROGRAM_FILE, RunFolder
 from .keeper import Keeper
-from .plan_block import Filler
 from .run_fields import check_run
 from .session import Session, StepResult
 from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
 from .signals import StopRequests
-from .state import load_state, recipe_digest
-from .stored import keep_schedule, stored_checkpoint, write_stored
+from .state import load_state
+from .stored_run import keep_schedule, stored_checkpoint
 
 Event = dict[str, Any]
 
@@ -219,7 +220,7 @@ class Trainer:
         def fill(indices: np.ndarray) -> bool:
             if self._stop.count > 1:
                 return False
-            self.source.fill(indices, buffers, key=key, train=True)
+            self.session.fill(self.source, indices, "micro", buffers, key=key, train=True)
             return True
 
         return fill
@@ -279,7 +280,7 @@ class Trainer:
             "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
             "counters": self.session.counters(),
             "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
-            "recipe": recipe_digest(self.program),
+            "recipe": self.program.digest(),
             "samples": self.source.n, "held_out": self.data.held_out,
         }  # fmt: skip
 
@@ -301,7 +302,7 @@ class Trainer:
         if loaded is None:
             return False
         meta = check_run(loaded).meta
-        if meta["recipe"] != recipe_digest(self.program):
+        if meta["recipe"] != self.program.digest():
             raise CheckpointError(
                 f"{loaded.used}: written by a run with another model or recipe. Resume with the "
                 f"Program in {where / PROGRAM_FILE}, or choose another directory."

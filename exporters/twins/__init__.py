@@ -1,6 +1,7 @@
 """Torch's own of each loss, optimizer and schedule, one file each, found by its name.
 
-losses/<name>.py: `loss(loss, output, target)`, a scalar tensor.
+losses/<name>.py: `loss(loss, output, target, weights)`, a scalar tensor; weights of the samples,
+or None.
 optimizers/<name>.py: `optimizer(optimizer, parameters)`, a torch.optim.Optimizer, and STATE: tag of
 the engine's state -> torch's name for it.
 schedules/<name>.py: `scheduler(schedule, optimizer)`, a torch scheduler stepped once a minibatch;
@@ -10,11 +11,21 @@ only where torch has the schedule.
 import importlib
 from types import ModuleType
 
+from torch import Tensor
+
 from edgetrain.errors import UsageError
 from edgetrain.losses import Loss
 from edgetrain.optim import Optimizer, Schedule
 
 _FOLDERS = {Loss: "losses", Optimizer: "optimizers", Schedule: "schedules"}
+
+
+def mean(each: Tensor, weights: Tensor | None) -> Tensor:
+    """Of the losses [samples, ...] of all targets, by the weights of their samples."""
+    if weights is None:
+        return each.mean()
+    wide = weights.reshape(-1, *[1] * (each.dim() - 1)).expand_as(each)
+    return (wide * each).sum() / wide.sum()
 
 
 def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:

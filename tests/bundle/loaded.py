@@ -6,12 +6,12 @@ import itertools
 import numpy as np
 
 from edgetrain.bundle import functions
-from edgetrain.bundle.check import made_up_fill
 from edgetrain.bundle.image import Image, image_of
 from edgetrain.bundle.writing import library
 from edgetrain.kernels import emit, targets
 from edgetrain.kernels.load import opened
 from edgetrain.program import Program
+from edgetrain.runtime.check import made_up_fill
 
 FILL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from edgetrain.api import bundle
 from edgetrain.bundle.archive import archive
-from edgetrain.bundle.check import state_digest
-from edgetrain.bundle.samples import HEAD_NBYTES
-from edgetrain.bundle.writing import bundle
 from edgetrain.cli import main
 from edgetrain.errors import UsageError
+from edgetrain.runtime.check import state_digest
+from edgetrain.runtime.samples_file import HEAD_NBYTES
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only")
 
@@ -110,7 +110,7 @@ def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_p
 
 
 def test_samples_of_bytes_stay_bytes(program, tmp_path):
-    from edgetrain.bundle.samples import write_samples
+    from edgetrain.runtime.samples_file import write_samples
     from tests.digits_runs import digits_program
 
     digits = digits_program(threads=1)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from edgetrain.bundle.check import made_up_fill, state_digest
-from edgetrain.bundle.samples import made_up
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
+from edgetrain.program.samples import made_up
+from edgetrain.runtime.check import made_up_fill, state_digest
 from edgetrain.runtime.session import Session
 from tests.bundle.loaded import Loaded
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from edgetrain.bundle.check import state_digest
 from edgetrain.errors import CheckpointError
 from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
-from edgetrain.runtime.stored import read_stored, slot_nbytes, write_stored
+from edgetrain.program.stored import read_stored, slot_nbytes, write_stored
+from edgetrain.runtime.check import state_digest
 from tests.bundle.flash import Flash
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgetrain.errors import ProgramError
-from edgetrain.formats import csr
+from edgetrain.formats import FORMATS, csr
 from edgetrain.kernels import control, jit, registry
 from edgetrain.kernels.decode import bound, decode
 from edgetrain.kernels.load import load
 from edgetrain.kernels.registry import Kernel
-from edgetrain.kernels.spec import NBYTES
 from edgetrain.program import Program
 from edgetrain.runtime.patterns import REWIRING
 
@@ -103,7 +102,7 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
             continue
         kind = call.storages.get(operand.storage, operand.storage)
         place = memory.bytes[memory.at[name] : memory.at[name] + sizes[name]]
-        count = sizes[name] // NBYTES[kind]
+        count = sizes[name] // FORMATS[kind].block_nbytes
         if name == "ctl":
             words = np.zeros(control.WORDS, np.int64)
             words[control.COUNT], words.view(np.float64)[16:24] = draw.randrange(100), 0.5

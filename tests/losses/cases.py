@@ -1,5 +1,7 @@
 """A case, or several, of every loss: what the engine is held against torch with."""
 
+import dataclasses
+
 from edgetrain.losses import Loss
 
 # Loss, and the shape of the output after the batch.
@@ -18,4 +20,9 @@ LOSS_CASES: dict[str, tuple[Loss, tuple[int, ...]]] = {
     "output": (Loss("output"), (4,)),
     "mse": (Loss("mse"), (3, 4)),
     "bce_with_logits": (Loss("bce_with_logits"), (4,)),
+}
+# Each again, its samples weighed.
+LOSS_CASES |= {
+    f"{name}-samples": (dataclasses.replace(loss, sample_weights=True), shape)
+    for name, (loss, shape) in LOSS_CASES.items()
 }

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import ProgramError
+from edgetrain.formats import FORMATS
 from edgetrain.kernels import jit
 from edgetrain.kernels.decode import bound
-from edgetrain.kernels.spec import NBYTES
 from edgetrain.program import Program
 from edgetrain.runtime.tapes import check_program
 
@@ -34,7 +34,13 @@ def _operands(program: Program) -> Iterator[tuple[Any, int, int, int, int]]:
         for operand in kernel.spec.operands:
             storage = storages.get(operand.storage, operand.storage)
             nbytes = extents.get(operand.name, 0)
-            yield operand, places[operand.name], nbytes, NBYTES.get(storage, 0), need
+            yield (
+                operand,
+                places[operand.name],
+                nbytes,
+                FORMATS[storage].block_nbytes if storage in FORMATS else 0,
+                need,
+            )
         at += 2 + count
 
 

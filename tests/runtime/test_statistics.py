@@ -12,8 +12,8 @@ import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import control
 from edgetrain.ops.model import Model
-from edgetrain.program import Program
-from edgetrain.runtime.session import TARGET, Session, StepResult
+from edgetrain.program import TARGET, Program
+from edgetrain.runtime.session import Session, StepResult
 from tests.planner import hurried
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.twins import train_step

@@ -23,7 +23,7 @@ MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
 
 # What autodiff and the update tape add to every graph.
-RESERVED = {"ctl", "loss.target", "loss.partials", "loss.cw", "update.partials"}
+RESERVED = {"ctl", "loss.target", "loss.partials", "loss.cw", "loss.weight", "update.partials"}
 
 
 @dataclass(frozen=True)

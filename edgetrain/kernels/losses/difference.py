@@ -10,26 +10,26 @@ TWO = np.float32(2)
 
 
 @inline
-def _square(x, t, _):
+def square(x, t, _):
     return (x - t) * (x - t)
 
 
 @inline
-def _square_slope(x, t, _):
+def square_slope(x, t, _):
     return TWO * (x - t)
 
 
 @inline
-def _absolute(x, t, _):
+def absolute(x, t, _):
     return fabs(x - t)
 
 
 @inline
-def _absolute_slope(x, t, _):
+def absolute_slope(x, t, _):
     d = x - t
     slope = ONE if d > ZERO else (-ONE if d < ZERO else d)  # d: 0 stays 0, NaN stays NaN
     return slope
 
 
-elementwise("mse", "Squared difference", _square, _square_slope)
-elementwise("l1", "Absolute difference", _absolute, _absolute_slope)
+elementwise("mse", "Squared difference", square, square_slope)
+elementwise("l1", "Absolute difference", absolute, absolute_slope)

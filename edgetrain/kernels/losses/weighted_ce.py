@@ -18,6 +18,12 @@ def class_of(t, k, n, ignore):
     return target if target != ignore and target >= 0 and target < n else -1
 
 
+@inline
+def sample_weight(sw, sample):
+    """Of a sample; 1 where none have any."""
+    return _weight(sw, sample) if sw != 0 else ONE
+
+
 def _row(S):
     """Inline: the largest of n logits, the sum of their exponentials above it, its first place."""
     ld = S.ld
@@ -39,14 +45,17 @@ def _row(S):
 
 @kernel(
     "wce_loss",
-    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] partials:w:f64[256] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
+    "sw?:r:f32[outer//rows] partials:w:f64[256] ctl:r:i64[64] outer n inner rows "
+    "smoothing:f ignore",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_loss(S):
     """As ce_loss, with weights cw [n] of the classes; smoothing weighs each class by its own.
 
-    partials: for each chunk losses, targets, correct ones, weights of the targets.
+    sw [samples], where given: weights of at least 0 of the samples, of all their targets alike; a
+    target of weight 0 does not count. partials: for each chunk losses, targets, correct ones,
+    weights of the targets.
     """
     ld, survey = S.ld, _row(S)
 
@@ -69,14 +78,16 @@ def wce_loss(S):
                 div(count * chunk, CHUNKS), min(div(count * (chunk + 1), CHUNKS), valid)
             ):
                 target = class_of(k.t, i, k.n, k.ignore)
-                if target >= 0:
+                weight = sample_weight(k.sw, div(i, k.inner * k.rows))
+                if target >= 0 and weight != ZERO:
                     base = div(i, k.inner) * k.n * k.inner + mod(i, k.inner)
                     top, total, place = survey(k.x, base, k.n, k.inner)
-                    losses += position_loss(
+                    loss = position_loss(
                         k.x, k.cw, base, k.n, k.inner, target, top, total, k.smoothing
                     )
+                    losses += np.float64(weight) * loss
                     counted += 1.0
-                    weights += np.float64(_weight(k.cw, target))
+                    weights += np.float64(weight) * np.float64(_weight(k.cw, target))
                     correct += 1.0 if place == target else 0.0
             st_f64(k.partials, 4 * chunk, losses)
             st_f64(k.partials, 4 * chunk + 1, counted)
@@ -88,8 +99,9 @@ def wce_loss(S):
 
 @kernel(
     "wce_bwd",
-    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] dx:m:S[outer*n*inner] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore acc",
+    "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
+    "sw?:r:f32[outer//rows] dx:m:S[outer*n*inner] ctl:r:i64[64] outer n inner rows "
+    "smoothing:f ignore acc",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_bwd(S):
@@ -108,6 +120,8 @@ def wce_bwd(S):
         for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
             base = div(i, k.inner) * k.n * k.inner + mod(i, k.inner)
             target = class_of(k.t, i, k.n, k.ignore) if i < valid else -1
+            weight = sample_weight(k.sw, div(i, k.inner * k.rows))
+            live = target >= 0 and weight != ZERO
             top, total, _ = survey(k.x, base, k.n, k.inner)
             own = _weight(k.cw, max(target, 0)) * (ONE - k.smoothing)
             mass = (own + share * every) / total
@@ -115,7 +129,7 @@ def wce_bwd(S):
                 at = base + j * k.inner
                 d = exp(ld(k.x, at) - top) * mass - share * _weight(k.cw, j)
                 d = d - own if j == target else d
-                d = d * scale if target >= 0 else ZERO
+                d = d * (weight * scale) if live else ZERO
                 st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
 
     return run

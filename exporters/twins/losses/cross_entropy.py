@@ -7,7 +7,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from edgetrain.losses.cross_entropy import CrossEntropy
 
 
-def loss(loss: CrossEntropy, output: Tensor, target: Tensor) -> Tensor:
+def loss(loss: CrossEntropy, output: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
     """The mean over the targets that count.
 
     Raises:
@@ -17,8 +17,14 @@ def loss(loss: CrossEntropy, output: Tensor, target: Tensor) -> Tensor:
     axis = loss.for_target(tuple(target.shape), lambda: shape).class_axis
     assert axis is not None
     given = loss.class_weights
-    weights = torch.tensor(given, dtype=output.dtype, device=output.device) if given else None
-    return F.cross_entropy(
-        output.movedim(axis, 1), target.long(), weight=weights, ignore_index=loss.ignore_index,
-        label_smoothing=loss.label_smoothing,
+    classes = torch.tensor(given, dtype=output.dtype, device=output.device) if given else None
+    found = F.cross_entropy(
+        output.movedim(axis, 1), target.long(), weight=classes, ignore_index=loss.ignore_index,
+        label_smoothing=loss.label_smoothing, reduction="mean" if weights is None else "none",
     )  # fmt: skip
+    if weights is None:
+        return found
+    counts = target != loss.ignore_index
+    own = counts.to(output.dtype) if classes is None else classes[target.long() * counts] * counts
+    wide = weights.reshape(-1, *[1] * (target.dim() - 1)).expand_as(target)
+    return (wide * found).sum() / (wide * own).sum()

@@ -3,9 +3,11 @@
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from edgetrain.exporters.twins import mean
 from edgetrain.losses.huber import Huber
 
 
-def loss(loss: Huber, output: Tensor, target: Tensor) -> Tensor:
+def loss(loss: Huber, output: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
     """The mean over all elements."""
-    return F.huber_loss(output, target.to(output.dtype), delta=loss.delta)
+    each = F.huber_loss(output, target.to(output.dtype), delta=loss.delta, reduction="none")
+    return mean(each, weights)

@@ -6,7 +6,8 @@ import numpy as np
 
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.drive import layout
-from edgetrain.runtime.session import TARGET, Session
+from edgetrain.program import TARGET
+from edgetrain.runtime.session import Session
 from tests.kernels.harness import DTYPES, entry
 
 FILL = ctypes.CFUNCTYPE(

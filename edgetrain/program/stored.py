@@ -11,29 +11,22 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
-from ..errors import CheckpointError, ProgramError, UsageError
-from ..kernels import control
+from ..errors import CheckpointError, ProgramError
+from ..formats import FORMATS, decoded, of_dtype
 from ..kernels.device import layout as device
-from ..optim import Schedule, loss_scale_of
-from ..optim.schedules import Step
-from ..program import Program, Slot
-from ..program.atomic import write_atomically
 from ..units.sha import sha256
-from .arena import DTYPES
-from .checkpoint import Loaded
-from .session import SAVED_ROLES
-from .state import recipe_digest
+from .atomic import write_atomically
+from .program import Program, Slot
 
 CONTROL = "ctl"
-_KINDS = tuple(DTYPES)
+_KINDS = {format.number: format for format in FORMATS.values()}
 _BLOCK = device.BLOCK
 _HEADER = struct.Struct("<2q16s4q")
 _ROW = struct.Struct("<4I")
-SCHEDULES = ("constant", "step", "cosine")  # those of bundles, by number
 _CONVERTED = ("parameter", "buffer")  # means the same in any storage of floats
 
 
@@ -68,7 +61,7 @@ def name_hash(name: str) -> int:
 
 def state_digest(program: Program) -> bytes:
     """16 bytes, equal for Programs that continue each other bit by bit."""
-    return sha256(recipe_digest(program).encode()).digest()[:16]
+    return sha256(program.digest().encode()).digest()[:16]
 
 
 def stored_places(program: Program) -> list[tuple[Slot, int]]:
@@ -77,7 +70,7 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
     Raises:
       ProgramError: two names have one hash.
     """
-    slots = [s for s in program.persistent if s.role in SAVED_ROLES] + [program.slot(CONTROL)]
+    slots = [*program.saved, program.slot(CONTROL)]
     found: dict[int, str] = {}
     for slot in slots:
         other = found.setdefault(name_hash(slot.name), slot.name)
@@ -108,7 +101,7 @@ def blocks(nbytes: int) -> int:
 def names_table(program: Program) -> bytes:
     """The table of names, a multiple of BLOCK bytes."""
     rows = [
-        _ROW.pack(name_hash(slot.name), at, slot.nbytes, _KINDS.index(slot.dtype))
+        _ROW.pack(name_hash(slot.name), at, slot.nbytes, slot.format.number)
         for slot, at in stored_places(program)
     ]
     return b"".join(rows).ljust(blocks(_ROW.size * len(rows)), b"\0")
@@ -188,7 +181,7 @@ def _good(half: bytes) -> tuple[int, bytes, dict[int, tuple[int, int, int]], byt
         return None
     rows = {}
     for key, at, nbytes, kind in _ROW.iter_unpack(rest[: count * _ROW.size]):
-        if at + nbytes > _BLOCK + length or kind >= len(_KINDS):
+        if at + nbytes > _BLOCK + length or kind not in _KINDS:
             return None
         rows[key] = at, nbytes, kind
     return sequence, digest, rows, half
@@ -202,8 +195,8 @@ def _value(
     if row is None:
         return _brought(slot, None, label)
     at, nbytes, kind = row
-    stored = np.dtype(DTYPES[_KINDS[kind]])
-    array = np.frombuffer(half, stored, nbytes // stored.itemsize, at)
+    stored = _KINDS[kind]
+    array = np.frombuffer(half, stored.dtype, stored.count(nbytes), at)
     return _brought(slot, array, label)
 
 
@@ -213,11 +206,11 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     Raises:
       CheckpointError: it is missing, of another size, or no number where the slot holds one.
     """
-    wanted = np.dtype(DTYPES[slot.dtype])
+    wanted = slot.format.dtype
     if array is None and slot.role == "state":
         return np.zeros(slot.shape, wanted)
     size = -1 if array is None else array.size
-    floats = array is not None and array.dtype.kind == wanted.kind == "f"
+    floats = array is not None and of_dtype(array.dtype).floats and slot.format.floats
     if array is None or size != slot.size or not (array.dtype == wanted or floats):
         raise CheckpointError(
             f"{label}: {slot.name!r} has {max(size, 0)} elements; expected {slot.size}. Use the "
@@ -225,60 +218,6 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
         )
     if array.dtype != wanted and slot.role not in _CONVERTED:
         return np.zeros(slot.shape, wanted)
-    return array.reshape(slot.shape).astype(wanted)
-
-
-def stored_checkpoint(
-    path: str | os.PathLike[str], program: Program, samples: int, held_out: int
-) -> Loaded:
-    """A stored state as a checkpoint of a run on so many samples.
-
-    Raises:
-      CheckpointError: as in `read_stored`.
-    """
-    found = read_stored(path, program)
-    block, reals = found.block, found.block.view(np.float64)
-    total = int(block[control.TOTAL_STEPS])
-    schedule = _schedule(block, str(path))
-    counters: dict[str, Any] = {key: int(block[word]) for key, word in control.SAVED.items()}
-    counters |= {key: float(reals[word]) for key, word in control.SAVED_REALS.items()}
-    if not found.exact:
-        counters["loss_scale"] = loss_scale_of(program.recipe["precision"]).start
-    meta = {
-        "step": int(block[control.STEP]), "total_steps": total, "counters": counters,
-        "lr": float(reals[control.BASE_LR]), "schedule": schedule.to_json(), "seen": {},
-        "recipe": recipe_digest(program), "samples": samples, "held_out": held_out,
-    }  # fmt: skip
-    said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
-    return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
-
-
-def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
-    """Leave in a control block which schedule it is, for a bundle that goes on with it.
-
-    Raises:
-      UsageError: bundles have no such schedule.
-    """
-    if schedule.name not in SCHEDULES:
-        raise UsageError(
-            f"schedule {schedule.name}: bundles have {', '.join(SCHEDULES)} alone. Train with one "
-            "of these."
-        )
-    first = control.RATE + device.SAVED_RATE
-    size = schedule.step_size if isinstance(schedule, Step) else 0
-    block[[first, first + 1]] = SCHEDULES.index(schedule.name), size
-
-
-def _schedule(block: np.ndarray, label: str) -> Schedule:
-    """The learning rate's schedule that a control block says."""
-    kind, size = (int(block[control.RATE + device.SAVED_RATE + k]) for k in range(2))
-    warmup, total = int(block[control.WARMUP]), int(block[control.TOTAL_STEPS])
-    own: dict[str, Any] = {}
-    try:
-        name = SCHEDULES[kind] if 0 <= kind < len(SCHEDULES) else str(kind)
-        if name == "step":
-            own = {"step_size": size, "gamma": float(block.view(np.float64)[control.RATE])}
-        record = {"name": name, "warmup_steps": warmup, "total_steps": total, **own}
-        return Schedule.of_json(record)
-    except UsageError as reason:
-        raise CheckpointError(f"{label}: {reason} Take another copy of it.") from None
+    if array.dtype != wanted:
+        array = slot.format.encode(decoded(array))
+    return np.array(array.reshape(slot.shape))

@@ -8,8 +8,8 @@ import numpy as np
 from ..errors import RunError
 from ..optim import Schedule
 from ..program import Program
-from ..runtime.session import SAVED_ROLES, TARGET, Session
-from .samples import fields, made_up
+from ..program.samples import made_up
+from .session import Session
 
 MINIBATCHES = 4  # of made-up samples, taken again in another order
 
@@ -17,9 +17,8 @@ MINIBATCHES = 4  # of made-up samples, taken again in another order
 def digest_of(session: Session) -> int:
     """CRC-32 of what a checkpoint holds, as NAME_digest of a bundle."""
     value = 0
-    for slot in session.program.persistent:
-        if slot.role in SAVED_ROLES:
-            value = zlib.crc32(session.values[slot.name].tobytes(), value)
+    for array in session.state().values():
+        value = zlib.crc32(array.tobytes(), value)
     return value
 
 
@@ -34,14 +33,13 @@ def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
     session = Session(program, 1)
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
-        buffers = session._staging["micro"]
+        buffers, staged = session._staging["micro"], program.staged("micro")
 
         def filler(indices: np.ndarray) -> None:
             for row, sample in enumerate(indices.tolist()):
-                for k, (slot, name) in enumerate(fields(program)):
+                for k, (name, slot) in enumerate(staged.items()):
                     value = made_up(program, slot, k, sample, name, spike)
-                    key = TARGET if name == TARGET else slot.name
-                    buffers[key][row] = value.reshape(buffers[key][row].shape)
+                    buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
 
         for step in range(steps):
             if session.minibatch(MINIBATCHES * program.minibatch, filler) is None:
@@ -53,11 +51,11 @@ def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
 
 def made_up_fill(program: Program):
     """A fill callback over made-up samples, as a bundle takes it."""
-    staged = fields(program)
+    staged = program.staged("micro").items()
     last = len(staged) - 1
 
     def fill(user, split, sample, x, y) -> int:
-        for k, (slot, name) in enumerate(staged):
+        for k, (name, slot) in enumerate(staged):
             values = made_up(program, slot, k, sample, name)
             where = y if k == last else x
             if k < last and last > 1:

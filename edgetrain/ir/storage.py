@@ -1,0 +1,76 @@
+"""What a storage format is; the formats themselves are objects of formats/."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# By the name that values, Programs and kernels have for it.
+FORMATS: dict[str, "Format"] = {}
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the elements of a value lie in memory; kernels compute in float32 or int64.
+
+    A format of numbers that numpy does not have overrides `encode` and `decode`. Its loads and
+    stores are the `Storage` of the same name in kernels/words/prim.py.
+
+    Attributes:
+      name: such as "f16".
+      number: what stands for it in files; no two formats have one.
+      array: numpy's type of an element in memory, or of as many bytes that are decoded.
+      block_nbytes: bytes of `block` elements, and what they are aligned to.
+      block: elements that lie together; a thread takes whole blocks.
+      floats: it holds numbers; else positions, counts and truths.
+      precision: what users call it, where the values of a model may be stored so.
+      loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
+        1: no scaling.
+      tolerances: what parity allows: of a loss, of gradients.
+    """
+
+    name: str
+    number: int
+    array: str
+    block_nbytes: int
+    block: int = 1
+    floats: bool = False
+    precision: str = ""
+    loss_scale: float = 1.0
+    tolerances: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        assert all(self.number != other.number for other in FORMATS.values()), self.name
+        FORMATS[self.name] = self
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of `count` elements, without alignment."""
+        return -(-count // self.block) * self.block_nbytes
+
+    def count(self, nbytes: int) -> int:
+        """Elements in so many bytes."""
+        return nbytes // self.block_nbytes * self.block
+
+    @property
+    def raw(self) -> "Format":
+        """The format in which callers hand its values over."""
+        return FORMATS["f32"] if self.floats else self
+
+    @property
+    def dtype(self) -> "np.dtype":
+        """Of arrays in memory."""
+        import numpy as np
+
+        return np.dtype(self.array)
+
+    def encode(self, values: "np.ndarray") -> "np.ndarray":
+        """Numbers as they are stored, to nearest; what the format cannot hold is infinite."""
+        import numpy as np
+
+        with np.errstate(over="ignore"):
+            return values.astype(self.dtype, copy=False)
+
+    def decode(self, stored: "np.ndarray") -> "np.ndarray":
+        """What `encode` gave as numbers of numpy's."""
+        return stored

@@ -1,0 +1,51 @@
+"""Samples of a Program as a caller without Python hands them over, and made-up ones for checks."""
+
+import numpy as np
+
+from .program import TARGET, WEIGHT, Program, Slot
+
+
+def elements(program: Program, slot: Slot) -> int:
+    """Of one sample."""
+    return slot.size // program.microbatch
+
+
+def limit_of(program: Program, name: str) -> int:
+    """Below what made-up integers lie; -1 for the numbers of a target, and weights."""
+    limit = int(program.limits.get(name, 0))
+    return limit or (-1 if name in (TARGET, WEIGHT) else 2)
+
+
+def record_nbytes(program: Program) -> int:
+    """The most that a sample takes in a file."""
+    return sum(
+        slot.format.raw.nbytes(elements(program, slot)) for slot in program.staged("micro").values()
+    )
+
+
+def made_up(
+    program: Program, slot: Slot, number: int, sample: int, name: str, spike: float = 1.0
+) -> np.ndarray:
+    """Raw values of field `number` of a sample, as `made_up` of a bundle's main gives them.
+
+    Floats of inputs lie in [-1, 1), those of targets in [0, 1), integers below their limit.
+
+    Args:
+      spike: floats of inputs of sample 0 are multiplied by it.
+    """
+    limit = limit_of(program, name)
+    key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))
+    bits = _mixed(np.arange(elements(program, slot), dtype=np.uint32) + key)
+    if not slot.format.floats:
+        return (bits % np.uint32(max(limit, 2))).astype(np.int32)
+    values = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    if limit == -1:
+        return values
+    return (values * np.float32(2) - np.float32(1)) * np.float32(1 if sample else spike)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+        values = (values ^ (values >> np.uint32(15))) * np.uint32(0x735A2D97)
+    return values ^ (values >> np.uint32(15))
