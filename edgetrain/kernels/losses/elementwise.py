@@ -8,6 +8,8 @@ from ..words.mathf import ONE, ZERO
 from ..words.prim import FP32, div, ld_i64
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
 
+_ld = FP32.ld
+
 
 @inline
 def never(x, t):
@@ -32,7 +34,7 @@ def _alike(k, i):
 
 @inline
 def _of_sample(k, i):
-    return FP32.ld(k.sw, div(i, k.rows))
+    return _ld(k.sw, div(i, k.rows))
 
 
 @inline
