@@ -11,11 +11,11 @@ from typing import Any
 from ..units.sha import sha256
 
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
-_MACHINERY = (
-    "cache choices decode engine expression jit library load nearby planner_cache processor "
-    "registry relocatable relocate shared_file shared_object sources spec targets"
-)
-MACHINERY = frozenset(_MACHINERY.split())
+MACHINERY = frozenset(
+    ("cache", "choices", "decode", "engine", "expression", "jit", "library", "load", "nearby",
+     "paired", "planner_cache", "processor", "registry", "relocatable", "relocate", "shared_file",
+     "shared_object", "sources", "spec", "targets")
+)  # fmt: skip
 COMPILER = "native"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
 
