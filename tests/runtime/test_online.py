@@ -232,3 +232,30 @@ def test_what_cannot_be_opened_is_one_line(net, number: int) -> None:
 def test_predict_refuses_other_shapes(trainer: et.Trainer) -> None:
     with pytest.raises(et.DataError, match=r"the model expects \[6\]"):
         trainer.predict(np.zeros((2, CLASSES)))
+
+
+def test_weights_of_samples_are_torchs(net) -> None:
+    loss = et.Loss("cross_entropy", sample_weights=True)
+    module = Net()
+    module.load_state_dict(net[0].state_dict())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    draw = np.random.default_rng(3)
+    with et.Trainer(compiled(net[1], loss=loss)) as trainer:
+        for n in (5, 16, 1, 3):
+            x, y = drawn(n, n)
+            w = draw.uniform(0.1, 2, n).astype(np.float32)
+            each = torch.nn.functional.cross_entropy(
+                module(torch.tensor(x)), torch.tensor(y), reduction="none"
+            )
+            expected = (each * torch.tensor(w)).sum() / w.sum()
+            optimizer.zero_grad()
+            expected.backward()
+            optimizer.step()
+            assert trainer.step(x, y, w).loss == pytest.approx(expected.item(), rel=1e-5)
+        for name, value in module.named_parameters():
+            np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=CLOSE)
+        with pytest.raises(et.DataError, match="weights"):
+            trainer.step(x, y, [-1.0, 1, 1])
+        assert trainer.step(x, y).counted == 3
+    with et.Trainer(net[2]) as plain, pytest.raises(et.UsageError, match="sample_weights=True"):
+        plain.step(x, y, [1, 1, 1])
