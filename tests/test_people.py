@@ -155,6 +155,15 @@ def test_time_left_is_what_the_steps_took(monkeypatch) -> None:
     assert describe(epoch | {"left": 300.0}).endswith(", 5 min left")
 
 
+def test_where_options_belong_is_said() -> None:
+    for name, value, wanted in (
+        ("lr", 0.1, "optimizer=et.SGD"), ("momentum", 0.9, "the optimizer's"),
+        ("label_smoothing", 0.1, "the loss'"), ("epochs", 3, "the Trainer's"),
+    ):  # fmt: skip
+        with pytest.raises(et.UsageError, match=wanted):
+            et.compile(MODEL, **{name: value})
+
+
 @pytest.mark.parametrize("call", [
     lambda: et.forward(MODEL, 3),
     lambda: et.forward(MODEL, {}),
