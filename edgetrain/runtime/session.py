@@ -80,7 +80,7 @@ class Session:
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
         # What makes and loads machine code is not imported before something is to run.
-        from .executor import Executor, load_entries
+        from .executor import Executor
 
         self.program = program
         self.arena = Arena(program.arena_nbytes)
@@ -100,7 +100,7 @@ class Session:
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
-        self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
+        self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
