@@ -125,8 +125,8 @@ def _known(model: Model | str | PathLike) -> Model:
         )
     if not isinstance(model, Model):
         raise UsageError(
-            f"model {' '.join(repr(model).split())[:80]}: expected the path of an ONNX file, or what load_onnx "
-            "returned."
+            f"model {' '.join(repr(model).split())[:80]}: expected the path of an "
+            "ONNX file, or what load_onnx returned."
         )
     return model
 
