@@ -60,6 +60,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "class_axis": (["1"], []),
     "class_weights": (["1,0.5"], []),
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
+    "sample_weights": ([], []),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
     "max_extra_forward": (["1"], []),

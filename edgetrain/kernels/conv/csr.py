@@ -70,46 +70,43 @@ def conv_csr(S, W, INDEX):
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     first_output, end_output = _geometry()
 
-    def run(
-        thread, nthreads, x, w, bias, stat, gamma, beta, columns, pointers, y, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, act, lo, hi,
-    ):  # fmt: skip
-        cg, taps = div(c, g), kh * kw
-        chunks, band = div(cg + chunk - 1, chunk), max(1, div(PIXELS, ow))
-        for u in range(div(n * k * thread, nthreads), div(n * k * (thread + 1), nthreads)):
-            o = mod(u, k)
-            channel = div(o, div(k, g)) * cg
-            images = div(u, k) * c
-            start = ldf(bias, o) if bias != 0 else ZERO
-            for top in range(0, oh, band):
-                rows = min(band, oh - top)
-                for p in range(rows * ow):
-                    stf(ws, p, start)
+    def run(thread, nthreads, k):
+        cg, taps = div(k.c, k.g), k.kh * k.kw
+        chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.ow))
+        for u in range(div(k.n * k.k * thread, nthreads), div(k.n * k.k * (thread + 1), nthreads)):
+            o = mod(u, k.k)
+            channel = div(o, div(k.k, k.g)) * cg
+            images = div(u, k.k) * k.c
+            start = ldf(k.bias, o) if k.bias != 0 else ZERO
+            for top in range(0, k.oh, band):
+                rows = min(band, k.oh - top)
+                for p in range(rows * k.ow):
+                    stf(k.ws, p, start)
                 for q in range(chunks):
                     at = o * chunks + q
-                    for e in range(ld_i32(pointers, at), ld_i32(pointers, at + 1)):
-                        column, weight = ldc(columns, e), ldw(w, e)
-                        ch = channel + q * chunk + div(column, taps)
+                    for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
+                        column, weight = ldc(k.columns, e), ldw(k.w, e)
+                        ch = channel + q * k.chunk + div(column, taps)
                         tap = mod(column, taps)
-                        iy0, ix0 = div(tap, kw) * dh - ph, mod(tap, kw) * dw - pw
+                        iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
                         a, b = ONE, ZERO
-                        if stat != 0:
-                            a = norm_scale(stat, gamma, ch, c)
-                            b = norm_shift(stat, gamma, beta, ch, c)
-                        left, right = first_output(ix0, sw), end_output(ix0, sw, wd, ow)
+                        if k.stat != 0:
+                            a = norm_scale(k.stat, k.gamma, ch, k.c)
+                            b = norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
+                        left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
                         for row in range(rows):
-                            iy = (top + row) * sh + iy0
-                            if iy < 0 or iy >= h:
+                            iy = (top + row) * k.sh + iy0
+                            if iy < 0 or iy >= k.h:
                                 continue
-                            source, out = ((images + ch) * h + iy) * wd + ix0, row * ow
+                            source, out = ((images + ch) * k.h + iy) * k.wd + ix0, row * k.ow
                             for j in range(left, right):
-                                v = ld(x, source + j * sw)
-                                if stat != 0:
+                                v = ld(k.x, source + j * k.sw)
+                                if k.stat != 0:
                                     v = fma(v, a, b)
-                                v = act_value(act, v, lo, hi)
-                                stf(ws, out + j, fma(v, weight, ldf(ws, out + j)))
-                for p in range(rows * ow):
-                    st(y, (u * oh + top) * ow + p, ldf(ws, p))
+                                v = act_value(k.act, v, k.lo, k.hi)
+                                stf(k.ws, out + j, fma(v, weight, ldf(k.ws, out + j)))
+                for p in range(rows * k.ow):
+                    st(k.y, (u * k.oh + top) * k.ow + p, ldf(k.ws, p))
 
     return run
 
@@ -138,42 +135,40 @@ def conv_csr_dx(S, W, INDEX):
                 high = middle
         return low
 
-    def run(
-        thread, nthreads, dy, w, columns, pointers, dx, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, acc,
-    ):  # fmt: skip
-        cg, kg, taps = div(c, g), div(k, g), kh * kw
-        chunks, band = div(cg + chunk - 1, chunk), max(1, div(PIXELS, wd))
-        for u in range(div(n * c * thread, nthreads), div(n * c * (thread + 1), nthreads)):
-            ch = mod(u, c)
+    def run(thread, nthreads, k):
+        cg, kg, taps = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw
+        chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.wd))
+        for u in range(div(k.n * k.c * thread, nthreads), div(k.n * k.c * (thread + 1), nthreads)):
+            ch = mod(u, k.c)
             group, i = div(ch, cg), mod(ch, cg)
-            q = div(i, chunk)
-            wanted = (i - q * chunk) * taps
-            for top in range(0, h, band):
-                rows = min(band, h - top)
-                for p in range(rows * wd):
-                    stf(ws, p, ZERO)
+            q = div(i, k.chunk)
+            wanted = (i - q * k.chunk) * taps
+            for top in range(0, k.h, band):
+                rows = min(band, k.h - top)
+                for p in range(rows * k.wd):
+                    stf(k.ws, p, ZERO)
                 for o in range(group * kg, group * kg + kg):
-                    end = ld_i32(pointers, o * chunks + q + 1)
-                    e = lower_bound(columns, ld_i32(pointers, o * chunks + q), end, wanted)
-                    while e < end and ldc(columns, e) < wanted + taps:
-                        tap, weight = ldc(columns, e) - wanted, ldw(w, e)
-                        iy0, ix0 = div(tap, kw) * dh - ph, mod(tap, kw) * dw - pw
-                        left, right = first_output(ix0, sw), end_output(ix0, sw, wd, ow)
-                        low, high = first_output(iy0 - top, sh), end_output(iy0 - top, sh, rows, oh)
+                    end = ld_i32(k.pointers, o * chunks + q + 1)
+                    e = lower_bound(k.columns, ld_i32(k.pointers, o * chunks + q), end, wanted)
+                    while e < end and ldc(k.columns, e) < wanted + taps:
+                        tap, weight = ldc(k.columns, e) - wanted, ldw(k.w, e)
+                        iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
+                        left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
+                        low = first_output(iy0 - top, k.sh)
+                        high = end_output(iy0 - top, k.sh, rows, k.oh)
                         for oy in range(low, high):
-                            source = ((div(u, c) * k + o) * oh + oy) * ow
-                            out = (oy * sh + iy0 - top) * wd + ix0
+                            source = ((div(u, k.c) * k.k + o) * k.oh + oy) * k.ow
+                            out = (oy * k.sh + iy0 - top) * k.wd + ix0
                             for j in range(left, right):
-                                old = ldf(ws, out + j * sw)
-                                stf(ws, out + j * sw, fma(ld(dy, source + j), weight, old))
+                                old = ldf(k.ws, out + j * k.sw)
+                                stf(k.ws, out + j * k.sw, fma(ld(k.dy, source + j), weight, old))
                         e += 1
-                for p in range(rows * wd):
-                    at = (u * h + top) * wd + p
-                    total = ldf(ws, p)
-                    if acc != 0:
-                        total += ld(dx, at)
-                    st(dx, at, total)
+                for p in range(rows * k.wd):
+                    at = (u * k.h + top) * k.wd + p
+                    total = ldf(k.ws, p)
+                    if k.acc != 0:
+                        total += ld(k.dx, at)
+                    st(k.dx, at, total)
 
     return run
 
@@ -189,58 +184,54 @@ def conv_csr_dw(S, INDEX, G):
     from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
     from ..words.prim import div, fma, ld_i32, mod, u32
     from ..words.rng import stream
+    from .records import Affine, LinePair
 
     ld, ldc, ldg, sr = S.ld, INDEX.ld, G.ld, G.sr
     first_output, end_output = _geometry()
 
     @inline
-    def product(x, at, dy, out, norm, a, b, act, lo, hi):
-        v = ld(x, at)
-        if norm:
-            v = fma(v, a, b)
-        return float(act_value(act, v, lo, hi)) * float(ld(dy, out))
+    def product(line, j, how):
+        v = ld(line.x, line.at + j * line.stride)
+        if how.norm != 0:
+            v = fma(v, how.scale, how.shift)
+        return float(act_value(how.act, v, how.lo, how.hi)) * float(ld(line.dy, line.out + j))
 
     @inline
-    def dot(x, source, sw, dy, out, left, right, norm, a, b, act, lo, hi):
+    def dot(line, left, right, how):
         s0 = s1 = s2 = s3 = 0.0
         whole = right - mod(max(right - left, 0), 4)
         for j in range(left, whole, 4):
-            s0 += product(x, source + j * sw, dy, out + j, norm, a, b, act, lo, hi)
-            s1 += product(x, source + (j + 1) * sw, dy, out + j + 1, norm, a, b, act, lo, hi)
-            s2 += product(x, source + (j + 2) * sw, dy, out + j + 2, norm, a, b, act, lo, hi)
-            s3 += product(x, source + (j + 3) * sw, dy, out + j + 3, norm, a, b, act, lo, hi)
+            s0 += product(line, j, how)
+            s1 += product(line, j + 1, how)
+            s2 += product(line, j + 2, how)
+            s3 += product(line, j + 3, how)
         for j in range(whole, right):
-            s0 += product(x, source + j * sw, dy, out + j, norm, a, b, act, lo, hi)
+            s0 += product(line, j, how)
         return (s0 + s1) + (s2 + s3)
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, act, lo, hi, key,
-    ):  # fmt: skip
-        cg, taps, numbers = div(c, g), kh * kw, stream(ctl, u32(key))
-        chunks = div(cg + chunk - 1, chunk)
+    def run(thread, nthreads, k):
+        cg, taps, numbers = div(k.c, k.g), k.kh * k.kw, stream(k.ctl, u32(k.key))
+        chunks = div(cg + k.chunk - 1, k.chunk)
         for at in range(
-            div(k * thread, nthreads) * chunks, div(k * (thread + 1), nthreads) * chunks
+            div(k.k * thread, nthreads) * chunks, div(k.k * (thread + 1), nthreads) * chunks
         ):
             o = div(at, chunks)
-            channel = div(o, div(k, g)) * cg + mod(at, chunks) * chunk
-            for e in range(ld_i32(pointers, at), ld_i32(pointers, at + 1)):
-                ch, tap = channel + div(ldc(columns, e), taps), mod(ldc(columns, e), taps)
-                iy0, ix0 = div(tap, kw) * dh - ph, mod(tap, kw) * dw - pw
-                left, right = first_output(ix0, sw), end_output(ix0, sw, wd, ow)
-                low, high = first_output(iy0, sh), end_output(iy0, sh, h, oh)
-                a, b = ONE, ZERO
-                if stat != 0:
-                    a = norm_scale(stat, gamma, ch, c)
-                    b = norm_shift(stat, gamma, beta, ch, c)
-                total = 0.0
-                for image in range(n):
+            channel = div(o, div(k.k, k.g)) * cg + mod(at, chunks) * k.chunk
+            for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
+                ch, tap = channel + div(ldc(k.columns, e), taps), mod(ldc(k.columns, e), taps)
+                iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
+                left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
+                low, high = first_output(iy0, k.sh), end_output(iy0, k.sh, k.h, k.oh)
+                norm, a, b = 0, ONE, ZERO
+                if k.stat != 0:
+                    norm, a = 1, norm_scale(k.stat, k.gamma, ch, k.c)
+                    b = norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
+                how, total = Affine(norm, a, b, k.act, k.lo, k.hi), 0.0
+                for image in range(k.n):
                     for oy in range(low, high):
-                        source = ((image * c + ch) * h + oy * sh + iy0) * wd + ix0
-                        out = ((image * k + o) * oh + oy) * ow
-                        total += dot(
-                            x, source, sw, dy, out, left, right, stat != 0, a, b, act, lo, hi
-                        )
-                sr(dwt, e, ldg(dwt, e) + total, numbers)
+                        source = ((image * k.c + ch) * k.h + oy * k.sh + iy0) * k.wd + ix0
+                        out = ((image * k.k + o) * k.oh + oy) * k.ow
+                        total += dot(LinePair(k.x, source, k.sw, k.dy, out), left, right, how)
+                sr(k.dwt, e, ldg(k.dwt, e) + total, numbers)
 
     return run

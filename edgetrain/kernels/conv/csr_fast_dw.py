@@ -10,8 +10,9 @@ to `dwt`, rounded stochastically.
 
 from ..registry import kernel
 from .csr import CSR_CHECK, dw_operands
-from .csr_fast import BANKS, PANEL, SLACK, SUITS, TAPS
-from .fast import panel_extent
+from .csr_fast import PANEL, SLACK, SUITS, TABLE, TAPS
+from .fast import BANKS, panel_extent
+from .layout import Layout
 
 ROWS = 128  # most output channels of a block
 SPACE = 65536  # bytes of a block's rows and sums aimed at
@@ -21,26 +22,31 @@ _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow
 _EIGHTS = f"{_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256"
 
 
-def _line(pixels: int) -> int:
+def _line(pixels: int, piece: int) -> int:
     """Bytes of a packed row of dy."""
-    return 4 * pixels + 64
+    return 0 if piece else 4 * pixels + 64
 
 
-def _scratch(pixels: int, piece: int) -> str:
-    row = f"({0 if piece else _line(pixels)} + 4 * (c // g) * kh * kw)"  # bytes of one row at most
+def _layout(pixels: int, piece: int) -> Layout:
     channel = f"kw * ({4 * pixels} * {BANKS} + 128)"
-    return (
-        f"4 * max({TAPS}, kh * kw) + 320 + {16 * ROWS} + {3 * SLACK} + "
-        f"{panel_extent('(c // g)', channel, PANEL)} + "
-        f"max({row}, min({SPACE}, k // g * {row}))"
-    )
+    parts = {
+        "table": TABLE,
+        "places": "128",
+        "firsts": f"{8 * ROWS + 128}",
+        "cursors": f"{4 * ROWS}",
+        "stops": f"{4 * ROWS}",
+        "panel": f"{panel_extent('(c // g)', channel, PANEL)} + {SLACK}",
+        "lines": f"max(row, min({SPACE}, k // g * row)) + {2 * SLACK}",  # and the sums
+    }
+    return Layout({"row": f"{_line(pixels, piece)} + 4 * (c // g) * kh * kw"}, parts)
 
 
 def _row_finder(INDEX):
     """Function that bounds the nonzeros of rows by a range of columns."""
     from ..jit import inline
     from ..words.prim import ld_i32, st_i32
-    from ..words.vector import outline
+    from .calls import outline
+    from .records import Columns
 
     ldc = INDEX.ld
 
@@ -56,16 +62,17 @@ def _row_finder(INDEX):
                 high = middle
         return low
 
-    def find_rows(firsts, columns, pointers, o, outputs, chunks, q0, column0, q1, column1, line):
-        """Rows from o on, from (chunk q0, column0) to before (q1, column1).
+    def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line):
+        """Nonzeros of rows from o on in a range of columns.
 
         firsts[i]: first nonzero; firsts[ROWS + i]: from a nonzero to its place in the sums, which
         follow each other; firsts[2 * ROWS] rows have sums that fit, `line` bytes beside each row's.
         """
-        count = 0
+        count, q0, q1 = 0, taken.chunk0, taken.chunk1
         for i in range(outputs):
-            first = nonzero_at(columns, pointers, (o + i) * chunks + q0, column0)
-            end = nonzero_at(columns, pointers, (o + i) * chunks + q1, column1)
+            at = (o + i) * chunks
+            first = nonzero_at(columns, pointers, at + q0, taken.column0)
+            end = nonzero_at(columns, pointers, at + q1, taken.column1)
             if i > 0 and (i + 1) * line + 4 * (count + end - first) > SPACE:
                 outputs = i
                 break
@@ -78,6 +85,46 @@ def _row_finder(INDEX):
     return outline(f"et_csr_find_rows_{INDEX.name}", find_rows)
 
 
+def _sum_adder(G):
+    """Inline function that adds the sums of a block of rows to `dwt`."""
+    from ..jit import inline
+    from ..words.prim import ld_i32
+    from .fast_sum import accumulate_row
+
+    add = accumulate_row(G)
+
+    @inline
+    def add_sums(dwt, firsts, sums, outputs, count, numbers):
+        for i in range(outputs):
+            first, at, after = ld_i32(firsts, i), ld_i32(firsts, ROWS + i), count
+            if i + 1 < outputs:
+                after = ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1)
+            add(dwt, first, sums + 4 * (first + at), after - first - at, numbers)
+
+    return add_sums
+
+
+def _dy_lines(S, pixels: int, piece: int):
+    """Inline function that says where a tile's lines of dy are, packed where they have to be."""
+    from ..jit import inline
+    from . import fast_pack as pack
+    from . import fast_tile as tiles
+    from .records import AS_IT_IS, POINT, Pieces
+
+    fill, nbytes = pack.panel_fill(S), S.nbytes
+
+    @inline
+    def lines(at, nothing, dy, o, outputs, grid, tile):
+        if piece > 0:
+            first, area = tiles.first_pixel(dy, o, tile), dy.height * dy.width
+            return Pieces(piece, dy.at + first * nbytes, area * nbytes, at.places)
+        later = tiles.next_tile(grid, tile, dy, POINT)
+        fill(at.lines, nothing, dy, o, outputs, tile, POINT, AS_IT_IS, later)
+        return Pieces(0, at.lines, 4 * tiles.tile_region(POINT, tile), at.places)
+
+    return lines
+
+
 def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
 
@@ -87,106 +134,64 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     Args:
       piece: elements of dy read at once; 0 where its rows are packed.
     """
-    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, ld_i32, mod, st_i32, u32
     from ..words.rng import stream
     from ..words.vector import vsplat
     from . import fast_pack as pack
-    from . import fast_tile as tile
-    from .csr_fast_dots import row_dots
-    from .fast_sum import accumulate_row
+    from . import fast_tile as tiles
+    from .csr_dot import row_dots
+    from .records import Columns, Walk
 
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
-    dots, add = row_dots(vectors, S, INDEX, piece), accumulate_row(G)
-    line, nbytes = 0 if piece else _line(pixels), S.nbytes
+    dots, add_sums = row_dots(vectors, S, INDEX, piece), _sum_adder(G)
+    lines, places = _dy_lines(S, pixels, piece), _layout(pixels, piece).places
+    row_bytes, nbytes = _line(pixels, piece), S.nbytes
 
-    @inline
-    def add_sums(dwt, firsts, sums, outputs, count, numbers):
-        """dwt += the sums of a block of rows."""
-        for i in range(outputs):
-            first, at, after = ld_i32(firsts, i), ld_i32(firsts, ROWS + i), count
-            if i + 1 < outputs:
-                after = ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1)
-            add(dwt, first, sums + 4 * (first + at), after - first - at, numbers)
-
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, columns, pointers, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, chunk, slots, act, lo, hi, key,
-    ):  # fmt: skip
-        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
-        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-            h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size = div(c, g), div(k, g), kh * kw
-        chunks, grid = tile.ceil_div(cg, chunk), tile.tile_grid(n, oh, ow, pixels)
-        banks, extra = tile.banks_of(kh, dh, sh)
-        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        part = tile.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
-        places = ws + tile.ceil_div(max(TAPS, size), 16) * 64
-        firsts = places + 128
-        cursors = firsts + 8 * ROWS + 64
-        stops = cursors + 4 * ROWS
-        panel = stops + 4 * ROWS
-        lines = panel + tile.panel_nbytes(cg, channel, PANEL) + SLACK
-        i0, last, o = div(c * thread, nthreads), div(c * (thread + 1), nthreads), 0
+    def run(thread, nthreads, k):
+        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
+        at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
+        x, dy, chunk = tiles.inputs(k.x, p), tiles.outputs(k.dy, p), k.chunk
+        cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
+        chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
+        window = tiles.forward_window(p)
+        channel = tiles.largest_channel(window, grid)
+        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
+        i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0
         while i0 < last:
             group = div(i0, cg)
-            i1 = min(last, (group + 1) * cg)
-            q0, q1 = div(i0 - group * cg, chunk), div(i1 - 1 - group * cg, chunk)
-            low, high = mod(i0 - group * cg, cg) - q0 * chunk, i1 - group * cg - q1 * chunk
-            o = max(o, group * kg)
-            find(
-                firsts, columns, pointers, o, min(ROWS, (group + 1) * kg - o), chunks,
-                q0, low * size, q1, high * size, line,
-            )  # fmt: skip
-            outputs, count = ld_i32(firsts, 2 * ROWS), ld_i32(firsts, 2 * ROWS + 1)
-            sums = lines + outputs * line + SLACK
-            set_row(sums, vsplat(ZERO), tile.ceil_div(count, 16))
-            for t in range(grid[0] * grid[1] * grid[2]):
-                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
-                pitch = images * tw
-                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                later, extent = tile.next_tile(
-                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
-                )
-                if known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    tile.fill_table(ws, part, kh, kw, dh, sh, rows + extra, banks, pitch, 0)
+            i1, below = min(last, (group + 1) * cg), group * cg
+            q0, q1 = div(i0 - below, chunk), div(i1 - 1 - below, chunk)
+            low, high = mod(i0 - below, cg) - q0 * chunk, i1 - below - q1 * chunk
+            o, taken = max(o, group * kg), Columns(q0, low * size, q1, high * size)
+            most = min(ROWS, (group + 1) * kg - o)
+            find(at.firsts, k.columns, k.pointers, o, most, chunks, taken, row_bytes)
+            outputs, count = ld_i32(at.firsts, 2 * ROWS), ld_i32(at.firsts, 2 * ROWS + 1)
+            sums = at.lines + outputs * row_bytes + SLACK
+            set_row(sums, vsplat(ZERO), tiles.ceil_div(count, 16))
+            for t in range(tiles.tiles_of(grid)):
+                tile = tiles.tile_at(t, grid)
+                ahead = tiles.next_tile(grid, tile, x, window)
+                if known != tiles.shape_of(tile):
+                    known = tiles.shape_of(tile)
+                    tiles.fill_table(at.table, part, window, tile, 0)
                     if piece > 0:
-                        tile.find_pieces(
-                            places, max(piece, 1), rows, images, tw, ow, k * oh * ow, nbytes
-                        )
-                source, stride = lines, 4 * tile.region_floats(rows, pitch)
-                if piece == 0:
-                    fill(
-                        lines, nothing, dy, n * k * oh * ow, image0, o, outputs, k, oh, ow,
-                        images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
-                        0, 0, 0, 0, ZERO, ZERO, later, extent,
-                    )  # fmt: skip
-                else:
-                    source = dy + (((image0 * k + o) * oh + row0) * ow + col0) * nbytes
-                    stride = oh * ow * nbytes
+                        tiles.find_pieces(at.places, max(piece, 1), tile, dy, nbytes)
+                source, flat = lines(at, nothing, dy, o, outputs, grid, tile), tiles.pixels_of(tile)
                 for i in range(outputs):
-                    st_i32(cursors, i, ld_i32(firsts, i))
+                    st_i32(at.cursors, i, ld_i32(at.firsts, i))
+                cursors, stops = at.cursors, at.stops
                 for q in range(q0, q1 + 1):
-                    begin = low if q == q0 else 0
-                    width = high if q == q1 else chunk
+                    begin, width = low if q == q0 else 0, high if q == q1 else chunk
+                    ends = k.pointers + 4 * (o * chunks + q + 1)
                     for c0 in range(begin, width, part):
-                        cc = min(part, width - c0)
-                        fill(
-                            panel, nothing, x, n * c * h * wd, image0,
-                            group * cg + q * chunk + c0, cc, c, h, wd, images, row0, rows + extra,
-                            col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                            stat, gamma, beta, act, lo, hi, ahead, span,
-                        )  # fmt: skip
-                        dots(
-                            sums, source, stride, places, rows * pitch,
-                            panel, columns, ws - 4 * c0 * size, cursors, stops,
-                            pointers + 4 * (o * chunks + q + 1), 4 * chunks, outputs,
-                            (c0 + cc) * size, firsts + 4 * ROWS,
-                        )  # fmt: skip
+                        cc, ch = min(part, width - c0), below + q * chunk + c0
+                        fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
+                        walk = Walk(cursors, stops, ends, 4 * chunks, outputs, (c0 + cc) * size)
+                        table, shifts = at.table - 4 * c0 * size, at.firsts + 4 * ROWS
+                        dots(sums, shifts, source, flat, at.panel, table, k.columns, walk)
                         cursors, stops = stops, cursors
-            add_sums(dwt, firsts, sums, outputs, count, numbers)
+            add_sums(k.dwt, at.firsts, sums, outputs, count, numbers)
             o += outputs
             if o == (group + 1) * kg:
                 i0 = i1
@@ -196,7 +201,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
 
 def _register(name: str, vectors: int, pixels: int, piece: int, when: str) -> None:
     how = {"variant": name, "when": f"{when} and {SUITS}", "check": CSR_CHECK}
-    kernel("conv_csr_dw", dw_operands(_scratch(pixels, piece)), **how)(
+    kernel("conv_csr_dw", dw_operands(_layout(pixels, piece).nbytes), **how)(
         lambda S, INDEX, G: _weight_gradient(vectors, pixels, piece, S, INDEX, G)
     )
 

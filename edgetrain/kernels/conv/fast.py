@@ -10,136 +10,131 @@ there are that many).
 """
 
 from ..registry import kernel
+from .layout import Layout
 from .plain import CHECK, dx_operands, forward_operands
 
 TAPS = 384  # most products of a chunk (or one channel's)
-PANEL, SLACK = 20480, 128  # as in conv/fast_tile.py, which only kernels import
+PANEL, SLACK = 20480, 128  # bytes aimed at, and those that vectors may reach past a part
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
+BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"  # rows a pixel's panel
 
 
-def within_extent(most: int, least: int, elements: str, part: int) -> str:
-    """Expression of `fast_tile.within`."""
+def within(most: int, least: int, elements: str, part: int) -> str:
+    """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
     return f"min({most}, max({least}, {elements} // {part}))"
 
 
 def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
-    """Expression of `fast_tile.panel_nbytes`, for at most `channel` bytes of a channel."""
+    """Bytes of a panel of `channels`, at most `channel` bytes each, where `nbytes` are aimed at."""
     return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
 
 
 _X, _Y = "(n * c * h * wd)", "(n * k * oh * ow)"  # elements of the maps
 
 
-def _scratch(
+def _layout(
     rows: int, inputs: tuple[str, str], outputs: tuple[str, str], pixels: str, banks: str, maps: str
-) -> str:
-    """Expression of the scratch bytes: table and weights, panel, sums of `maps` tiles.
+) -> Layout:
+    """Sizes and scratch: table and weights, panel, sums of `maps` tiles.
 
     `inputs`, `outputs`: (channels of a group, elements) of the map that is read, that is made.
     """
     (read, elements), (made, results) = inputs, outputs
-    limit = f"(256 - 128 * ({maps} == 1) * ({made} > 64))"
-    most = f"min({limit}, ({pixels} + 15) // 16 * 16)"
-    products = f"{4 * (2 + rows)} * (min(max({TAPS}, kh * kw), {read} * kh * kw) + 16)"
-    panel = panel_extent(
-        f"({read})", f"kw * (4 * {most} * {banks} + 128)", within_extent(PANEL, LEAST, elements, 4)
-    )
-    sums = within_extent(SUMS, LEAST_SUMS, results, 4)
-    blocks = f"min(({made} + {rows - 1}) // {rows}, max(1, {sums} // ({rows} * {limit} * {maps})))"
-    return f"{products} + {panel} + {4 * SLACK} + {4 * rows} * {maps} * {most} * {blocks}"
+    sizes = {
+        # pixels of a tile; those of this convolution's
+        "limit": f"256 - 128 * ({maps} == 1) * ({made} > 64)",
+        "most": f"min(limit, ({pixels} + 15) // 16 * 16)",
+        "aim": within(PANEL, LEAST, elements, 4),
+        "products": f"min(max({TAPS}, kh * kw), {read} * kh * kw)",
+        "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * limit * {maps}))",
+    }
+    channel = f"kw * (4 * most * {banks} + 128)"
+    blocks = f"min(({made} + {rows - 1}) // {rows}, together)"
+    parts = {
+        "table": "8 * (products + 16)",
+        "weights": f"{4 * rows} * (products + 16) + {SLACK}",
+        "panel": f"{panel_extent(f'({read})', channel, 'aim')} + {SLACK}",
+        "sums": f"{4 * rows} * {maps} * most * {blocks} + {2 * SLACK}",
+    }
+    return Layout(sizes, parts)
 
 
-def _forward_scratch(rows: int) -> str:
-    banks = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
-    return _scratch(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", banks, "1")
+def _forward_layout(rows: int) -> Layout:
+    return _layout(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", BANKS, "1")
 
 
-def _dx_scratch(rows: int) -> str:
+def _dx_layout(rows: int) -> Layout:
     pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
-    return _scratch(rows, ("k // g", _Y), ("c // g", _X), pixels, "kh", "sw")
+    return _layout(rows, ("k // g", _Y), ("c // g", _X), pixels, "kh", "sw")
 
 
 def _forward(block: int, vectors: int, S, W):
     """`conv`: y = conv(prologue(x), w) + bias; threads split (tile, `block` output channels)."""
+    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import FP32, div, mod
     from ..words.vector import vsplat
     from . import fast_pack as pack
-    from . import fast_tile as tile
+    from . import fast_tile as tiles
 
     fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
-    in_place, ldf = W.name == "f32", FP32.ld
+    in_place, ldf, places = W.name == "f32", FP32.ld, _forward_layout(block).places
 
-    def run(
-        thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi,
-    ):  # fmt: skip
-        nothing = div(thread, nthreads)
-        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-            h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size = div(c, g), div(k, g), kh * kw
-        limit, known = 256 if kg <= 64 else 128, -1
-        blocks = tile.ceil_div(kg, block)
-        most = max(div(tile.within(SUMS, LEAST_SUMS, n * k * oh * ow, 4), limit * block), 1)
-        aim = tile.within(PANEL, LEAST, n * c * h * wd, 4)
-        grid = tile.tile_grid(n, oh, ow, limit)
-        banks, extra = tile.banks_of(kh, dh, sh)
-        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        chunk = tile.chunk_channels(cg, channel, size, TAPS, aim)
-        copied, panel, sums = tile.scratch_parts(
-            ws, min(max(TAPS, size), cg * size), block, cg, channel, aim
-        )
-        units = g * grid[0] * grid[1] * grid[2] * blocks
+    @inline
+    def begin(bias, sums, first, last, most, count):
+        """Sums of channels first <= o < last begin with the bias; those from `most` on are none."""
+        for o in range(first, last):
+            value = vsplat(ldf(bias, min(o, most - 1))) if bias != 0 else vsplat(ZERO)
+            set_row(sums + (o - first) * count * 64, value, count)
+
+    def run(thread, nthreads, k):
+        nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
+        x, y, prologue = tiles.inputs(k.x, p), tiles.outputs(k.y, p), tiles.prologue_of(k)
+        cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
+        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
+        channel = tiles.largest_channel(window, grid)
+        chunk = tiles.chunk_channels(cg, channel, size, TAPS, at.aim)
+        blocks = tiles.ceil_div(kg, block)
+        units = p.g * tiles.tiles_of(grid) * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
-            b1 = min(blocks, b0 + end - u, b0 + most)
+            b1 = min(blocks, b0 + end - u, b0 + at.together)
             u += b1 - b0
-            group = mod(spot, g)
-            image0, images, row0, rows, col0, tw = tile.tile_at(div(spot, g), grid, n, oh, ow)
-            pitch, count = images * tw, tile.ceil_div(rows * images * tw, 16)
-            ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-            for o in range(b0 * block, b1 * block):
-                level = group * kg + min(o, kg - 1)
-                set_row(
-                    sums + (o - b0 * block) * count * 64,
-                    vsplat(ldf(bias, level)) if bias != 0 else vsplat(ZERO),
-                    count,
-                )
-            if known != (rows << 40) + (images << 20) + tw:
-                known = (rows << 40) + (images << 20) + tw
-                tile.fill_pairs(
-                    ws, chunk, kh, kw, 0, dh, sh, rows + extra, banks, pitch,
-                    size, 0, 1, 0, 1, kw,
-                )  # fmt: skip
+            group, tile = mod(spot, p.g), tiles.tile_at(div(spot, p.g), grid)
+            first, last = group * kg + b0 * block, group * kg + b1 * block
+            count = tiles.ceil_div(tiles.pixels_of(tile), 16)
+            ahead = tiles.next_tile(grid, tile, x, window)
+            begin(k.bias, at.sums, first, last, (group + 1) * kg, count)
+            if known != tiles.shape_of(tile):
+                known = tiles.shape_of(tile)
+                tiles.fill_pairs(at.table, chunk, window, tile, 0, size, p.kw)
             for c0 in range(0, cg, chunk):
                 cc = min(chunk, cg - c0)
-                fill(
-                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
-                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi, ahead, span,
-                )  # fmt: skip
-                for b in range(b0, b1):
-                    source, stride = w + 4 * ((group * kg + b * block) * cg + c0) * size, cg
-                    if not in_place or (b + 1) * block > kg:
+                fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                for o in range(first, last, block):
+                    source, stride, weights = k.w + 4 * (o * cg + c0) * size, cg, o * cg + c0
+                    rows = min(block, (group + 1) * kg - o)
+                    if not in_place or rows < block:
+                        source, stride, taps = at.weights, cc, cc * size
                         copy(
-                            copied, w, k * cg * size, (group * kg + b * block) * cg * size
-                            + c0 * size, cg * size, min(block, kg - b * block), cc * size,
-                            cc * size,
-                        )  # fmt: skip
-                        source, stride = copied, cc
-                    products(
-                        sums + (b - b0) * block * count * 64, count * 64, panel, source,
-                        4 * stride * size, ws, cc * size, count,
-                    )  # fmt: skip
-            for o in range(b0 * block, min(b1 * block, kg)):
-                store(
-                    y, (image0 * k + group * kg + o) * oh * ow, k * oh * ow,
-                    sums + (o - b0 * block) * count * 64, images, row0, rows, col0, tw, ow, 0,
-                )  # fmt: skip
+                            source,
+                            k.w,
+                            p.k * cg * size,
+                            weights * size,
+                            cg * size,
+                            rows,
+                            taps,
+                            taps,
+                        )
+                    sums = at.sums + (o - first) * count * 64
+                    step = 4 * stride * size
+                    products(sums, count * 64, at.panel, source, step, at.table, cc * size, count)
+            for o in range(first, min(last, (group + 1) * kg)):
+                store(y, o, at.sums + (o - first) * count * 64, tile, 0)
 
     return run
 
@@ -154,88 +149,67 @@ def _input_gradient(block: int, vectors: int, S, W):
     from ..words.prim import div, mod
     from ..words.vector import vsplat
     from . import fast_pack as pack
-    from . import fast_tile as tile
+    from . import fast_tile as tiles
+    from .records import AS_IT_IS, POINT, PixelClass, Window
 
     fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
+    places, ceil_div = _dx_layout(block).places, tiles.ceil_div
 
-    def run(
-        thread, nthreads, dy, w, dx, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, acc,
-    ):  # fmt: skip
-        nothing = div(thread, nthreads)
-        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-            h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size = div(c, g), div(k, g), kh * kw
-        limit, known = 256 if cg <= 64 or sw > 1 else 128, -1
-        blocks = tile.ceil_div(cg, block)
-        most = max(div(tile.within(SUMS, LEAST_SUMS, n * c * h * wd, 4), limit * block * sw), 1)
-        aim = tile.within(PANEL, LEAST, n * k * oh * ow, 4)
-        grid = tile.tile_grid(n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw), limit)
-        largest = kw * tile.region_floats(kh * grid[4], grid[5] * grid[3])
-        copied, panel, sums = tile.scratch_parts(
-            ws, min(max(TAPS, size), kg * size), block, kg, largest, aim
-        )
-        units = g * grid[0] * grid[1] * grid[2] * sh * blocks
+    def run(thread, nthreads, k):
+        nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
+        dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
+        cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
+        grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
+        blocks = ceil_div(cg, block)
+        units = p.g * tiles.tiles_of(grid) * p.sh * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
-            b1 = min(blocks, b0 + end - u, b0 + most)
+            b1 = min(blocks, b0 + end - u, b0 + at.together)
             u += b1 - b0
-            group, a = mod(spot, g), mod(div(spot, g), sh)
-            image0, images, row0, rows, col0, tw = tile.tile_at(
-                div(spot, g * sh), grid, n, tile.ceil_div(h, sh), tile.ceil_div(wd, sw)
-            )
-            pitch, count = images * tw, tile.ceil_div(rows * images * tw, 16)
-            ahead, span = tile.next_tile(grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow)
-            map_bytes = (b1 - b0) * block * count * 64
-            r0, rstep, taps_h, ylow, ydist = tile.tap_class(a + ph, kh, sh, dh)
-            extra, banks = (taps_h - 1, 1) if ydist == 1 else (0, taps_h)
-            for b in range(sw):
-                part = sums + b * map_bytes
+            group, a = mod(spot, p.g), mod(div(spot, p.g), p.sh)
+            first, outputs = group * cg + b0 * block, min(b1 * block, cg) - b0 * block
+            tile = tiles.tile_at(div(spot, p.g * p.sh), grid)
+            count = ceil_div(tiles.pixels_of(tile), 16)
+            pixels = PixelClass(a, p.sh, p.sw, (b1 - b0) * block * count * 64)
+            ahead = tiles.next_tile(grid, tile, dy, POINT)
+            rows = tiles.tap_class(a + p.ph, p.kh, p.sh, p.dh)
+            banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
+            for b in range(p.sw):
+                part = at.sums + b * pixels.map_bytes
+                columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
+                window, taps = Window(1, 1, rows, columns, banks, extra), rows.taps * columns.taps
                 set_row(part, vsplat(ZERO), (b1 - b0) * block * count)
-                s0, sstep, taps_w, xlow, xdist = tile.tap_class(b + pw, kw, sw, dw)
-                taps = taps_h * taps_w
-                channel = taps_w * tile.region_floats(banks * (rows + extra), pitch)
-                chunk = tile.chunk_channels(kg, channel, size, TAPS, aim)
-                if sh * sw > 1 or known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    tile.fill_pairs(
-                        ws, chunk, taps_h, taps_w, 1, ydist, 1, rows + extra, banks, pitch,
-                        block * size, r0, rstep, s0, sstep, kw,
-                    )  # fmt: skip
+                channel = tiles.channel_floats(window, tile)
+                chunk = tiles.chunk_channels(kg, channel, size, TAPS, at.aim)
+                if p.sh * p.sw > 1 or known != tiles.shape_of(tile):
+                    known = tiles.shape_of(tile)
+                    tiles.fill_pairs(at.table, chunk, window, tile, 1, block * size, p.kw)
                 for o0 in range(0, kg if taps > 0 else 0, chunk):
-                    oc = min(chunk, kg - o0)
-                    fill(
-                        panel, nothing, dy, n * k * oh * ow, image0, group * kg + o0, oc, k,
-                        oh, ow, images, row0, rows + extra, col0, tw, 1, ylow, ydist, banks,
-                        1, xlow, xdist, taps_w, 0, 0, 0, 0, ZERO, ZERO, ahead, span,
-                    )  # fmt: skip
+                    oc, o = min(chunk, kg - o0), group * kg + o0
+                    fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
+                        copied, weights = at.weights, (o * cg + q * block) * size
+                        rest = min(block, cg - q * block) * size
                         copy(
-                            copied, w, k * cg * size,
-                            ((group * kg + o0) * cg + q * block) * size, cg * size, oc,
-                            block * size, min(block, cg - q * block) * size,
-                        )  # fmt: skip
+                            copied, k.w, p.k * cg * size, weights, cg * size, oc, block * size, rest
+                        )
+                        sums = part + (q - b0) * block * count * 64
                         products(
-                            part + (q - b0) * block * count * 64, count * 64, panel, copied,
-                            4 * size, ws, oc * taps, count,
-                        )  # fmt: skip
-            store(
-                dx, (image0 * c + group * cg + b0 * block) * h * wd,
-                min(b1 * block, cg) - b0 * block, c * h * wd, sums, count, map_bytes, a, sh, sw,
-                images, row0, rows, col0, tw, h, wd, acc,
-            )  # fmt: skip
+                            sums, count * 64, at.panel, copied, 4 * size, at.table, oc * taps, count
+                        )
+            store(dx, first, outputs, at.sums, count, tile, pixels, k.acc)
 
     return run
 
 
 def _register(name: str, rows: int, vectors: int, when: str) -> None:
     how = {"variant": name, "when": when, "check": CHECK}
-    kernel("conv", forward_operands(_forward_scratch(rows)), **how)(
+    kernel("conv", forward_operands(_forward_layout(rows).nbytes), **how)(
         lambda S, W: _forward(rows, vectors, S, W)
     )
-    kernel("conv_dx", dx_operands(_dx_scratch(rows)), **how)(
+    kernel("conv_dx", dx_operands(_dx_layout(rows).nbytes), **how)(
         lambda S, W: _input_gradient(rows, vectors, S, W)
     )
 

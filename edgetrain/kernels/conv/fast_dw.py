@@ -11,7 +11,8 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from ..registry import kernel
-from .fast import LEAST, SINGLE, SLACK, panel_extent, within_extent
+from .fast import BANKS, LEAST, SINGLE, SLACK, panel_extent, within
+from .layout import Layout
 from .plain import CHECK, dw_operands
 
 OUTPUTS = 64  # most output channels of a block
@@ -19,18 +20,48 @@ PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixe
 TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
 PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
-_BLOCK = f"min({OUTPUTS}, (k // g + 15) // 16 * 16)"
-_PIXELS = "(64 + 64 * (k // g <= 32) + 128 * (k // g <= 16))"
 _X = "(n * c * h * wd)"
-_TAPS = within_extent(TAPS, LEAST_TAPS, _X, 512)
-_ROWS = f"(min(max({_TAPS}, kh * kw), c // g * kh * kw) + 15) // 16 * 16"
-_BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"
-_CHANNEL = f"kw * (4 * {_PIXELS} * {_BANKS} + 128)"
-_PANEL = panel_extent("(c // g)", _CHANNEL, within_extent(PANEL, LEAST, _X, 4))
-_SCRATCH = (
-    f"4 * {_ROWS} + 4 * {_ROWS} * {_BLOCK} + {_PANEL} + "
-    f"max({4 * PIXELS}, 64 * {_ROWS}) + 64 * ({_PIXELS} + 16) + {6 * SLACK}"
+_CHANNEL = f"kw * (4 * limit * {BANKS} + 128)"
+_ROWS = "4 * (min(max(most, kh * kw), c // g * kh * kw) + 15) // 16 * 16"  # bytes of the table
+DENSE = Layout(
+    sizes={
+        "block": f"min({OUTPUTS}, (k // g + 15) // 16 * 16)",
+        "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",  # pixels of a tile
+        "most": within(TAPS, LEAST_TAPS, _X, 512),
+        "aim": within(PANEL, LEAST, _X, 4),
+    },
+    parts={
+        "table": f"{_ROWS} + {SLACK}",
+        "sums": f"{_ROWS} * block",
+        "panel": f"{panel_extent('(c // g)', _CHANNEL, 'aim')} + {SLACK}",
+        "lines": f"64 * (limit + 16) + {SLACK}",
+        "turned": f"max({4 * PIXELS}, 16 * {_ROWS}) + {3 * SLACK}",
+    },
 )
+
+
+def _block_lines(S):
+    """Inline function that turns gradients of a block of output channels."""
+    from ..jit import inline
+    from ..words.vector_gemm import transpose16
+    from . import fast_pack as pack
+    from . import fast_tile as tiles
+    from .records import AS_IT_IS, POINT
+
+    fill = pack.panel_fill(S)
+
+    @inline
+    def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
+        """turned[pixel][o] of dy's channels first + o, o < outputs; rows are of a block."""
+        row = 4 * tiles.tile_region(POINT, tile)
+        for o in range(0, outputs, 16):
+            count = min(16, outputs - o)
+            fill(at.lines, nothing, dy, first + o, count, tile, POINT, AS_IT_IS, ahead)
+            for p in range(0, pixels, 16):
+                target = at.turned + 4 * (p * at.block + o)
+                transpose16(target, 4 * at.block, at.lines + 4 * p, row)
+
+    return turn
 
 
 def _dense(vectors: int, S, G):
@@ -39,87 +70,54 @@ def _dense(vectors: int, S, G):
     from ..words.prim import div, mod, u32
     from ..words.rng import stream
     from ..words.vector import vsplat
-    from ..words.vector_gemm import transpose16
     from . import fast_pack as pack
-    from . import fast_tile as tile
+    from . import fast_tile as tiles
     from .fast_sum import block_add, outer_products
+    from .records import POINT
 
-    fill, set_row = pack.panel_fill(S), pack.set_row
-    outer, add = outer_products(vectors), block_add(G)
+    fill, set_row, turn = pack.panel_fill(S), pack.set_row, _block_lines(S)
+    outer, add, places = outer_products(vectors), block_add(G), DENSE.places
+    ceil_div = tiles.ceil_div
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
-    ):  # fmt: skip
-        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
-        if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd:
-            h, wd, oh, ow = 1, h * wd, 1, h * wd
-        cg, kg, size = div(c, g), div(k, g), kh * kw
-        block = min(OUTPUTS, tile.ceil_div(kg, 16) * 16)
-        blocks, limit = tile.ceil_div(kg, block), div(PIXELS, block) if block <= 32 else 64
-        grid = tile.tile_grid(n, oh, ow, limit)
-        banks, extra = tile.banks_of(kh, dh, sh)
-        channel = kw * tile.region_floats(banks * (grid[4] + extra), grid[5] * grid[3])
-        aim = tile.within(PANEL, LEAST, n * c * h * wd, 4)
-        most = tile.within(TAPS, LEAST_TAPS, n * c * h * wd, 512)
-        chunks = tile.ceil_div(cg, tile.chunk_channels(cg, channel, size, most, aim))
-        while mod(g * blocks * chunks, nthreads) != 0 and chunks < cg:
+    def run(thread, nthreads, k):
+        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
+        at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
+        x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
+        cg, kg, size, block = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, at.block
+        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
+        channel, blocks = tiles.largest_channel(window, grid), ceil_div(kg, block)
+        chunks = ceil_div(cg, tiles.chunk_channels(cg, channel, size, at.most, at.aim))
+        while mod(p.g * blocks * chunks, nthreads) != 0 and chunks < cg:
             chunks += 1
-        chunk = tile.ceil_div(cg, chunks)
-        chunks = tile.ceil_div(cg, chunk)
-        rows_of_block = tile.ceil_div(chunk * size, 16) * 16
-        sums = ws + rows_of_block * 4 + SLACK
-        panel = sums + rows_of_block * block * 4
-        lines = panel + tile.panel_nbytes(cg, channel, aim) + SLACK
-        turned = lines + 64 * (limit + 16) + SLACK
-        units = g * blocks * chunks
+        chunk = ceil_div(cg, chunks)
+        chunks, pitch = ceil_div(cg, chunk), ceil_div(chunk * size, 16) * 16
+        units = p.g * blocks * chunks
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             c0, part = mod(u, chunks) * chunk, div(u, chunks)
             group, o0 = div(part, blocks), mod(part, blocks) * block
-            outputs, cc = min(block, kg - o0), min(chunk, cg - c0)
-            first, taps = group * kg + o0, cc * size
-            set_row(sums, vsplat(ZERO), div(rows_of_block * block, 16))
-            for t in range(grid[0] * grid[1] * grid[2]):
-                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
-                pitch = images * tw
-                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                later, extent = tile.next_tile(
-                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
-                )
-                pixels, line_bytes = rows * pitch, 4 * tile.region_floats(rows, pitch)
-                if known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    tile.fill_table(
-                        ws, chunk, kh, kw, dh, sh, rows + extra, banks, pitch,
-                        rows_of_block - chunk * size,
-                    )  # fmt: skip
-                fill(
-                    panel, nothing, x, n * c * h * wd, image0, group * cg + c0, cc, c, h, wd,
-                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi, ahead, span,
-                )  # fmt: skip
-                for o in range(0, outputs, 16):
-                    fill(
-                        lines, nothing, dy, n * k * oh * ow, image0, first + o,
-                        min(16, outputs - o), k, oh, ow, images, row0, rows, col0, tw,
-                        1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, ZERO, ZERO, later, extent,
-                    )  # fmt: skip
-                    for p in range(0, pixels, 16):
-                        transpose16(
-                            turned + 4 * (p * block + o), 4 * block, lines + 4 * p, line_bytes
-                        )
-                outer(sums, block, tile.ceil_div(outputs, 16), panel, ws, taps, turned, pixels)
-            add(
-                dwt, (first * cg + c0) * size, cg * size, outputs, sums, block,
-                turned, rows_of_block, taps, numbers,
-            )  # fmt: skip
+            outputs, cc, first = min(block, kg - o0), min(chunk, cg - c0), group * kg + o0
+            set_row(at.sums, vsplat(ZERO), div(pitch * block, 16))
+            for t in range(tiles.tiles_of(grid)):
+                tile = tiles.tile_at(t, grid)
+                pixels = tiles.pixels_of(tile)
+                ahead = tiles.next_tile(grid, tile, x, window)
+                later = tiles.next_tile(grid, tile, dy, POINT)
+                if known != tiles.shape_of(tile):
+                    known = tiles.shape_of(tile)
+                    tiles.fill_table(at.table, chunk, window, tile, pitch - chunk * size)
+                fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                turn(at, nothing, dy, first, outputs, tile, pixels, later)
+                count = ceil_div(outputs, 16)
+                outer(at.sums, block, count, at.panel, at.table, cc * size, at.turned, pixels)
+            index, taps = (first * cg + c0) * size, cc * size
+            add(k.dwt, index, cg * size, outputs, at.sums, block, at.turned, pitch, taps, numbers)
 
     return run
 
 
 def _register(name: str, vectors: int, lanes: int) -> None:
     when = f"lanes >= {lanes} and not ({SINGLE})"
-    kernel("conv_dw", dw_operands(_SCRATCH), variant=name, when=when, check=CHECK)(
+    kernel("conv_dw", dw_operands(DENSE.nbytes), variant=name, when=when, check=CHECK)(
         lambda S, G: _dense(vectors, S, G)
     )
 
@@ -129,15 +127,20 @@ _register("narrow", 1, 4)
 
 
 _DEPTH_PIXELS = 512
-_DEPTH_SCRATCH = (
-    f"68 * ((kh * kw + 7) // 8 * 8) + kw * ({4 * _DEPTH_PIXELS} * {_BANKS} + 128) + "
-    f"{4 * _DEPTH_PIXELS} + {8 * SLACK}"
+DEPTHWISE = Layout(
+    sizes={"taps": "(kh * kw + 7) // 8 * 8"},
+    parts={
+        "table": f"4 * taps + {SLACK}",
+        "sums": "64 * taps",
+        "line": f"{4 * _DEPTH_PIXELS + SLACK}",
+        "panel": f"kw * ({4 * _DEPTH_PIXELS} * {BANKS} + 128) + {6 * SLACK}",
+    },
 )
 
 
 @kernel(
     "conv_dw",
-    dw_operands(_DEPTH_SCRATCH),
+    dw_operands(DEPTHWISE.nbytes),
     variant="depthwise",
     when=f"lanes >= 4 and {SINGLE}",
     check=CHECK + f";{SINGLE}",
@@ -154,49 +157,34 @@ def conv_dw_depthwise(S, G):
     from ..words.vector import vsplat
     from ..words.vector_gemm import lane_sum
     from . import fast_pack as pack
-    from . import fast_tile as tile
+    from . import fast_tile as tiles
     from .fast_sum import accumulate_row, dot_products
+    from .records import AS_IT_IS, POINT
 
-    fill, set_row = pack.panel_fill(S), pack.set_row
+    fill, set_row, places = pack.panel_fill(S), pack.set_row, DEPTHWISE.places
     dots, add = dot_products(), accumulate_row(G)
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
-    ):  # fmt: skip
-        nothing, numbers, known = div(thread, nthreads), stream(ctl, u32(key)), -1
-        size = kh * kw
-        grid = tile.tile_grid(n, oh, ow, _DEPTH_PIXELS)
-        banks, extra = tile.banks_of(kh, dh, sh)
-        taps = tile.ceil_div(size, 8) * 8
-        sums = ws + tile.ceil_div(taps, 16) * 64 + SLACK
-        line = sums + 64 * taps
-        panel = line + 4 * _DEPTH_PIXELS + SLACK
-        for ch in range(div(c * thread, nthreads), div(c * (thread + 1), nthreads)):
-            set_row(sums, vsplat(ZERO), taps)
-            for t in range(grid[0] * grid[1] * grid[2]):
-                image0, images, row0, rows, col0, tw = tile.tile_at(t, grid, n, oh, ow)
-                pitch = images * tw
-                ahead, span = tile.next_tile(grid, rows, images, tw, sh, sw, h * wd, c * h * wd, wd)
-                later, extent = tile.next_tile(
-                    grid, rows, images, tw, 1, 1, oh * ow, k * oh * ow, ow
-                )
-                if known != (rows << 40) + (images << 20) + tw:
-                    known = (rows << 40) + (images << 20) + tw
-                    tile.fill_table(ws, 1, kh, kw, dh, sh, rows + extra, banks, pitch, taps - size)
-                fill(
-                    panel, nothing, x, n * c * h * wd, image0, ch, 1, c, h, wd,
-                    images, row0, rows + extra, col0, tw, sh, -ph, dh, banks, sw, -pw, dw, kw,
-                    stat, gamma, beta, act, lo, hi, ahead, span,
-                )  # fmt: skip
-                fill(
-                    line, nothing, dy, n * k * oh * ow, image0, ch, 1, k, oh, ow,
-                    images, row0, rows, col0, tw, 1, 0, 1, 1, 1, 0, 1, 1,
-                    0, 0, 0, 0, ZERO, ZERO, later, extent,
-                )  # fmt: skip
-                dots(sums, line, panel, ws, size, rows * pitch)
+    def run(thread, nthreads, k):
+        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
+        at, p, prologue = places(k.ws, k), tiles.given_shapes(k), tiles.prologue_of(k)
+        x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
+        size, window = p.kh * p.kw, tiles.forward_window(p)
+        grid = tiles.tile_grid(p.n, p.oh, p.ow, _DEPTH_PIXELS)
+        for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
+            set_row(at.sums, vsplat(ZERO), at.taps)
+            for t in range(tiles.tiles_of(grid)):
+                tile = tiles.tile_at(t, grid)
+                ahead = tiles.next_tile(grid, tile, x, window)
+                later = tiles.next_tile(grid, tile, dy, POINT)
+                if known != tiles.shape_of(tile):
+                    known = tiles.shape_of(tile)
+                    tiles.fill_table(at.table, 1, window, tile, at.taps - size)
+                fill(at.panel, nothing, x, ch, 1, tile, window, prologue, ahead)
+                fill(at.line, nothing, dy, ch, 1, tile, POINT, AS_IT_IS, later)
+                pixels = tiles.pixels_of(tile)
+                dots(at.sums, at.line, at.panel, at.table, size, pixels)
             for q in range(size):
-                lane_sum(sums + 4 * q, sums + 64 * q)
-            add(dwt, ch * size, sums, size, numbers)
+                lane_sum(at.sums + 4 * q, at.sums + 64 * q)
+            add(k.dwt, ch * size, at.sums, size, numbers)
 
     return run

@@ -19,7 +19,6 @@ from ..words.vector import (
     define,
     loads,
     loads_first,
-    outline,
     prefetch,
     shuffle,
     splat,
@@ -29,7 +28,9 @@ from ..words.vector import (
     vsplat,
 )
 from ..words.vector_act import vact_value
-from .fast_tile import region_floats
+from .calls import outline
+from .fast_tile import pitch_of, tile_region
+from .records import Affine, Ahead, Map, Prologue, Tile, Window
 
 _vld, _vst = loads(FP32), stores(FP32)
 
@@ -131,117 +132,152 @@ def _span(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def span(target, x, at, count, size, scale, shift, norm, act, lo, hi):
-        """target[j] = act(x[at + j] * scale + shift), j < count; up to 15 more are written."""
-        a, b, j = vsplat(scale), vsplat(shift), 0
-        if norm != 0 and act == RELU:
+    def span(target, source, at, count, how):
+        """target[j] = element at + j of the map, as `how` says, j < count; up to 15 more are
+        written."""
+        x, act = source.at, how.act
+        a, b, j = vsplat(how.scale), vsplat(how.shift), 0
+        if how.norm != 0 and act == RELU:
             while j + WIDTH <= count:
                 v = vfma(vld(x, at + j), a, b)
-                _vst(target, j, vact_value(RELU, v, lo, hi), WIDTH)
+                _vst(target, j, vact_value(RELU, v, how.lo, how.hi), WIDTH)
                 j += WIDTH
-        elif norm == 0 and act == NONE:
+        elif how.norm == 0 and act == NONE:
             while j + WIDTH <= count:
                 _vst(target, j, vld(x, at + j), WIDTH)
                 j += WIDTH
         while j < count:
-            v = vld(x, at + j) if at + j + WIDTH <= size else vfirst(x, at + j, count - j)
-            if norm != 0:
+            whole = at + j + WIDTH <= source.size
+            v = vld(x, at + j) if whole else vfirst(x, at + j, count - j)
+            if how.norm != 0:
                 v = vfma(v, a, b)
-            _vst(target, j, vact_value(act, v, lo, hi), WIDTH)
+            _vst(target, j, vact_value(act, v, how.lo, how.hi), WIDTH)
             j += WIDTH
 
     return span
 
 
 @functools.cache
-def lines_fill(S: Storage):
-    """Function that packs a chunk of channels, for tiles that `holds_lines`."""
-    span, vld, nbytes = _span(S), loads(S), S.nbytes
+def _bank(S: Storage):
+    """Inline function that fills a bank of the tap column without shift."""
+    span, vld = _span(S), loads(S)
 
     @inline
-    def middle(
-        target, x, size, plane, map_size, h, wd, images, rows, low, sy,
-        scale, shift, norm, act, lo, hi,
-    ):  # fmt: skip
-        """Lines [row][image] of the input rows low, low + sy, ..., zero outside the map."""
-        line, step = images * wd, 4 * images * wd
-        if sy == 1 and images == 1:
+    def short_line(target, x, at, how):
+        v = vld(x, at)
+        if how.norm != 0:
+            v = vfma(v, vsplat(how.scale), vsplat(how.shift))
+        if how.act == RELU:
+            v = vact_value(RELU, v, how.lo, how.hi)
+        elif how.act != NONE:
+            v = vact_value(how.act, v, how.lo, how.hi)
+        _vst(target, 0, v, WIDTH)
+
+    @inline
+    def bank(target, source, plane, images, rows, low, stride, how):
+        """`rows` of lines [row][image] of the input rows low, low + stride, ..., zero outside the
+        map; `plane` is the first image's first element."""
+        h, wd = source.height, source.width
+        map_size, line, step = source.channels * h * wd, images * wd, 4 * images * wd
+        if stride == 1 and images == 1:
             top = min(max(-low, 0), rows)
             bottom = max(min(h - low, rows), top)
             _nothing(target, top * line)
-            span(
-                target + top * step, x, plane + (low + top) * wd, (bottom - top) * line, size,
-                scale, shift, norm, act, lo, hi,
-            )  # fmt: skip
+            inside = target + top * step
+            span(inside, source, plane + (low + top) * wd, (bottom - top) * line, how)
             _nothing(target + bottom * step, (rows - bottom) * line)
             return
-        short = wd <= WIDTH and plane + (images - 1) * map_size + h * wd + WIDTH <= size
+        short = wd <= WIDTH and plane + (images - 1) * map_size + h * wd + WIDTH <= source.size
         for row in range(rows):
-            y = low + row * sy
+            y = low + row * stride
+            at = plane + y * wd
             if y < 0 or y >= h:
                 _nothing(target, line)
             elif short:
-                at = plane + y * wd
                 for image in range(images):
-                    v = vld(x, at + image * map_size)
-                    if norm != 0:
-                        v = vfma(v, vsplat(scale), vsplat(shift))
-                    if act == RELU:
-                        v = vact_value(RELU, v, lo, hi)
-                    elif act != NONE:
-                        v = vact_value(act, v, lo, hi)
-                    _vst(target, image * wd, v, WIDTH)
+                    short_line(target + 4 * image * wd, source.at, at + image * map_size, how)
             else:
                 for image in range(images):
-                    span(
-                        target + 4 * image * wd, x, plane + image * map_size + y * wd, wd, size,
-                        scale, shift, norm, act, lo, hi,
-                    )  # fmt: skip
+                    span(target + 4 * image * wd, source, at + image * map_size, wd, how)
             target += step
 
-    def fill(
-        panel, x, size, first_image, first_channel, channels, c, h, wd,
-        images, row0, rows, sy, ylow, ydist, banks, xlow, xdist, taps_w,
-        stat, gamma, beta, act, lo, hi, ahead, span,
-    ):  # fmt: skip
-        """Arguments as of fast_pack.panel_fill."""
-        norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
-        region, count = 4 * region_floats(banks * rows, images * wd), banks * rows * images * wd
-        centre = div(-xlow, xdist) if xlow != 0 else 0
-        near = taps_w == 3 and xlow == -1 and xdist == 1 and (wd == 8 or mod(wd, WIDTH) == 0)
-        for i in range(channels):
-            if norm != 0:
-                scale = norm_scale(stat, gamma, first_channel + i, c)
-                shift = norm_shift(stat, gamma, beta, first_channel + i, c)
-            plane = (first_image * c + first_channel + i) * h * wd
-            for image in range(images):
-                at = plane + image * c * h * wd + row0 * sy * wd + ahead
-                for j in range(0, span * nbytes, 64):
-                    prefetch(x + at * nbytes + j)
-            target = panel + i * taps_w * region
-            for bank in range(banks):
-                middle(
-                    target + centre * region + 4 * bank * rows * images * wd, x, size, plane,
-                    c * h * wd, h, wd, images, rows, row0 * sy + ylow + bank * ydist, sy,
-                    scale, shift, norm, act, lo, hi,
-                )  # fmt: skip
-            if near:
-                _sides(target, target + 2 * region, target + region, count, wd)
-                continue
-            for p in range(taps_w):
-                if p != centre:
-                    _moved(
-                        target + p * region, target + centre * region, xlow + p * xdist, count, wd
-                    )
-
-    return outline(f"et_lines_{S.name}", fill, ("lo", "hi"))
+    return bank
 
 
 @inline
-def holds_lines(tw, wd, sx, xlow, xdist, taps_w):
-    """Whether a tile of `tw` columns has whole lines and one of its tap columns no shift."""
-    high = xlow + (taps_w - 1) * xdist
-    return (
-        sx == 1 and tw == wd and xlow <= 0 and high >= 0 and -xlow <= WIDTH and high <= WIDTH
-        and (xlow == 0 or mod(-xlow, xdist) == 0)
-    )  # fmt: skip
+def affine_of(prologue, channel, channels):
+    """A prologue for one of the map's channels."""
+    norm, scale, shift = 0, ONE, ZERO
+    if prologue.stat != 0:
+        norm = 1
+        scale = norm_scale(prologue.stat, prologue.gamma, channel, channels)
+        shift = norm_shift(prologue.stat, prologue.gamma, prologue.beta, channel, channels)
+    return Affine(norm, scale, shift, prologue.act, prologue.lo, prologue.hi)
+
+
+@functools.cache
+def fetch_ahead(S: Storage):
+    """Inline function that prefetches from element `at` of a plane on what the next tile reads."""
+    nbytes = S.nbytes
+
+    @inline
+    def fetch(source, at, tile, ahead):
+        for image in range(tile.images):
+            first = at + image * source.channels * source.height * source.width + ahead.start
+            for j in range(0, ahead.span * nbytes, 64):
+                prefetch(source.at + first * nbytes + j)
+
+    return fetch
+
+
+@functools.cache
+def lines_fill(S: Storage):
+    """Function that packs a chunk of channels, for tiles that `holds_lines`."""
+    bank, fetch = _bank(S), fetch_ahead(S)
+
+    def fill(
+        panel,
+        source: Map,
+        first,
+        channels,
+        tile: Tile,
+        window: Window,
+        prologue: Prologue,
+        ahead: Ahead,
+    ):
+        """Arguments as of fast_pack.panel_fill."""
+        wd, rows, columns = source.width, window.rows, window.columns
+        pitch, count = pitch_of(tile), tile.rows + window.extra
+        region, floats = 4 * tile_region(window, tile), window.banks * count * pitch
+        centre = div(-columns.low, columns.distance) if columns.low != 0 else 0
+        near = columns.taps == 3 and columns.low == -1 and columns.distance == 1
+        near = near and (wd == 8 or mod(wd, WIDTH) == 0)
+        for i in range(channels):
+            how = affine_of(prologue, first + i, source.channels)
+            plane = (tile.image0 * source.channels + first + i) * source.height * wd
+            fetch(source, plane + tile.row0 * window.row_stride * wd, tile, ahead)
+            target = panel + i * columns.taps * region
+            for b in range(window.banks):
+                low = tile.row0 * window.row_stride + rows.low + b * rows.distance
+                here = target + centre * region + 4 * b * count * pitch
+                bank(here, source, plane, tile.images, count, low, window.row_stride, how)
+            if near:
+                _sides(target, target + 2 * region, target + region, floats, wd)
+                continue
+            for p in range(columns.taps):
+                if p != centre:
+                    shift = columns.low + p * columns.distance
+                    _moved(target + p * region, target + centre * region, shift, floats, wd)
+
+    return outline(f"et_lines_{S.name}", fill)
+
+
+@inline
+def holds_lines(tile, width, window):
+    """Whether a tile has whole lines and one of its tap columns no shift."""
+    columns = window.columns
+    low, high = columns.low, columns.low + (columns.taps - 1) * columns.distance
+    if window.column_stride != 1 or tile.columns != width or low > 0 or high < 0:
+        return False
+    near = -low <= WIDTH and high <= WIDTH
+    return near and (low == 0 or mod(-low, columns.distance) == 0)

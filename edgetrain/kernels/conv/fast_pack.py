@@ -6,13 +6,11 @@ Panels are written in rising order, so a vector store may spill past the end of 
 import functools
 
 from ..jit import inline
-from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
+from ..words.act import act_value
 from ..words.prim import FP32, Storage, div, fma, mod, to_float
 from ..words.vector import (
     WIDTH,
     loads,
-    outline,
-    prefetch,
     stores,
     vadd,
     vfma,
@@ -22,20 +20,28 @@ from ..words.vector import (
 )
 from ..words.vector_act import vact_value
 from ..words.vector_gemm import gemm_columns
-from .fast_lines import holds_lines, lines_fill
-from .fast_tile import ceil_div, region_floats
+from .calls import outline
+from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill
+from .fast_tile import ceil_div, pitch_of, tile_region
+from .records import Affine, Ahead, Lines, Map, PixelClass, Prologue, Range, Tile, Window
 
 _vld, _vst, _ld, _st = loads(FP32), stores(FP32), FP32.ld, FP32.st
 
 
 @inline
 def _valid(offset, stride, size, count):
-    """[first, last) of the j < count with 0 <= offset + j * stride < size."""
+    """Those j < count with 0 <= offset + j * stride < size."""
     if stride == 1:
-        return min(max(-offset, 0), count), max(min(size - offset, count), 0)
+        return Range(count, min(max(-offset, 0), count), max(min(size - offset, count), 0))
     first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
     last = min(count, ceil_div(size - offset, stride)) if offset < size else 0
-    return first, max(first, last)
+    return Range(count, first, max(first, last))
+
+
+@inline
+def first_of(target, channel, tile):
+    """The first element of a channel in a tile's first image."""
+    return (tile.image0 * target.channels + channel) * target.height * target.width
 
 
 @functools.cache
@@ -44,40 +50,35 @@ def _line(S: Storage):
     vld, vld2, ld = loads(S), loads(S, 2), S.ld
 
     @inline
-    def prologue(v, scale, shift, norm, act, lo, hi):
-        if norm:
-            v = vfma(v, vsplat(scale), vsplat(shift))
-        return vact_value(act, v, lo, hi)
+    def prologue(v, how):
+        if how.norm != 0:
+            v = vfma(v, vsplat(how.scale), vsplat(how.shift))
+        return vact_value(how.act, v, how.lo, how.hi)
 
     @inline
-    def short(target, x, at, first, last, stride, scale, shift, norm, act, lo, hi):
-        v = vld(x, at) if stride == 1 else vld2(x, at)
-        v = prologue(v, scale, shift, norm, act, lo, hi)
-        _vst(target, 0, vkeep(v, first, last), WIDTH)
+    def short(target, lines, at, how):
+        v = vld(lines.x, at) if lines.stride == 1 else vld2(lines.x, at)
+        _vst(target, 0, vkeep(prologue(v, how), lines.columns.first, lines.columns.last), WIDTH)
 
     @inline
-    def line(
-        target, zero, x, source, first, last, count, stride, fast, scale, shift, norm, act, lo, hi
-    ):
-        """target[j] = prologue(x[source + j * stride]) for first <= j < last, else 0; j < count.
-
-        fast: stride is 1 or 2, and x may be read 32 elements further.
-        """
+    def line(target, zero, lines, at, inside, how):
+        """A line of the panel from element `at` on; inside: whether its row is in the map."""
+        x, stride, count = lines.x, lines.stride, lines.columns.total
+        first, last = (lines.columns.first, lines.columns.last) if inside else (count, count)
         j = 0
         while j < first:
             _vst(target, j, zero, WIDTH)
             j += WIDTH
         j = first
-        while fast and j < last:
-            at = source + j * stride
-            v = vld(x, at) if stride == 1 else vld2(x, at)
-            _vst(target, j, prologue(v, scale, shift, norm, act, lo, hi), WIDTH)
+        while lines.fast != 0 and j < last:
+            v = vld(x, at + j * stride) if stride == 1 else vld2(x, at + j * stride)
+            _vst(target, j, prologue(v, how), WIDTH)
             j += WIDTH
         while j < last:
-            z = ld(x, source + j * stride)
-            if norm:
-                z = fma(z, scale, shift)
-            _st(target, j, act_value(act, z, lo, hi))
+            z = ld(x, at + j * stride)
+            if how.norm != 0:
+                z = fma(z, how.scale, how.shift)
+            _st(target, j, act_value(how.act, z, how.lo, how.hi))
             j += 1
         j = last
         while j < count:
@@ -88,96 +89,95 @@ def _line(S: Storage):
 
 
 @functools.cache
-def _lines(S: Storage):
+def _rows(S: Storage):
     """Function that fills the rows of one bank."""
     line, short = _line(S)
 
-    def rows(
-        target, nothing, x, source, row_step, image_step, count, top, bottom, images, tw,
-        first, last, stride, fast, scale, shift, norm, act, lo, hi,
-    ):  # fmt: skip
-        """`count` rows of `images` lines; those outside top..bottom are zero."""
-        zero = vsplat(to_float(nothing))
-        if fast != 0 and tw <= WIDTH and first < last and source + top * row_step >= 0:
-            for row in range(count):
-                at = source + row * row_step
-                for _ in range(images):
+    def rows(target, nothing, lines: Lines, how: Affine):
+        zero, step = vsplat(to_float(nothing)), 4 * lines.columns.total
+        columns, top, bottom = lines.columns, lines.rows.first, lines.rows.last
+        is_short = lines.fast != 0 and columns.total <= WIDTH and columns.first < columns.last
+        if is_short and lines.at + top * lines.row_step >= 0:
+            for row in range(lines.rows.total):
+                at = lines.at + row * lines.row_step
+                for _ in range(lines.images):
                     if top <= row and row < bottom:
-                        short(
-                            target, x, at, first, last, stride, scale, shift, norm != 0,
-                            act, lo, hi,
-                        )  # fmt: skip
+                        short(target, lines, at, how)
                     else:
                         _vst(target, 0, zero, WIDTH)
-                    at += image_step
-                    target += 4 * tw
+                    at += lines.image_step
+                    target += step
             return
-        for row in range(count):
-            head, tail = (first, last) if top <= row and row < bottom else (tw, tw)
-            at = source + row * row_step
-            for _ in range(images):
-                line(
-                    target, zero, x, at, head, tail, tw, stride, fast != 0, scale, shift,
-                    norm != 0, act, lo, hi,
-                )  # fmt: skip
-                at += image_step
-                target += 4 * tw
+        for row in range(lines.rows.total):
+            inside, at = top <= row and row < bottom, lines.at + row * lines.row_step
+            for _ in range(lines.images):
+                line(target, zero, lines, at, inside, how)
+                at += lines.image_step
+                target += step
 
-    return outline(f"et_rows_{S.name}", rows, ("scale", "shift", "lo", "hi"))
+    return outline(f"et_rows_{S.name}", rows)
+
+
+@functools.cache
+def _shifted_fill(S: Storage):
+    """Inline function that packs a chunk of channels, each tap column from the map."""
+    fill_rows, fetch = _rows(S), fetch_ahead(S)
+
+    @inline
+    def fill(panel, nothing, source, first, channels, tile, window, prologue, ahead):
+        h, wd, rows, columns = source.height, source.width, window.rows, window.columns
+        region, step = 4 * tile_region(window, tile), source.channels * h * wd
+        count, row0, column0 = tile.rows + window.extra, tile.row0, tile.column0
+        sy, sx = window.row_stride, window.column_stride
+        for i in range(channels):
+            how = affine_of(prologue, first + i, source.channels)
+            plane = first_of(source, first + i, tile)
+            end = plane + (tile.images - 1) * step + h * wd
+            fast = 1 if sx <= 2 and end + 2 * WIDTH <= source.size else 0
+            at = plane + row0 * sy * wd + column0 * sx
+            fetch(source, at, tile, ahead)
+            for p in range(columns.taps):
+                offset = column0 * sx + columns.low + p * columns.distance
+                across = _valid(offset, sx, wd, tile.columns)
+                target = panel + (i * columns.taps + p) * region
+                for bank in range(window.banks):
+                    low = row0 * sy + rows.low + bank * rows.distance
+                    down = _valid(low, sy, h, count)
+                    x, at, line_step = source.at, plane + low * wd + offset, sy * wd
+                    lines = Lines(x, at, line_step, step, tile.images, down, across, sx, fast)
+                    fill_rows(target, nothing, lines, how)
+                    target += 4 * count * pitch_of(tile)
+
+    return fill
 
 
 @functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    fill_rows, nbytes, fill_lines = _lines(S), S.nbytes, lines_fill(S)
+    fill_lines, fill_shifted = lines_fill(S), _shifted_fill(S)
 
     def fill(
-        panel, nothing, x, size, first_image, first_channel, channels, c, h, wd,
-        images, row0, rows, col0, tw, sy, ylow, ydist, banks, sx, xlow, xdist, taps_w,
-        stat, gamma, beta, act, lo, hi, ahead, span,
-    ):  # fmt: skip
-        """Panel of x [., c, h, wd] (`size` elements) for a tile at (row0, col0).
+        panel,
+        nothing,
+        source: Map,
+        first,
+        channels,
+        tile: Tile,
+        window: Window,
+        prologue: Prologue,
+        ahead: Ahead,
+    ):
+        """Panel of the map's channels from `first` on, for a tile.
 
-        Output (row, column) at tap (bank, p) reads input row (row0 + row) * sy + ylow +
-        bank * ydist and column (col0 + column) * sx + xlow + p * xdist. `nothing` is 0, which
-        the compiler must not know: it would call memset for rows of a few zeros. In each plane
-        `span` elements are prefetched, `ahead` elements after the tile's first.
+        `nothing` is 0, which the compiler must not know: it would call memset for rows of a few
+        zeros.
         """
-        if holds_lines(tw, wd, sx, xlow, xdist, taps_w):
-            fill_lines(
-                panel, x, size, first_image, first_channel, channels, c, h, wd,
-                images, row0, rows, sy, ylow, ydist, banks, xlow, xdist, taps_w,
-                stat, gamma, beta, act, lo, hi, ahead, span,
-            )  # fmt: skip
-            return
-        norm, scale, shift = 1 if stat != 0 else 0, ONE, ZERO
-        region, image_step = 4 * region_floats(banks * rows, images * tw), c * h * wd
-        for i in range(channels):
-            if norm != 0:
-                scale = norm_scale(stat, gamma, first_channel + i, c)
-                shift = norm_shift(stat, gamma, beta, first_channel + i, c)
-            plane = (first_image * c + first_channel + i) * h * wd
-            end = plane + (images - 1) * image_step + h * wd
-            fast = 1 if sx <= 2 and end + 2 * WIDTH <= size else 0
-            for image in range(images):
-                at = plane + image * image_step + row0 * sy * wd + col0 * sx + ahead
-                for j in range(0, span * nbytes, 64):
-                    prefetch(x + at * nbytes + j)
-            for p in range(taps_w):
-                offset = col0 * sx + xlow + p * xdist
-                first, last = _valid(offset, sx, wd, tw)
-                target = panel + (i * taps_w + p) * region
-                for bank in range(banks):
-                    low = row0 * sy + ylow + bank * ydist
-                    top, bottom = _valid(low, sy, h, rows)
-                    source = plane + low * wd + offset
-                    fill_rows(
-                        target, nothing, x, source, sy * wd, image_step, rows, top, bottom,
-                        images, tw, first, last, sx, fast, scale, shift, norm, act, lo, hi,
-                    )  # fmt: skip
-                    target += 4 * rows * images * tw
+        if holds_lines(tile, source.width, window):
+            fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
+        else:
+            fill_shifted(panel, nothing, source, first, channels, tile, window, prologue, ahead)
 
-    return outline(f"et_panel_{S.name}", fill, ("lo", "hi"))
+    return outline(f"et_panel_{S.name}", fill)
 
 
 @functools.cache
@@ -197,15 +197,18 @@ def tile_store(S: Storage):
                 for i in range(j, count):
                     st(y, index + i, _ld(source, i) + ld(y, index + i))
 
-    def store(y, first, image_step, source, images, row0, rows, col0, tw, width, acc):
-        """Sums, flat over the tile, (added) to the channel's map of `width` columns at `first`."""
-        if images == 1 and tw == width:
-            run(y, first + row0 * width, source, rows * width, acc)
+    def store(target: Map, channel, source, tile: Tile, acc):
+        """Sums, flat over the tile, (added) to the channel's maps."""
+        first, width = first_of(target, channel, tile), target.width
+        if tile.images == 1 and tile.columns == width:
+            run(target.at, first + tile.row0 * width, source, tile.rows * width, acc)
         else:
-            for row in range(rows):
-                for image in range(images):
-                    index = first + image * image_step + (row0 + row) * width + col0
-                    run(y, index, source + 4 * (row * images + image) * tw, tw, acc)
+            for row in range(tile.rows):
+                for image in range(tile.images):
+                    index = first + image * target.channels * target.height * width
+                    index += (tile.row0 + row) * width + tile.column0
+                    line = source + 4 * (row * tile.images + image) * tile.columns
+                    run(target.at, index, line, tile.columns, acc)
 
     return outline(f"et_store_{S.name}", store)
 
@@ -215,18 +218,17 @@ def class_store(S: Storage):
     """Function that stores one row class of one channel, the column classes alternating."""
     vlds, vst, ld, st = loads(S), stores(S), S.ld, S.st
 
-    def store(
-        y, first, image_step, source, map_bytes, a, sh, sw,
-        images, row0, rows, col0, tw, h, wd, acc,
-    ):  # fmt: skip
-        """y[.., (row0 + row) * sh + a, (col0 + column) * sw + b] (+)= map b at (row, column)."""
-        count = min(tw * sw, wd - col0 * sw)
-        for part in range(rows * images):
-            row, image = div(part, images), mod(part, images)
-            iy = (row0 + row) * sh + a
-            index = first + image * image_step + iy * wd + col0 * sw
-            at = source + 4 * part * tw
-            for j in range(0, count if iy < h else 0, WIDTH):
+    def store(target: Map, channel, source, tile: Tile, pixels: PixelClass, acc):
+        """Pixel (row, column * sw + b) of the class (+)= map b at (row, column)."""
+        y, wd, sw, map_bytes = target.at, target.width, pixels.sw, pixels.map_bytes
+        count = min(tile.columns * sw, wd - tile.column0 * sw)
+        first = first_of(target, channel, tile) + tile.column0 * sw
+        for part in range(tile.rows * tile.images):
+            row, image = div(part, tile.images), mod(part, tile.images)
+            iy = (tile.row0 + row) * pixels.sh + pixels.row
+            index = first + image * target.channels * target.height * wd + iy * wd
+            at = source + 4 * part * tile.columns
+            for j in range(0, count if iy < target.height else 0, WIDTH):
                 if sw == 2 and (count - j >= WIDTH or acc == 0):
                     half = div(j, 2 * WIDTH) * WIDTH
                     even, odd = _vld(at, half), _vld(at + map_bytes, half)
@@ -248,20 +250,14 @@ def classes_store(S: Storage):
     plain, alternating = tile_store(S), class_store(S)
 
     @inline
-    def store(
-        y, first, channels, image_step, sums, count, map_bytes, a, sh, sw,
-        images, row0, rows, col0, tw, h, wd, acc,
-    ):  # fmt: skip
-        """`count` vectors of sums a channel; channels follow each other in y from `first` on."""
+    def store(target, first, channels, sums, count, tile, pixels, acc):
+        """`count` vectors of sums a channel, of `channels` from `first` on."""
         for i in range(channels):
-            source, plane = sums + i * count * 64, first + i * h * wd
-            if sh == 1 and sw == 1:
-                plain(y, plane, image_step, source, images, row0, rows, col0, tw, wd, acc)
+            source = sums + i * count * 64
+            if pixels.sh == 1 and pixels.sw == 1:
+                plain(target, first + i, source, tile, acc)
             else:
-                alternating(
-                    y, plane, image_step, source, map_bytes, a, sh, sw,
-                    images, row0, rows, col0, tw, h, wd, acc,
-                )  # fmt: skip
+                alternating(target, first + i, source, tile, pixels, acc)
 
     return store
 

@@ -3,8 +3,8 @@
 All of them compute out[m, jy, jx] = sum over channels and taps of in[ch, jy*SY + ey, jx*SX + ex]
 times a weight, where ey and ex run over arithmetic progressions of tap offsets.
 
-- A tile is `rows` x `images` x `tw` output pixels of one range of columns, flattened in this
-  order: pitch = images * tw floats from a row to the next, no gaps. So small maps fill vectors
+- A tile is rows x images x columns of output pixels, flattened in this order: pitch = images *
+  columns floats from a row to the next, no gaps. So small maps fill vectors
   with several images.
 - The panel holds float32 [channel][tap column][bank][row][image][column]: for each tap column a
   region with a copy of the input shifted (and strided) so that output column j reads panel column
@@ -15,15 +15,61 @@ times a weight, where ey and ex run over arithmetic progressions of tap offsets.
 
 from ..jit import inline
 from ..words.prim import div, mod, st_i32
-from ..words.vector import WIDTH, outline
-
-SLACK = 128  # bytes that vector loads and stores may reach past a part of the scratch
+from ..words.vector import WIDTH
+from .calls import outline
+from .records import Ahead, Axis, Conv, Grid, Map, Prologue, Tile, Window
 
 
 @inline
 def ceil_div(a, b):
     """a / b rounded up, for a >= 0."""
     return div(a + b - 1, b)
+
+
+@inline
+def _conv(k, h, wd, oh, ow):
+    return Conv(k.n, k.c, h, wd, k.k, k.kh, k.kw, oh, ow, k.sh, k.sw, k.ph, k.pw, k.dh, k.dw, k.g)
+
+
+@inline
+def given_shapes(k):
+    """The shapes among a kernel's operands."""
+    return _conv(k, k.h, k.wd, k.oh, k.ow)
+
+
+@inline
+def shapes(k):
+    """As `given_shapes`; pointwise ones with maps as one line of pixels."""
+    h, wd, oh, ow = k.h, k.wd, k.oh, k.ow
+    if k.kh * k.kw * k.sh * k.sw == 1 and k.ph + k.pw == 0 and oh == h and ow == wd:
+        h, wd, oh, ow = 1, h * wd, 1, h * wd
+    return _conv(k, h, wd, oh, ow)
+
+
+@inline
+def inputs(at, p):
+    """The map x, or its gradient, at an address."""
+    return Map(at, p.n * p.c * p.h * p.wd, p.c, p.h, p.wd)
+
+
+@inline
+def outputs(at, p):
+    """The map y, or its gradient, at an address."""
+    return Map(at, p.n * p.k * p.oh * p.ow, p.k, p.oh, p.ow)
+
+
+@inline
+def prologue_of(k):
+    """The prologue among a kernel's operands."""
+    return Prologue(k.stat, k.gamma, k.beta, k.act, k.lo, k.hi)
+
+
+@inline
+def forward_window(p):
+    """What the outputs of a convolution read of its input."""
+    banks, extra = banks_of(p.kh, p.dh, p.sh)
+    rows, columns = Axis(p.kh, -p.ph, p.dh, 0, 1), Axis(p.kw, -p.pw, p.dw, 0, 1)
+    return Window(p.sh, p.sw, rows, columns, banks, extra)
 
 
 @inline
@@ -42,55 +88,98 @@ def tiling(n, height, width, limit):
 
 @inline
 def tile_grid(n, height, width, limit):
-    """(column parts, row parts, image parts, columns, rows, images) of the tiles."""
-    tw, rows, images = tiling(n, height, width, limit)
-    parts = ceil_div(width, max(tw, 1)), ceil_div(height, rows), ceil_div(n, images)
-    return parts[0], parts[1], parts[2], tw, rows, images
+    """The tiles of maps of n x height x width, at most `limit` pixels each."""
+    columns, rows, images = tiling(n, height, width, limit)
+    across, down = ceil_div(width, max(columns, 1)), ceil_div(height, rows)
+    return Grid(across, down, ceil_div(n, images), columns, rows, images, n, height, width)
 
 
 @inline
-def tile_at(t, grid, n, height, width):
-    """(first image, images, first row, rows, first column, columns) of tile t."""
-    col0 = mod(t, grid[0]) * grid[3]
-    row0 = mod(div(t, grid[0]), grid[1]) * grid[4]
-    image0 = div(t, grid[0] * grid[1]) * grid[5]
-    images, rows = min(grid[5], n - image0), min(grid[4], height - row0)
-    return image0, images, row0, rows, col0, min(grid[3], width - col0)
+def tiles_of(grid):
+    """How many tiles there are."""
+    return grid.across * grid.down * grid.deep
 
 
 @inline
-def find_pieces(places, piece, rows, images, tw, width, area, nbytes):
+def tile_at(t, grid):
+    """Tile t."""
+    column0 = mod(t, grid.across) * grid.columns
+    row0 = mod(div(t, grid.across), grid.down) * grid.rows
+    image0 = div(t, grid.across * grid.down) * grid.images
+    images, rows = min(grid.images, grid.n - image0), min(grid.rows, grid.height - row0)
+    return Tile(image0, images, row0, rows, column0, min(grid.columns, grid.width - column0))
+
+
+@inline
+def shape_of(tile):
+    """A number that tiles of equal shape share."""
+    return (tile.rows << 40) + (tile.images << 20) + tile.columns
+
+
+@inline
+def pitch_of(tile):
+    """Floats from a row of a tile to the next."""
+    return tile.images * tile.columns
+
+
+@inline
+def pixels_of(tile):
+    """Pixels of a tile."""
+    return tile.rows * pitch_of(tile)
+
+
+@inline
+def power_vectors(tile):
+    """Vectors that hold a tile's pixels, a power of two."""
+    count = 1
+    while count * WIDTH < pixels_of(tile):
+        count *= 2
+    return count
+
+
+@inline
+def first_pixel(target, channel, tile):
+    """The element of a map where a channel's tile begins."""
+    plane = (tile.image0 * target.channels + channel) * target.height
+    return (plane + tile.row0) * target.width + tile.column0
+
+
+@inline
+def find_pieces(places, piece, tile, target, nbytes):
     """places[i]: bytes in a map from a tile's first pixel to its piece i, in panel order.
 
     Args:
-      piece: elements, a divisor of `tw`.  width: of a line of the map.  area: between images.
+      piece: elements, a divisor of the tile's columns.
     """
-    at = 0
-    for row in range(rows):
-        for image in range(images):
-            for column in range(0, tw, piece):
-                st_i32(places, at, (row * width + image * area + column) * nbytes)
+    at, area = 0, target.channels * target.height * target.width
+    for row in range(tile.rows):
+        for image in range(tile.images):
+            for column in range(0, tile.columns, piece):
+                st_i32(places, at, (row * target.width + image * area + column) * nbytes)
                 at += 1
 
 
 @inline
-def whole_pieces(places, pixels, rows, images, tw, width, area, nbytes):
+def whole_pieces(places, pixels, tile, target, nbytes):
     """16 or 8, and the places of such pieces, where a tile of `pixels` consists of them; else 0."""
-    piece = 16 if mod(width, 16) == 0 else 8
-    if rows * images * tw != pixels or mod(width, piece) != 0:
+    piece = 16 if mod(target.width, 16) == 0 else 8
+    if pixels_of(tile) != pixels or mod(target.width, piece) != 0:
         return 0
-    find_pieces(places, piece, rows, images, tw, width, area, nbytes)
+    find_pieces(places, piece, tile, target, nbytes)
     return piece
 
 
 @inline
-def next_tile(grid, rows, images, tw, row_step, column_step, map_size, image_step, width):
-    """(elements from a tile's first input to the next tile's, elements of a plane it adds)."""
-    if grid[0] > 1:
-        return tw * column_step, tw * column_step
-    if grid[1] > 1:
-        return rows * row_step * width, rows * row_step * width
-    return images * image_step, map_size
+def next_tile(grid, tile, source, window):
+    """From a tile's first input to what the next tile adds."""
+    if grid.across > 1:
+        step = tile.columns * window.column_stride
+        return Ahead(step, step)
+    plane = source.height * source.width
+    if grid.down > 1:
+        step = tile.rows * window.row_stride * source.width
+        return Ahead(step, step)
+    return Ahead(tile.images * source.channels * plane, plane)
 
 
 @inline
@@ -103,10 +192,11 @@ def banks_of(taps, distance, stride):
 
 @inline
 def tap_class(shifted, taps, stride, dilation):
-    """(first tap, step, taps, lowest offset, distance) of those that reach one class of pixels.
+    """The taps that reach one class of pixels; what they read is 1 apart.
 
     Tap t reads dy at (shifted - t * dilation) / stride where that is whole; `shifted` is the
-    class's remainder plus the padding. Offsets fall while taps rise.
+    class's remainder plus the padding. Offsets fall while taps rise: the last tap is the axis's
+    first.
     """
     first, step = 0, 1
     while first < taps and mod(abs(shifted - first * dilation), stride) != 0:
@@ -115,7 +205,7 @@ def tap_class(shifted, taps, stride, dilation):
         step += 1
     count = div(taps - 1 - first, step) + 1 if first < taps else 0
     low = div(shifted - (first + (count - 1) * step) * dilation, stride) if count > 0 else 0
-    return first, step, count, low, div(step * dilation, stride)
+    return Axis(count, low, div(step * dilation, stride), first, step)
 
 
 @inline
@@ -125,23 +215,21 @@ def region_floats(rows, pitch):
 
 
 @inline
-def within(most, least, elements, part):
-    """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
-    return min(most, max(least, div(elements, part)))
+def tile_region(window, tile):
+    """`region_floats` of a tile's panel."""
+    return region_floats(window.banks * (tile.rows + window.extra), pitch_of(tile))
 
 
 @inline
-def panel_nbytes(channels, channel_floats, nbytes):
-    """Bytes of a panel for chunks of `channels` channels aimed at `nbytes`; see panel_extent."""
-    return ceil_div(min(max(nbytes, 4 * channel_floats), 4 * channels * channel_floats), 64) * 64
+def channel_floats(window, tile):
+    """Floats of a channel of a tile's panel."""
+    return window.columns.taps * tile_region(window, tile)
 
 
 @inline
-def scratch_parts(ws, products, rows, channels, channel_floats, nbytes):
-    """Addresses of the weights, panel and sums after the table of `products` pairs."""
-    weights = ws + ceil_div(products, 8) * 64
-    panel = weights + ceil_div(products, 16) * 64 * rows + SLACK
-    return weights, panel, panel + panel_nbytes(channels, channel_floats, nbytes) + SLACK
+def largest_channel(window, grid):
+    """`channel_floats` of the largest tile."""
+    return channel_floats(window, Tile(0, grid.images, 0, grid.rows, 0, grid.columns))
 
 
 @inline
@@ -153,45 +241,43 @@ def chunk_channels(channels, channel_floats, taps, limit, nbytes):
 
 
 @inline
-def _line_of(q, distance, stride, bank_rows):
+def _line_of(q, window, bank_rows):
     """Line of a region where tap row q (rising offsets) begins."""
-    return mod(q, stride) * bank_rows + div(q, stride) if distance == 1 else q * bank_rows
+    if window.rows.distance == 1:
+        return mod(q, window.row_stride) * bank_rows + div(q, window.row_stride)
+    return q * bank_rows
 
 
-def _fill_table(
-    table, channels, taps_h, taps_w, distance, stride, bank_rows, banks, pitch, padding
-):
+def _fill_table(table, channels, window: Window, tile: Tile, padding):
     """Byte offset of each row (channel, tap row, tap column) in the panel; `padding` zeros."""
-    region, at = 4 * region_floats(banks * bank_rows, pitch), 0
+    region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     for i in range(channels):
-        for r in range(taps_h):
-            line = 4 * _line_of(r, distance, stride, bank_rows) * pitch
-            for s in range(taps_w):
-                st_i32(table, at, (i * taps_w + s) * region + line)
+        for r in range(window.rows.taps):
+            line = 4 * _line_of(r, window, tile.rows + window.extra) * pitch
+            for s in range(window.columns.taps):
+                st_i32(table, at, (i * window.columns.taps + s) * region + line)
                 at += 1
     for i in range(at, at + padding):
         st_i32(table, i, 0)
 
 
-def _fill_pairs(
-    table, channels, taps_h, taps_w, flip, distance, stride, bank_rows, banks, pitch,
-    channel_step, r0, rstep, s0, sstep, kw,
-):  # fmt: skip
+def _fill_pairs(table, channels, window: Window, tile: Tile, falls, channel_step, kw):
     """Byte offsets in the panel and in a row of weights, in the order channel, tap row, column.
 
-    flip: panel offsets fall while taps rise (input gradients). A weight lies at channel *
-    channel_step + (r0 + r * rstep) * kw + s0 + s * sstep.
+    falls: panel offsets fall while taps rise (input gradients). A weight lies at channel *
+    channel_step + row of the kernel * kw + column of the kernel.
     """
-    region, at = 4 * region_floats(banks * bank_rows, pitch), 0
+    region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
+    rows, columns = window.rows, window.columns
     for i in range(channels):
-        for r in range(taps_h):
-            q = taps_h - 1 - r if flip != 0 else r
-            line = 4 * _line_of(q, distance, stride, bank_rows) * pitch
-            weight = i * channel_step + (r0 + r * rstep) * kw + s0
-            for s in range(taps_w):
-                p = taps_w - 1 - s if flip != 0 else s
-                st_i32(table, at, (i * taps_w + p) * region + line)
-                st_i32(table, at + 1, 4 * (weight + s * sstep))
+        for r in range(rows.taps):
+            q = rows.taps - 1 - r if falls != 0 else r
+            line = 4 * _line_of(q, window, tile.rows + window.extra) * pitch
+            weight = i * channel_step + (rows.first + r * rows.step) * kw + columns.first
+            for s in range(columns.taps):
+                p = columns.taps - 1 - s if falls != 0 else s
+                st_i32(table, at, (i * columns.taps + p) * region + line)
+                st_i32(table, at + 1, 4 * (weight + s * columns.step))
                 at += 2
 
 

@@ -56,33 +56,30 @@ def conv(S, W):
 
     ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
 
-    def run(
-        thread, nthreads, x, w, bias, stat, gamma, beta, y, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi,
-    ):  # fmt: skip
-        cg = div(c, g)
-        for u in range(div(n * k * thread, nthreads), div(n * k * (thread + 1), nthreads)):
-            o = mod(u, k)
-            first = div(o, div(k, g)) * cg
-            plane = (div(u, k) * c + first) * h
-            for p in range(oh * ow):
-                y0, x0 = div(p, ow) * sh - ph, mod(p, ow) * sw - pw
-                total = ldf(bias, o) if bias != 0 else ZERO
-                for q in range(cg * kh):
-                    i, iy = div(q, kh), y0 + mod(q, kh) * dh
-                    if iy < 0 or iy >= h:
+    def run(thread, nthreads, k):
+        cg = div(k.c, k.g)
+        for u in range(div(k.n * k.k * thread, nthreads), div(k.n * k.k * (thread + 1), nthreads)):
+            o = mod(u, k.k)
+            first = div(o, div(k.k, k.g)) * cg
+            plane = (div(u, k.k) * k.c + first) * k.h
+            for p in range(k.oh * k.ow):
+                y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
+                total = ldf(k.bias, o) if k.bias != 0 else ZERO
+                for q in range(cg * k.kh):
+                    i, iy = div(q, k.kh), y0 + mod(q, k.kh) * k.dh
+                    if iy < 0 or iy >= k.h:
                         continue
-                    row = (plane + i * h + iy) * wd
-                    for s in range(kw):
-                        ix = x0 + s * dw
-                        if ix >= 0 and ix < wd:
-                            v = ld(x, row + ix)
-                            if stat != 0:
-                                a = norm_scale(stat, gamma, first + i, c)
-                                v = fma(v, a, norm_shift(stat, gamma, beta, first + i, c))
-                            v = act_value(act, v, lo, hi)
-                            total = fma(v, ldw(w, (o * cg * kh + q) * kw + s), total)
-                st(y, u * oh * ow + p, total)
+                    row = (plane + i * k.h + iy) * k.wd
+                    for s in range(k.kw):
+                        ix = x0 + s * k.dw
+                        if ix >= 0 and ix < k.wd:
+                            v = ld(k.x, row + ix)
+                            if k.stat != 0:
+                                a = norm_scale(k.stat, k.gamma, first + i, k.c)
+                                v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, first + i, k.c))
+                            v = act_value(k.act, v, k.lo, k.hi)
+                            total = fma(v, ldw(k.w, (o * cg * k.kh + q) * k.kw + s), total)
+                st(k.y, u * k.oh * k.ow + p, total)
 
     return run
 
@@ -100,31 +97,28 @@ def conv_dx(S, W):
 
     ld, st, ldw = S.ld, S.st, W.ld
 
-    def run(
-        thread, nthreads, dy, w, dx, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, acc,
-    ):  # fmt: skip
-        cg, kg = div(c, g), div(k, g)
-        for u in range(div(n * c * thread, nthreads), div(n * c * (thread + 1), nthreads)):
-            ch = mod(u, c)
+    def run(thread, nthreads, k):
+        cg, kg = div(k.c, k.g), div(k.k, k.g)
+        for u in range(div(k.n * k.c * thread, nthreads), div(k.n * k.c * (thread + 1), nthreads)):
+            ch = mod(u, k.c)
             group, i = div(ch, cg), mod(ch, cg)
-            for p in range(h * wd):
-                y0, x0 = div(p, wd) + ph, mod(p, wd) + pw
+            for p in range(k.h * k.wd):
+                y0, x0 = div(p, k.wd) + k.ph, mod(p, k.wd) + k.pw
                 total = ZERO
-                for q in range(kg * kh):
-                    o, r = group * kg + div(q, kh), mod(q, kh)
-                    ty = y0 - r * dh
-                    if ty < 0 or mod(ty, sh) != 0 or div(ty, sh) >= oh:
+                for q in range(kg * k.kh):
+                    o, r = group * kg + div(q, k.kh), mod(q, k.kh)
+                    ty = y0 - r * k.dh
+                    if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
                         continue
-                    row = ((div(u, c) * k + o) * oh + div(ty, sh)) * ow
-                    for s in range(kw):
-                        tx = x0 - s * dw
-                        if tx >= 0 and mod(tx, sw) == 0 and div(tx, sw) < ow:
-                            weight = ldw(w, ((o * cg + i) * kh + r) * kw + s)
-                            total = fma(ld(dy, row + div(tx, sw)), weight, total)
-                if acc != 0:
-                    total += ld(dx, u * h * wd + p)
-                st(dx, u * h * wd + p, total)
+                    row = ((div(u, k.c) * k.k + o) * k.oh + div(ty, k.sh)) * k.ow
+                    for s in range(k.kw):
+                        tx = x0 - s * k.dw
+                        if tx >= 0 and mod(tx, k.sw) == 0 and div(tx, k.sw) < k.ow:
+                            weight = ldw(k.w, ((o * cg + i) * k.kh + r) * k.kw + s)
+                            total = fma(ld(k.dy, row + div(tx, k.sw)), weight, total)
+                if k.acc != 0:
+                    total += ld(k.dx, u * k.h * k.wd + p)
+                st(k.dx, u * k.h * k.wd + p, total)
 
     return run
 
@@ -142,31 +136,29 @@ def conv_dw(S, G):
 
     ld, ldg, sr = S.ld, G.ld, G.sr
 
-    def run(
-        thread, nthreads, x, stat, gamma, beta, dy, dwt, ctl, ws,
-        n, c, h, wd, k, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw, g, act, lo, hi, key,
-    ):  # fmt: skip
-        cg, numbers = div(c, g), stream(ctl, u32(key))
-        taps = k * cg * kh * kw
+    def run(thread, nthreads, k):
+        cg, numbers = div(k.c, k.g), stream(k.ctl, u32(k.key))
+        taps = k.k * cg * k.kh * k.kw
         for e in range(div(taps * thread, nthreads), div(taps * (thread + 1), nthreads)):
-            s, r = mod(e, kw) * dw - pw, mod(div(e, kw), kh) * dh - ph
-            o = div(e, cg * kh * kw)
-            ch = div(o, div(k, g)) * cg + mod(div(e, kh * kw), cg)
+            s, r = mod(e, k.kw) * k.dw - k.pw, mod(div(e, k.kw), k.kh) * k.dh - k.ph
+            o = div(e, cg * k.kh * k.kw)
+            ch = div(o, div(k.k, k.g)) * cg + mod(div(e, k.kh * k.kw), cg)
             total = 0.0
-            for q in range(n * oh):
-                b, iy = div(q, oh), mod(q, oh) * sh + r
-                if iy < 0 or iy >= h:
+            for q in range(k.n * k.oh):
+                b, iy = div(q, k.oh), mod(q, k.oh) * k.sh + r
+                if iy < 0 or iy >= k.h:
                     continue
-                row, out = ((b * c + ch) * h + iy) * wd, ((b * k + o) * oh + mod(q, oh)) * ow
-                for j in range(ow):
-                    ix = j * sw + s
-                    if ix >= 0 and ix < wd:
-                        v = ld(x, row + ix)
-                        if stat != 0:
-                            a = norm_scale(stat, gamma, ch, c)
-                            v = fma(v, a, norm_shift(stat, gamma, beta, ch, c))
-                        v = act_value(act, v, lo, hi)
-                        total += float(v) * float(ld(dy, out + j))
-            sr(dwt, e, ldg(dwt, e) + total, numbers)
+                row = ((b * k.c + ch) * k.h + iy) * k.wd
+                out = ((b * k.k + o) * k.oh + mod(q, k.oh)) * k.ow
+                for j in range(k.ow):
+                    ix = j * k.sw + s
+                    if ix >= 0 and ix < k.wd:
+                        v = ld(k.x, row + ix)
+                        if k.stat != 0:
+                            a = norm_scale(k.stat, k.gamma, ch, k.c)
+                            v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, ch, k.c))
+                        v = act_value(k.act, v, k.lo, k.hi)
+                        total += float(v) * float(ld(k.dy, out + j))
+            sr(k.dwt, e, ldg(k.dwt, e) + total, numbers)
 
     return run

@@ -5,7 +5,12 @@ column is below `limit` and that lie before the row's end, and writes where it s
 of fewer channels than a chunk of the pool need no pointers of their own.
 """
 
-from ..words.prim import I8, I16, I32, I64, Storage
+from ..words.prim import I8, I16, I32, I64, POINTER, Storage
+
+
+def pointers(builder, *addresses):
+    """Addresses as pointers."""
+    return [builder.inttoptr(address, POINTER) for address in addresses]
 
 
 def place_at(builder, pointer, index, nbytes):
@@ -47,21 +52,42 @@ def while_loop(builder, start, values, conditions, body):
     return j, carried
 
 
-def walk(builder, columns, index: Storage, end, limit):
-    """(column of nonzero j, conditions that `ahead` nonzeros from j on are to be taken)."""
-    kind = I8 if index.nbytes == 1 else I16
+class Row:
+    """Row o of a `Walk` (conv/records.py): its nonzeros from `start` on."""
 
-    def column(j):
-        pointer = place_at(builder, columns, j, index.nbytes)
-        return builder.zext(builder.load(pointer, typ=kind, align=index.nbytes), I64)
+    def __init__(self, builder, walk, columns, index: Storage, o) -> None:
+        cursors, ends, columns = pointers(builder, walk.cursors, walk.ends, columns)
+        self.builder, self.columns, self.index, self.limit = builder, columns, index, walk.limit
+        self.start = load_i32(builder, place_at(builder, cursors, o, 4))
+        end = place_at(builder, ends, builder.mul(o, walk.ends_stride), 1)
+        self.end = load_i32(builder, end)
 
-    def conditions(ahead):
+    def column(self, j):
+        """Column of nonzero j."""
+        nbytes = self.index.nbytes
+        pointer = place_at(self.builder, self.columns, j, nbytes)
+        kind = I8 if nbytes == 1 else I16
+        return self.builder.zext(self.builder.load(pointer, typ=kind, align=nbytes), I64)
+
+    def more(self, ahead):
+        """Conditions of a loop that takes `ahead` nonzeros at a time."""
+
         def last(j):
-            return builder.add(j, I64(ahead - 1)) if ahead > 1 else j
+            return self.builder.add(j, I64(ahead - 1)) if ahead > 1 else j
 
         return (
-            lambda j: builder.icmp_signed("<", last(j), end),
-            lambda j: builder.icmp_signed("<", column(last(j)), limit),
+            lambda j: self.builder.icmp_signed("<", last(j), self.end),
+            lambda j: self.builder.icmp_signed("<", self.column(last(j)), self.limit),
         )
 
-    return column, conditions
+
+def for_rows(builder, walk, body):
+    """for o in range(rows): stops[o] = body(o)."""
+    (stops,) = pointers(builder, walk.stops)
+
+    def row(o, _):
+        stop = body(o)
+        builder.store(builder.trunc(stop, I32), place_at(builder, stops, o, 4), align=4)
+        return builder.add(o, I64(1)), []
+
+    while_loop(builder, I64(0), [], [lambda o: builder.icmp_signed("<", o, walk.rows)], row)
