@@ -13,9 +13,9 @@ from tests.kernels.harness import call, declared
 def _through(X, Y):
     ld, st = X.ld, Y.st
 
-    def run(thread, nthreads, x, y, n):
-        for i in range(n):
-            st(y, i, ld(x, i))
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            st(k.y, i, ld(k.x, i))
 
     return run
 

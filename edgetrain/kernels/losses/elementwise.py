@@ -56,8 +56,15 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
 
 def weighted(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
     """The part of `elementwise` with weights of samples."""
-    register(f"{name}_w", f"{title}, by weights sw [samples] >= 0,", value, slope, is_correct,
-             number, weighs=True)  # fmt: skip
+    register(
+        f"{name}_w",
+        f"{title}, by weights sw [samples] >= 0,",
+        value,
+        slope,
+        is_correct,
+        number,
+        weighs=True,
+    )
 
 
 def register(
