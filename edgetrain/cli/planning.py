@@ -10,8 +10,8 @@ from ..api import make_options
 from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
-from ..compiler.explain import explain, frontier_rows
-from ..compiler.frontier import microbatches
+from ..compiler.plan.explain import explain, frontier_rows
+from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError

@@ -1,4 +1,4 @@
-"""Kernels as objects: made from Python, or as they were kept (cache.py); and the planner's loops.
+"""Kernels as objects: made from Python, or as they were kept (cache.py).
 
 A second start neither compiles nor imports numba and llvmlite. Objects for other processors come
 from the same text.
@@ -16,7 +16,7 @@ from ..units.sha import sha256
 from . import cache, processor, sources
 from .processor import Target
 
-__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "hot", "inline", "object_for"]
+__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "object_for"]
 
 AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
@@ -106,17 +106,6 @@ def inline(function: Callable) -> Callable:
     from . import native
 
     return native.inline(function)
-
-
-def hot(function: Callable) -> Callable:
-    """A hot loop of the planner on numpy arrays: numba, kept in the cache."""
-    import numba
-
-    from .planner_cache import PlannerCache
-
-    compiled = numba.njit(error_model="numpy", nogil=True)(function)
-    compiled._cache = PlannerCache(function)
-    return compiled
 
 
 @functools.cache

@@ -86,13 +86,13 @@ def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     path = cache.path_of(name, identity)
     if path is None:
         objects = [make() for make in makers.values()]
-        code = _joined(objects)
+        code = joined(objects)
         if code is not None:
             cache.write(name, identity, code)
             path = cache.path_of(name, identity)
         if path is None:
             return opened(objects, missing)
-    return _found(path, missing)
+    return found(path, missing)
 
 
 def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
@@ -109,20 +109,26 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     return {symbol: _loaded[symbol] for symbol in objects}
 
 
-def opened(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+def opened(
+    objects: Sequence[bytes], symbols: Iterable[str], imports: Sequence[str] = IMPORTS
+) -> dict[str, int]:
     """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
-    code = _joined(objects)
+    code = joined(objects, imports)
     return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
 
 
-def _joined(objects: Sequence[bytes]) -> bytes | None:
-    """The objects as one file; None where this system has others, or code of another kind."""
+def joined(objects: Sequence[bytes], imports: Sequence[str] = IMPORTS) -> bytes | None:
+    """The objects as one file; None where this system has others, or code of another kind.
+
+    Args:
+      imports: what the process has that the objects call.
+    """
     if sys.platform != "linux":
         return None
     from .shared_object import shared_object
 
     try:
-        return shared_object(objects, IMPORTS)
+        return shared_object(objects, imports)
     except UnsupportedOpError:
         return None
 
@@ -133,7 +139,7 @@ def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
         with open(file, "wb", closefd=False) as out:
             out.write(code)
         # The system's loader knows files by their paths: no two may be the same.
-        return _found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
+        return found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
     finally:
         os.close(file)
 
@@ -144,7 +150,8 @@ def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]
     return engine.load(objects, symbols, jit.host())
 
 
-def _found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+    """Symbol -> address of a shared object's file."""
     handle = ctypes.CDLL(str(path))
     _handles.append(handle)
     return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}

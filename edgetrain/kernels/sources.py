@@ -13,7 +13,7 @@ from ..units.sha import sha256
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "decode", "engine", "expression", "jit", "library", "load", "nearby",
-     "planner_cache", "processor", "registry", "relocatable", "relocate", "shared_file",
+     "loops", "loops_compiled", "processor", "registry", "relocatable", "relocate", "shared_file",
      "shared_object", "sources", "spec", "targets")
 )  # fmt: skip
 COMPILER = "native"

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import BudgetError, EdgetrainError, UsageError
-from ..formats import narrowest
-from ..kernels import jit, targets
-from ..ops.model import Model
-from ..units import format_bytes
-from . import remat
-from .bind.rebatch import fixed_batch, rebatched
-from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
-from .options import Options
-from .pipeline import mixes_samples
+from ...errors import BudgetError, EdgetrainError, UsageError
+from ...formats import narrowest
+from ...kernels import jit, targets
+from ...ops.model import Model
+from ...units import format_bytes
+from .. import remat
+from ..bind.rebatch import fixed_batch, rebatched
+from ..options import Options
+from ..pipeline import mixes_samples
+from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.0075  # a plan placed this far above its lower bound is worth another schedule
@@ -81,7 +81,9 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         return []
     found: list[Plan] = []
     for seed, crowding in enumerate(CROWDING, 1):
-        schedule = remat.relax(plan.candidate.train.problem, plan.schedule, crowding, seed)
+        schedule = remat.shorten_lifetimes(
+            plan.candidate.train.problem, plan.schedule, crowding, seed
+        )
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):
             return found

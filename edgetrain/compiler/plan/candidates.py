@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kernels import jit
-from ..ops.model import Model
-from . import arena, remat
-from .options import Options
-from .pipeline import Graphs, build_graphs
-from .remat.problem import Problem, Schedule, Simulation
-from .steps import Placed, TapeProblem, buffers_of, tape_problem
-from .update import UpdateTape, update_tape
+from ...kernels import jit
+from ...ops.model import Model
+from .. import arena, remat
+from ..options import Options
+from ..pipeline import Graphs, build_graphs
+from ..remat.problem import Problem, Schedule, Simulation
+from ..steps import Placed, TapeProblem, buffers_of, tape_problem
+from ..update import UpdateTape, update_tape
 
 POINTS = 48  # plans kept of each microbatch
 EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work

@@ -10,9 +10,9 @@ from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
 from .assemble import assemble
-from .drafts import Plan
-from .frontier import check_not_empty, choose_plan, find_frontier
 from .options import Options
+from .plan.candidates import Plan
+from .plan.frontier import check_not_empty, choose_plan, find_frontier
 
 
 def plan_model(
