@@ -32,7 +32,7 @@ FloatRows = Annotated[np.ndarray, "float64", 2]
 FloatTable = Annotated[np.ndarray, "float32", 4]
 
 ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
-IMPORTS = (*load.IMPORTS, "log", "exp", "exp2", "pow")  # of the C library, which Python holds
+IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
 _RESULT_WORDS = 8  # most numbers that an entry returns
 
 
@@ -156,10 +156,9 @@ class Entry(Loop):
             inner = _fields(kind)
             if inner is None:
                 words += flattened(kind, value)
-                continue
-            table = itertools.chain.from_iterable(map(flattened, inner, value))
-            tables.append(np.fromiter(table, np.int64))
-            words.append(tables[-1].ctypes.data)
+            else:
+                tables.append(_table(inner, value))
+                words.append(tables[-1].address)
         if self._call is None:
             prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
             self._call = prototype(self.unit.address(self.function.__name__))
@@ -209,6 +208,29 @@ def flattened(kind: Any, value: Any) -> list[int]:
     dtype, dimensions = array_kind(kind)
     assert value.dtype == dtype and value.ndim == dimensions and value.flags.c_contiguous
     return [value.ctypes.data, *value.shape]
+
+
+class _Table(NamedTuple):
+    """A record's words, and the record itself, so that no other one gets its identity."""
+
+    record: Any
+    words: np.ndarray
+    address: int
+
+
+_tables: dict[int, _Table] = {}
+_KEPT_TABLES = 12
+
+
+def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
+    """The words of a record; those of the last few records are kept, most calls repeat them."""
+    found = _tables.get(id(record))
+    if found is None:
+        words = np.fromiter(itertools.chain.from_iterable(map(flattened, kinds, record)), np.int64)
+        found = _tables[id(record)] = _Table(record, words, words.ctypes.data)
+        for old in list(_tables)[:-_KEPT_TABLES]:
+            _tables.pop(old, None)
+    return found
 
 
 def _returned(kind: Any, words: np.ndarray) -> Any:

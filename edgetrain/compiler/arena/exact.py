@@ -81,7 +81,7 @@ def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.
     trail = near_at[-1] + count + 1
     rooms = [sections, count, count, trail, trail]
     frames = [np.zeros(count + 3, np.int64) for _ in range(8)]
-    arrays = [first, last, size, near_at, np.nonzero(meets)[1]]
+    arrays = [first, last, size, near_at, np.ascontiguousarray(np.nonzero(meets)[1])]
     arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
     arrays += [np.zeros(room, np.int64) for room in rooms]
     arrays += [np.zeros((count + 3, count), np.int32) for _ in range(2)]

@@ -32,6 +32,23 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     )
 
 
+def schedules_of_use(problem: Problem, effort: int, enough: int, gain: float) -> list[Schedule]:
+    """As 'auto' finds them, as long as it pays.
+
+    Args:
+      enough: bytes below which no peak is of use.
+      gain: what part of the front a round must improve for another one.
+    """
+    regular = store_all(problem)
+    if simulate(problem, regular[0]).peak_nbytes <= enough:
+        return regular
+    stages = chain_of(problem)
+    if stages is not None and is_long(stages):
+        return chain_ladder(problem)
+    seeds = [] if stages is None else Ladder(problem, stages).some(128 if _plain(stages) else 24)
+    return anneal_search(problem, effort, seeds, enough, gain)
+
+
 def _plain(stages: Chain) -> bool:
     """One step a stage: the dynamic program sees the whole problem."""
     return all(len(row) <= 1 for row in (*stages.forward, *stages.backward))
@@ -126,6 +143,7 @@ __all__ = [
     "auto",
     "measured",
     "schedules",
+    "schedules_of_use",
     "shorten_lifetimes",
     "simulate",
     "store_all",

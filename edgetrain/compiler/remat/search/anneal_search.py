@@ -39,7 +39,8 @@ MOST_DROPS = 6
 POINTS, LONG_POINTS, LONG = 256, 96, 2500  # points of an archive; those from so many steps on
 SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 28, 40, 60)
 DENSITIES = 16
-ROUNDS = 2  # of both searches, which exchange what they found after each
+EQUAL = (0.5, 0.5)  # shares of the rounds in the effort
+GROWING = (0.04, 0.06, 0.1, 0.15, 0.25, 0.4)
 COOL = 0.01
 STEEP = (2.0, 10.0, 50.0)  # weights of bytes above the budget, one descent for each
 # Shares of a round's work: each descent, pruning after all of them, pruning at the end; and what
@@ -48,43 +49,58 @@ DESCENT, FIRST_PRUNE, LAST_PRUNE, LEAST_POLISH = 0.07, 0.15, 0.25, 0.1
 
 
 def anneal_search(
-    problem: Problem, effort: float, seeds: Iterable[Schedule] = ()
+    problem: Problem,
+    effort: float,
+    seeds: Iterable[Schedule] = (),
+    enough: int = 0,
+    gain: float = 0.0,
 ) -> list[Schedule]:
     """Non-dominated schedules of a problem, by increasing peak.
 
     Two searches with random numbers of their own run side by side and exchange what they found
-    once, so that the result does not depend on the processors there are. The second one starts
-    from seeds that drop what idles too: it looks after tight budgets, the first one after ample
-    ones.
+    after each round, so that the result does not depend on the processors there are. The second
+    one starts from seeds that drop what idles too: it looks after tight budgets, the first one
+    after ample ones.
 
     Args:
       problem: any.
       effort: millions of simulated steps, at most one for each step of the problem; the result
         depends on it and never on time.
       seeds: schedules to start from besides the one that recomputes nothing.
+      enough: bytes below which no peak is of use.
+      gain: end after a round that improves the front by less than this part of it; 0 spends all
+        effort, in rounds of equal work, others in rounds that grow.
     """
-    first = Search(problem)
+    first = Search(problem, enough=enough)
     first.offer(tuple(range(len(problem.steps))))
+    if first.archive.peak[0] <= first.low:
+        return first.schedules()
     first.seed()
     for seed in seeds:
         first.offer(seed)
     searches = [first, Search(problem, first)]
     searches[1].take(first)
     searches[1].drop_idle()
-    effort = min(effort, len(problem.steps))
-    for _ in range(ROUNDS):
+    before = searches[1].area()
+    for share in GROWING if gain else EQUAL:
+        work = share * min(effort, len(problem.steps)) / 2
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda search: search.run(effort / (2 * ROUNDS)), searches))
+            list(pool.map(lambda search, work=work: search.run(work), searches))
         searches[0].take(searches[1])
         searches[1].take(searches[0])
+        after = first.area()
+        if gain and before - after <= gain * before:
+            break
+        before = after
     return first.schedules()
 
 
 class Search:
     """The archive of one problem and the compiled loops that fill it."""
 
-    def __init__(self, problem: Problem, like: "Search | None" = None) -> None:
+    def __init__(self, problem: Problem, like: "Search | None" = None, enough: int = 0) -> None:
         self.problem = problem
+        self.low: int = like.low if like else max(enough, _floor(problem))
         self.flat: FlatProblem = like.flat if like else flatten(problem)
         steps = len(problem.steps)
         longest, drops = LONGEST * steps + 64, MOST_DROPS * steps + 64
@@ -140,7 +156,7 @@ class Search:
 
         Three descents down the budgets, pruning, polishing of what was found, pruning.
         """
-        work, low = effort * MILLION, self._floor()
+        work, low = effort * MILLION, self.low
         scratch = (self.flat, self.traces[0], self.archive, self.walk)
         spent = sum(self.descend(low, DESCENT * work, steep) for steep in STEEP)
         prune_between(*scratch, FIRST_PRUNE * work, self.state)
@@ -192,16 +208,13 @@ class Search:
         scratch = (*self.traces, self.archive, self.walk)
         return anneal(self.flat, self.moves, *scratch, start, budget, work, temper, self.state)
 
-    def _floor(self) -> int:
-        """Bytes that no schedule goes below: the largest needs of one step."""
-        floor = 0
-        always = self.problem.always_live
-        for step in self.problem.steps:
-            swaps = {new for new, _ in step.inplace}
-            touched = (set(step.reads) | set(step.updates) | set(step.writes)) - swaps - always
-            kept = {v for v in touched if v not in step.writes or v not in self.problem.optional}
-            floor = max(floor, sum(self.problem.nbytes[v] for v in kept) + step.workspace)
-        return floor + sum(self.problem.nbytes[v] for v in always)
+    def area(self) -> float:
+        """Extra cost over the logarithm of all budgets of use: what the search makes small."""
+        count = int(self.archive.filled[0])
+        extra = self.archive.extra[: count - 1]
+        budgets = np.log(np.maximum(self.archive.peak[:count], max(self.low, 1)))
+        unreached = (budgets[0] - np.log(max(self.low, 1))) * (1 + self.archive.extra[0])
+        return float((np.diff(budgets) * extra).sum() + unreached)
 
     def schedules(self) -> list[Schedule]:
         """The schedules of the archive, by increasing peak."""
@@ -214,3 +227,15 @@ class Search:
             )
             found.append(tuple(self.traces[0].schedule[: got.length].tolist()))
         return found
+
+
+def _floor(problem: Problem) -> int:
+    """Bytes that no schedule goes below: the largest needs of one step."""
+    floor = 0
+    always = problem.always_live
+    for step in problem.steps:
+        swaps = {new for new, _ in step.inplace}
+        touched = (set(step.reads) | set(step.updates) | set(step.writes)) - swaps - always
+        kept = {v for v in touched if v not in step.writes or v not in problem.optional}
+        floor = max(floor, sum(problem.nbytes[v] for v in kept) + step.workspace)
+    return floor + sum(problem.nbytes[v] for v in always)
