@@ -17,6 +17,7 @@ SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itsel
 LONG_SCHEDULE = 600  # from so many on half the points
 # Most steps -> effort of the search for schedules at most, in its own unit of work.
 EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
+STEP_EFFORT = 0.04  # at most, for each step
 GAIN = 0.01  # part of the front that a round of the search must improve for another one
 
 
@@ -156,6 +157,7 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
             searches.append(Search(candidate, known.schedules, tuple(drafts)))
             continue
         effort = next(effort for most, effort in EFFORTS if len(problem.steps) <= most)
+        effort = min(effort, len(problem.steps) * STEP_EFFORT)
         found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
         long = len(problem.steps) > LONG_SCHEDULE
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)

@@ -32,7 +32,7 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     )
 
 
-def schedules_of_use(problem: Problem, effort: int, enough: int, gain: float) -> list[Schedule]:
+def schedules_of_use(problem: Problem, effort: float, enough: int, gain: float) -> list[Schedule]:
     """As 'auto' finds them, as long as it pays.
 
     Args:

@@ -121,12 +121,16 @@ class Search:
         order = np.arange(len(self.problem.steps))
         density = np.sort(self.moves.density)
         limits = [density[int(q * (len(density) - 1))] for q in np.linspace(0.05, 1, DENSITIES)]
+        offered: set[bytes] = set()
         for parts in SEGMENTS:
             held = np.zeros(len(idle.value), np.bool_)
             for position in cuts(self.problem, idle, parts):
                 held |= crossing(idle, position)
             for limit in limits:
-                self.offer_drops(order, np.sort(keys[~held & (self.moves.density <= limit)]))
+                drops = np.sort(keys[~held & (self.moves.density <= limit)])
+                if drops.tobytes() not in offered:
+                    offered.add(drops.tobytes())
+                    self.offer_drops(order, drops)
 
     def drop_idle(self) -> None:
         """Offer the seeds that drop what idles."""
