@@ -154,6 +154,8 @@ ELSEWHERE = {
     ("plan", "json"): "tests.test_cli.test_plan_json_has_the_promised_keys_and_adds_up",
     ("compile", "json"): "tests.test_cli.test_compile_writes_a_program",
     ("train", "resume"): "tests.test_cli.test_resume_goes_on_and_refuses_another_recipe",
+    ("warm", "json"): "tests.test_cli.test_warm_compiles_beforehand",
+    ("warm", "all"): "tests.test_cli.test_warm_compiles_beforehand",
     ("doctor", "json"): "tests.test_cli.test_doctor_says_what_is_here",
     ("export", "json"): "tests.test_options.test_export_prints_json",
     ("train", "label"): "tests.test_options.test_label_chooses_a_column",

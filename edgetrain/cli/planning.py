@@ -19,6 +19,7 @@ from ..importer import load_onnx
 from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import check_target
+from ..units.stages import stage
 from .choices import compile_arguments
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
@@ -94,7 +95,8 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
-    model = load_onnx(arguments.model)
+    with stage(f"reading {arguments.model}"):
+        model = load_onnx(arguments.model)
     _say_notes(model, options)
     try:
         chosen, front, facts = plan_model(model, options, budget)

@@ -26,6 +26,7 @@ from .choices import schedule
 from .process import resident_nbytes
 from .progress import make_progress
 from .tables import account_lines, to_json
+from .waiting import waited
 
 
 def train(arguments: Namespace) -> int:
@@ -45,15 +46,17 @@ def train(arguments: Namespace) -> int:
 
 def _train(arguments: Namespace, folder: RunFolder) -> int:
     rates = schedule(arguments)
-    program = _program(arguments)
-    source = open_data(arguments.data, label=arguments.label)
+    with waited("reading the model"):
+        program = _program(arguments)
+        source = open_data(arguments.data, label=arguments.label)
     with make_progress(arguments.json) as progress:
-        trainer = Trainer(
-            program, source, folder, lr=_lr_override(arguments),
-            schedule=rates, save_steps=arguments.save_steps,
-            save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
-            validation=_validation(arguments, source), on_event=progress,
-        )  # fmt: skip
+        with waited("loading kernels"):
+            trainer = Trainer(
+                program, source, folder, lr=_lr_override(arguments),
+                schedule=rates, save_steps=arguments.save_steps,
+                save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
+                validation=_validation(arguments, source), on_event=progress,
+            )  # fmt: skip
         try:
             progress(_start_event(program, trainer))
             if arguments.resume is not None and not trainer.resume(arguments.resume):

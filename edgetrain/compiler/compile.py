@@ -9,6 +9,7 @@ from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
+from . import remat
 from .assemble import assemble
 from .options import Options
 from .plan.candidates import Plan
@@ -24,6 +25,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
+    remat.begin()
     with _collector_resting():
         front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)

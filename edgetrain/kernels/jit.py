@@ -132,6 +132,11 @@ def taken(function, kinds, fields):
     return function, kinds, fields if record else ()
 
 
+def kept_as(identity: str) -> str:
+    """Where the cache has an object of this identity."""
+    return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
+
+
 def object_for(
     symbol: str,
     build: Callable[[], Callable],
@@ -170,7 +175,7 @@ def objects_for(
     for target in targets:
         builtins = target == host()
         identity = identity_of(symbol, kinds, target, module, builtins)
-        name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
+        name = kept_as(identity)
         code = cache.read(name, identity) if identity else None
         if code is None and not available():
             raise NotKept(symbol)

@@ -18,7 +18,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import numpy as np
 
 from ..units.sha import sha256
-from . import cache, jit, load, sources
+from ..units.stages import stage
+from . import cache, jit, load, sources, workers
 
 Ints = Annotated[np.ndarray, "int64", 1]
 Ints32 = Annotated[np.ndarray, "int32", 1]
@@ -52,6 +53,7 @@ class Unit:
         self.entries: dict[str, Entry] = {}
         self._addresses: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._workers: workers.Workers | None = None
         Unit.every.append(self)
 
     def entry(self, function: Callable) -> "Entry":
@@ -65,15 +67,15 @@ class Unit:
         with self._lock:
             if not self._addresses:
                 identity, symbols = self._identity(), [self._symbol(n) for n in self.entries]
+                with stage(f"compiling the {self.name}"):
+                    if self._workers is not None:
+                        self._workers.wait()
+                    code = self.keep()
                 path = cache.path_of(self._kept(identity), identity)
-                if path is None:
-                    code = self._compiled()
-                    found = load.opened([code], symbols, IMPORTS)
-                    joined = load.joined([code], IMPORTS)
-                    if joined is not None:
-                        cache.write(self._kept(identity), identity, joined)
-                else:
+                if path is not None:
                     found = load.found(path, symbols)
+                else:
+                    found = load.opened([code or self._compiled()], symbols, IMPORTS)
                 self._addresses = {n: found[self._symbol(n)] for n in self.entries}
         return self._addresses[name]
 
@@ -81,6 +83,22 @@ class Unit:
         """Whether the next call compiles."""
         identity = self._identity()
         return not self._addresses and cache.path_of(self._kept(identity), identity) is None
+
+    def keep(self) -> bytes | None:
+        """Compile the unit where it is not kept, and keep it; the object where that was done."""
+        if not self.missing():
+            return None
+        code, identity = self._compiled(), self._identity()
+        joined = load.joined([code], IMPORTS)
+        if joined is not None:
+            cache.write(self._kept(identity), identity, joined)
+        return code
+
+    def begin(self) -> None:
+        """Let another process compile the unit where it is not kept; its first call waits."""
+        if self._workers is None and self.missing():
+            task = {"unit": self.name, "module": f"{self.package}.{self.files[0]}"}
+            self._workers = workers.started([task])
 
     def _symbol(self, entry: str) -> str:
         return f"et_{self.name.replace(' ', '_')}_{entry}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ...kernels import jit
 from ...ops.model import Model
+from ...units.stages import stage
 from .. import arena, remat
 from ..options import Options
 from ..pipeline import Graphs, build_graphs
@@ -156,9 +157,10 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
             drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
             searches.append(Search(candidate, known.schedules, tuple(drafts)))
             continue
-        effort = next(effort for most, effort in EFFORTS if len(problem.steps) <= most)
-        effort = min(effort, len(problem.steps) * STEP_EFFORT)
-        found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
+        most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
+        effort = min(most, len(problem.steps) * STEP_EFFORT)
+        with stage(f"searching schedules of microbatch {candidate.microbatch}"):
+            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
         long = len(problem.steps) > LONG_SCHEDULE
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]

@@ -13,6 +13,7 @@ from ...formats import narrowest
 from ...kernels import jit, targets
 from ...ops.model import Model
 from ...units import format_bytes
+from ...units.stages import stage
 from .. import remat
 from ..bind.rebatch import fixed_batch, rebatched
 from ..options import Options
@@ -33,11 +34,17 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     Raises:
       UsageError: no microbatch is allowed.
     """
-    candidates = [make_candidate(model, options, m, target) for m in microbatches(model, options)]
+    candidates = []
+    for microbatch in microbatches(model, options):
+        with stage(f"steps of microbatch {microbatch}"):
+            candidates.append(make_candidate(model, options, microbatch, target))
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {search.candidate.microbatch: search for search in searches}
-    with ThreadPoolExecutor(2) as pool:  # placement is compiled and holds no lock
+    with (
+        stage("placing plans"),
+        ThreadPoolExecutor(2) as pool,
+    ):  # placement is compiled and holds no lock
         plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
         others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
     return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
