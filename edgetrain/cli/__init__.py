@@ -101,7 +101,11 @@ def _bug(arguments: Namespace, error: Exception) -> int:
 
 
 def _run(arguments: Namespace) -> int:
-    with waited("loading edgetrain") if arguments.command in _SLOW else contextlib.nullcontext():
+    with (
+        waited(f"{arguments.command}: loading")
+        if arguments.command in _SLOW
+        else contextlib.nullcontext()
+    ):
         module = importlib.import_module(f".{arguments.module}", __name__)
         return getattr(module, arguments.function)(arguments)
 

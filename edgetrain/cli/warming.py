@@ -36,10 +36,9 @@ def warm(arguments: Namespace) -> int:
 
 def _warm_planner() -> int:
     """Every unit of loops of the compiler; how many there are."""
-    from ..compiler import arena, remat
+    from ..compiler.compile import UNITS
 
-    remat.begin()
-    arena.begin()
+    loops.begin(UNITS)
     for unit in loops.Unit.every:
         for name in unit.entries:
             unit.address(name)

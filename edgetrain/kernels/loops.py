@@ -53,7 +53,7 @@ class Unit:
         self.entries: dict[str, Entry] = {}
         self._addresses: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._workers: workers.Workers | None = None
+        self._beside: tuple[workers.Workers, int] | None = None
         Unit.every.append(self)
 
     def entry(self, function: Callable) -> "Entry":
@@ -68,8 +68,9 @@ class Unit:
             if not self._addresses:
                 identity, symbols = self._identity(), [self._symbol(n) for n in self.entries]
                 with stage(f"compiling the {self.name}"):
-                    if self._workers is not None:
-                        self._workers.wait()
+                    if self._beside is not None:
+                        workers_of, number = self._beside
+                        workers_of.wait(number)
                     code = self.keep()
                 path = cache.path_of(self._kept(identity), identity)
                 if path is not None:
@@ -93,12 +94,6 @@ class Unit:
         if joined is not None:
             cache.write(self._kept(identity), identity, joined)
         return code
-
-    def begin(self) -> None:
-        """Let another process compile the unit where it is not kept; its first call waits."""
-        if self._workers is None and self.missing():
-            task = {"unit": self.name, "module": f"{self.package}.{self.files[0]}"}
-            self._workers = workers.started([task])
 
     def _symbol(self, entry: str) -> str:
         return f"et_{self.name.replace(' ', '_')}_{entry}"
@@ -126,6 +121,18 @@ class Unit:
 
         entries = {self._symbol(name): entry for name, entry in self.entries.items()}
         return loops_compiled.object_of(entries, jit.host())
+
+
+def begin(units: Sequence[Unit]) -> None:
+    """Let other processes compile the units that are not kept; the first call of each waits.
+
+    The first unit gets a processor of its own.
+    """
+    missing = [unit for unit in units if unit._beside is None and unit.missing()]
+    tasks = [{"unit": u.name, "module": f"{u.package}.{u.files[0]}"} for u in missing]
+    running = workers.started(tasks)
+    for number, unit in enumerate(missing if running is not None else ()):
+        unit._beside = running, number  # type: ignore[assignment]
 
 
 def _source(module: str) -> Path:

@@ -29,7 +29,8 @@ class Workers:
     """Processes that compile tasks, each the next one that is left; `wait` for them."""
 
     def __init__(self, tasks: Sequence[Task], count: int, made: Callable[[int], None]) -> None:
-        self._left = iter(tasks)
+        self._left = iter(enumerate(tasks))
+        self._ended = [threading.Event() for _ in tasks]
         self._lock = threading.Lock()
         self._done = 0
         self._made = made
@@ -38,16 +39,18 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def wait(self) -> None:
-        """Until all is made or has failed; the processes end with this one."""
+    def wait(self, number: int | None = None) -> None:
+        """Until one task, or all are made or have failed."""
         try:
-            for thread in self._threads:
-                thread.join()
-        finally:
+            for ended in self._ended if number is None else [self._ended[number]]:
+                while not ended.wait(1.0) and any(map(threading.Thread.is_alive, self._threads)):
+                    pass
+        except BaseException:  # an interruption: nobody waits any more
             for process in self._processes:
                 process.kill()
+            raise
 
-    def _next(self) -> Task | None:
+    def _next(self) -> tuple[int, Task] | None:
         with self._lock:
             return next(self._left, None)
 
@@ -56,7 +59,8 @@ class Workers:
             process = _started()
             self._processes.append(process)
             assert process.stdin is not None and process.stdout is not None
-            while (task := self._next()) is not None:
+            while (following := self._next()) is not None:
+                number, task = following
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
                 if not process.stdout.readline():
@@ -64,6 +68,7 @@ class Workers:
                 with self._lock:
                     self._done += 1
                     self._made(self._done)
+                self._ended[number].set()
             process.stdin.close()
             process.wait()
 

@@ -11,18 +11,11 @@ from .greedy import orders, place_in_order
 from .hill_climb import hill_climb
 from .large_first import STEPS, large_first
 from .problem import Buffer, aligned, peak_live
-from .units import CLIMB, EXACT, GREEDY
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
 LARGE_EFFORT = 30  # of one try of the large buffers
 NEAR = 256  # a gap of less than this part of the bound is not halved
-
-
-def begin() -> None:
-    """Let the loops be compiled in other processes, where they are not kept."""
-    for unit in (GREEDY, EXACT, CLIMB):
-        unit.begin()
 
 
 def greedy(
@@ -123,7 +116,6 @@ __all__ = [
     "Buffer",
     "PlacementError",
     "aligned",
-    "begin",
     "greedy",
     "peak_live",
     "place",

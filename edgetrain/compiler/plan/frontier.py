@@ -41,10 +41,8 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {search.candidate.microbatch: search for search in searches}
-    with (
-        stage("placing plans"),
-        ThreadPoolExecutor(2) as pool,
-    ):  # placement is compiled and holds no lock
+    # Placement is compiled and holds no lock.
+    with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
         others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
     return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))

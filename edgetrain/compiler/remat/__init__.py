@@ -9,11 +9,9 @@ from edgetrain.errors import UsageError
 
 from .chain.ladder import Ladder, chain_ladder
 from .chain.stages import Chain, chain_of
-from .chain.table import CHAIN
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
 from .search import anneal_search, shorten_lifetimes
-from .search.units import SEARCH
 from .store_all import store_all
 
 Solver = Callable[[Problem, int], list[Schedule]]
@@ -32,12 +30,6 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     return anneal_search(
         problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24)
     )
-
-
-def begin() -> None:
-    """Let the search's loops be compiled beside what comes before it, where they are not kept."""
-    for unit in (SEARCH, CHAIN):
-        unit.begin()
 
 
 def schedules_of_use(problem: Problem, effort: float, enough: int, gain: float) -> list[Schedule]:
@@ -149,7 +141,6 @@ __all__ = [
     "Solver",
     "Step",
     "auto",
-    "begin",
     "measured",
     "schedules",
     "schedules_of_use",
