@@ -1,5 +1,6 @@
 """Bundles linked and run: natively, by user emulation, or on an emulated board."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -90,8 +91,8 @@ def made(folder: Path, target: Target, defines: Sequence[str] = ()) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def ran(folder: Path, target: Target, name: str, *arguments: str) -> str:
-    """What the executable prints."""
+def ran(folder: Path, target: Target, name: str, *arguments: str, seconds: int = 600) -> str:
+    """What the executable prints, within so many seconds."""
     binary = str(folder / name)
     machine, emulator = MACHINES.get(target.name), EMULATORS.get(target.name)
     command = [*([emulator] if emulator else []), binary, *arguments]
@@ -101,7 +102,7 @@ def ran(folder: Path, target: Target, name: str, *arguments: str) -> str:
             "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0",
             "-kernel", binary,
         ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=folder)
     assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-500:])
     return done.stdout + done.stderr
 
@@ -112,11 +113,19 @@ def said(text: str, name: str) -> int:
     return int(line.split()[1], 16 if name == "digest" else 10)
 
 
-def checked(folder: Path, target: Target, name: str, steps: int, spike: int = 1) -> int:
+def checked(folder: Path, target: Target, name: str, steps: int, spike: float | None = None) -> int:
     """The digest that the bundle's executable prints after so many steps of made-up samples."""
+    defined = [] if spike is None else [f"SPIKE={spike}f"]
     if target.name not in MACHINES:
-        made(folder, target, [f"SPIKE={spike}"])
+        made(folder, target, defined)
         return int(ran(folder, target, name, "check", str(steps)).split()[0], 16)
     board_files(folder, target, name)
-    made(folder, target, ["CHECK", f"STEPS={steps}", f"SPIKE={spike}"])
+    made(folder, target, ["CHECK", f"STEPS={steps}", *defined])
     return said(ran(folder, target, name), "digest")
+
+
+def sections(binary: Path) -> dict[str, int]:
+    """Bytes of the sections of a board's executable."""
+    command = ["arm-none-eabi-size", "-A", str(binary)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(nbytes) for name, nbytes in re.findall(r"^(\.\S+)\s+(\d+)", text, re.M)}

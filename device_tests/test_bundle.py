@@ -1,6 +1,7 @@
 """Every kind of net as a bundle for every target: linked, run, and the digest of its state held
 against this Program's in Python's runtime."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
 import edgetrain as et
+from device_tests import kinds
 from device_tests.boards import (
     TICK,
     board_files,
@@ -21,88 +22,39 @@ from device_tests.boards import (
     missing,
     ran,
     said,
+    sections,
 )
+from device_tests.kinds import KINDS, SGD, STEPS
 from edgetrain.api import bundle
-from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
-from edgetrain.losses import Loss
-from edgetrain.program import Program
+from edgetrain.kernels.emit_tape import table_of
+from edgetrain.program import read_program
 from edgetrain.runtime.check import state_digest
-from edgetrain.sparse import DSR
-from examples.zoo import ZOO
 from tests.digits_runs import MODEL
-from tests.runtime.models import write_forked
 
 pytestmark = pytest.mark.slow
 README = Path(__file__).resolve().parents[1] / "README.md"
-STEPS, SPIKE = 20, 60000  # sample 0 overflows in fp16: its minibatches are skipped
-SGD = et.SGD(lr=0.02, momentum=0.9, nesterov=True, weight_decay=5e-4)
-KINDS = {
-    "fp32": ("digits", {"optimizer": SGD}),
-    "fp16": ("digits", {"optimizer": SGD, "precision": "fp16"}),
-    "sparse": ("digits", {
-        "optimizer": SGD, "precision": "fp16", "density": 0.3,
-        "rewiring": DSR(periods=((1.0, 8),)),
-    }),
-    "adam": ("forked", {"optimizer": et.AdamW(lr=1e-3), "precision": "fp16"}),
-    "dropout": ("forked", {"optimizer": SGD}),
-    "lstm": ("lstm_language_model", {"optimizer": SGD}),
-    "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=1e-3)}),
-    "depthwise": ("mobilenet_v2", {"optimizer": SGD, "precision": "fp16"}),
-}  # fmt: skip
 TARGETS = [name for name in targets.names() if name != "host"]
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory):
-    """ONNX files and losses by name."""
-    folder = tmp_path_factory.mktemp("models")
-
-    @cache
-    def model(name: str):
-        if name == "digits":
-            return MODEL, Loss("cross_entropy")
-        path = folder / f"{name}.onnx"
-        if name == "forked":
-            return write_forked(path), Loss("cross_entropy")
-        entry = ZOO[name]
-        torch.manual_seed(0)
-        example = entry.example_inputs(2, "small")
-        export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
-        ignored = -100 if entry.ignore_index is None else entry.ignore_index
-        return path, Loss(entry.loss, ignore_index=ignored)
-
-    return model
-
-
-@pytest.fixture(scope="session")
-def programs(models):
-    """(Program, its digest after STEPS) of a kind for targets of so many lanes."""
-
-    @cache
-    def program(kind: str, lanes: int) -> tuple[Program, int]:
-        name, options = KINDS[kind]
-        path, loss = models(name)
-        planned = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}[lanes]
-        found = et.compile(
-            et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1, target=planned,
-            **options,
-        )  # fmt: skip
-        return found, state_digest(found, STEPS, SPIKE if "precision" in options else 1)
-
-    return program
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_has_the_bits_of_the_runtime(kind, target, programs, tmp_path):
+def test_a_bundle_has_the_bits_of_the_runtime(kind, target, tmp_path):
     processor = targets.get(target)
     if missing(processor):
         pytest.skip(missing(processor))
-    program, expected = programs(kind, processor.lanes)
+    program, expected = kinds.program(kind, kinds.planned_for(target))
     bundle(program, tmp_path, target=target, size=target == "cortex-m4")
-    spike = SPIKE if "precision" in KINDS[kind][1] else 1
-    assert checked(tmp_path, processor, "net", STEPS, spike) == expected
+    found = checked(tmp_path, processor, "net", STEPS, kinds.spike_of(kind))
+    assert found == expected.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_compared_run_has_what_can_go_otherwise(kind):
+    program, run = kinds.program(kind, "cortex-m7")
+    assert run.rewired == (2 if kind == "sparse" else 0)
+    assert 0 < run.skipped < STEPS
+    assert (run.scales[1] < run.scales[0]) == ("precision" in KINDS[kind][1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -116,42 +68,61 @@ def test_the_host_has_the_bits_of_the_runtime(threads, tmp_path):
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
     """The digits in fp16 at the least budget, with samples, for a Cortex-M: folder by mode."""
-    options = {
-        "optimizer": et.SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
-        "minibatch": 32, "precision": "fp16", "target": "cortex-m7",
-    }  # fmt: skip
+    optimizer = et.SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     model = et.load_onnx(MODEL)
-    with pytest.raises(et.errors.BudgetError) as least:
-        et.compile(model, budget=1000, **options)
-    program = et.compile(model, budget=least.value.min_budget_nbytes, **options)
+
+    @cache
+    def program(target: str) -> et.Program:
+        options = {"optimizer": optimizer, "minibatch": 32, "precision": "fp16", "target": target}
+        with pytest.raises(et.errors.BudgetError) as least:
+            et.compile(model, budget=1000, **options)
+        return et.compile(model, budget=least.value.min_budget_nbytes, **options)
 
     @cache
     def folder(target: str, size: bool) -> Path:
         out = tmp_path_factory.mktemp("digits")
-        bundle(program, out, name="digits", target=target, size=size, data=et.open_data("digits"))
+        data = et.open_data("digits")
+        bundle(program(target), out, name="digits", target=target, size=size, data=data)
+        program(target).save(out / "digits.edge")
         return out
 
     return folder
 
 
-@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4"])
-def test_the_digits_train_in_58_kib_of_ram_with_the_stack(target, small):
+# Instructions of a sample; flash with the initial weights, without data.
+@pytest.mark.parametrize(
+    "target, size, instructions, flash",
+    [
+        ("cortex-m7", True, 1_700_000, 46080), ("cortex-m7", False, 1_050_000, 160000),
+        ("cortex-m4", True, 1_900_000, 49152), ("cortex-m33", True, 1_900_000, 49152),
+    ],
+)  # fmt: skip
+def test_the_digits_train_in_58_kib_of_ram_with_the_stack(target, size, instructions, flash, small):
+    processor = targets.get(target)
+    if missing(processor):
+        pytest.skip(missing(processor))
+    folder = small(target, size)
+    board_files(folder, processor, "digits")
+    made(folder, processor, ["CHECK", "STEPS=3"])
+    text = ran(folder, processor, "digits")
+    assert said(text, "ram") + said(text, "stack") <= 59392
+    assert said(text, "ticks") * TICK / (3 * 32) <= instructions
+    assert sections(folder / "digits")[".text"] <= flash
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m33"])
+def test_nothing_computes_float64_in_integers(target, small):
     processor = targets.get(target)
     if missing(processor):
         pytest.skip(missing(processor))
     folder = small(target, True)
     board_files(folder, processor, "digits")
     made(folder, processor, ["CHECK", "STEPS=3"])
-    text = ran(folder, processor, "digits")
-    ram = said(text, "ram") + said(text, "stack")
-    instructions = said(text, "ticks") * TICK / (3 * 32)
-    flash = subprocess.run(
-        [compiler_of(processor).replace("gcc", "size"), folder / "digits"], capture_output=True,
-        text=True,
-    ).stdout.split()[6]  # fmt: skip
-    print(f"{target}: RAM {ram}, flash {flash}, {instructions:.0f} instructions a sample")
-    assert ram <= 59392
-    assert int(flash) <= (46080 if target == "cortex-m7" else 56000)
+    command = [compiler_of(processor).replace("gcc", "nm"), folder / "digits"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = [line.split()[-1] for line in text.splitlines()]
+    soft = re.compile(r"__aeabi_(c?d|[fuil]+2d)|soft_|__\w+df[23]$|sqrt$|fma$")
+    assert [name for name in names if soft.search(name) and name != "pair.sqrt"] == []
 
 
 def test_the_digits_are_learned_on_an_emulated_cortex_m7(small):
@@ -174,6 +145,30 @@ def test_fifty_power_cuts_on_an_emulated_cortex_m7(small, tmp_path):
     shutil.copy(Path(__file__).with_name("cuts.c"), folder / "main.c")
     made(folder, processor, ["CUTS=50", "STORE"])
     assert "outlived all" in ran(folder, processor, "digits")
+
+
+def test_the_longest_piece_of_poll_is_the_one_in_the_manifest(small, tmp_path):
+    processor = targets.get("cortex-m7")
+    if missing(processor):
+        pytest.skip(missing(processor))
+    folder = tmp_path / "pieces"
+    shutil.copytree(small("cortex-m7", True), folder)
+    program = read_program(folder / "digits.edge")
+    board_files(folder, processor, "digits")
+    shutil.copy(Path(__file__).with_name("pieces.c"), folder / "main.c")
+    made(folder, processor, ["STORE"])
+    text = ran(folder, processor, "digits")
+    table = table_of(program)
+    # a microbatch: its samples, then the instructions; before the first one, the beginning
+    each = program.microbatch + len(table.numbers["micro"])
+    place = (said(text, "which") - 1) % each - program.microbatch
+    (number,) = table.entries[table.numbers["micro"][place]]
+    kernel, _ = table.kernels[table.instructions[number].kernel]
+    named = json.loads((folder / "MANIFEST.json").read_text())["longest_piece_of_poll"]
+    assert named["instruction"] == f"micro: {kernel.name}.{kernel.variant}"
+    before = said(text, "longest")
+    made(folder, processor, ["STORE", "PARTS=8"])
+    assert said(ran(folder, processor, "digits"), "longest") < before / 2
 
 
 def test_the_readmes_lines_of_c_are_c(small):

@@ -25,6 +25,10 @@ _PUBLIC = {
     "Program": "program",
     "load_program": "runtime.loading",
     "Trainer": "runtime.trainer",
+    "Callback": "runtime.callbacks",
+    "EarlyStopping": "runtime.callbacks",
+    "KeepBest": "runtime.callbacks",
+    "StepResult": "runtime.session",
     "Session": "runtime.session",
     "open_data": "data.registry",
     "SGD": "optim",
@@ -69,8 +73,9 @@ if TYPE_CHECKING:
     from .losses import Loss
     from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
     from .program import Program
+    from .runtime.callbacks import Callback, EarlyStopping, KeepBest
     from .runtime.loading import load_program
-    from .runtime.session import Session
+    from .runtime.session import Session, StepResult
     from .runtime.trainer import Trainer
 
 

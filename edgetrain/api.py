@@ -1,6 +1,8 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,20 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
+from .data.items import named_inputs
 from .data.source import Source
-from .errors import UsageError
+from .data.tensors import as_array
+from .errors import DataError, UsageError
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
+from .units.hints import did_you_mean
 from .units.options import check_needs
+
+_NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
 
 def make_options(
@@ -57,17 +64,26 @@ def make_options(
             dims={} if dims is None else dims, **others,
         )  # fmt: skip
     except TypeError as error:
+        known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
+        strange = [name for name in others if name not in known]
+        if strange:
+            raise UsageError(
+                f"compile: {strange[0]}: no option of this name."
+                f"{did_you_mean(strange[0], known)} See help(edgetrain.compile)."
+            ) from error
         raise UsageError(f"compile: {error}.") from error
     densities = {"density": options.density, "density_overrides": options.density_overrides}
     check_needs(others, others | densities, str)
     return options
 
 
-def compile(model: Model, *, budget: str | int | None = None, **options: Any) -> Program:
+def compile(
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
     Args:
-      model: from `load_onnx`.
+      model: the path of an ONNX file, or from `load_onnx`.
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
@@ -81,18 +97,52 @@ def compile(model: Model, *, budget: str | int | None = None, **options: Any) ->
     return compile_model(_known(model), make_options(**options), budget)
 
 
-def _known(model: Model) -> Model:
+def _known(model: Model | str | PathLike) -> Model:
+    """A loaded model, or the one of a file."""
+    if isinstance(model, str | PathLike):
+        from .importer import load_onnx
+
+        return load_onnx(Path(model))
     if not isinstance(model, Model):
-        raise UsageError(f"model {repr(model)[:80]}: expected what load_onnx returned.")
+        raise UsageError(
+            f"model {repr(model)[:80]}: expected the path of an ONNX file, or what load_onnx "
+            "returned."
+        )
     return model
 
 
-def plan(model: Model, *, budget: str | int | None = None, **options: Any) -> dict[str, Any]:
+def plan(
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
     chosen = make_options(**options)
-    found, _, facts = plan_model(_known(model), chosen, budget)
+    model = _known(model)
+    found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, chosen, found, facts).account) | seconds
+
+
+def expected(
+    model: Model | str | PathLike, **options: Any
+) -> dict[str, tuple[tuple[int, ...], int | None]]:
+    """What training takes: input, or "y" for the target -> (shape of one sample, limit).
+
+    Args:
+      options: as of `compile`.
+    Returns:
+      Integers of the field lie in [0, limit); None where there is no limit.
+    """
+    chosen, model = make_options(**options), _known(model)
+    graph = build_graphs(model, chosen, 2).evaluate
+    found: dict[str, tuple[tuple[int, ...], int | None]] = {
+        spec.name: (graph.values[spec.name].shape[1:], None)
+        for spec in model.inputs
+        if spec.name in graph.values
+    }
+    shape = graph.values[graph.outputs[0]].shape
+    if chosen.loss.takes_target:
+        found["y"] = (chosen.loss.target_shape(shape)[1:], chosen.loss.limit(shape))
+    return found
 
 
 def bundle(
@@ -129,8 +179,25 @@ def bundle(
     return manifest
 
 
+def _named(model: Model, inputs: Any) -> dict[str, Any]:
+    """Inputs by name, each with samples along axis 0; of a model with one it may come alone.
+
+    Raises:
+      DataError: there is none, or no array.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
+    found = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
+    if not found or not all(array.ndim for array in found.values()):
+        raise DataError(
+            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...] by the "
+            f"model's names: {', '.join(spec.name for spec in model.inputs)}."
+        )
+    return found
+
+
 def forward(
-    model: Model,
+    model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
     *,
     precision: str = "fp32",
@@ -149,10 +216,12 @@ def forward(
     from .runtime.executor import Executor
     from .runtime.staging import stage_inputs
 
+    model = _known(model)
+    inputs = _named(model, inputs)
     batch = len(next(iter(inputs.values())))
     chosen = make_options(precision=precision, dims=dims, threads=threads)
     program = forward_program(
-        _known(model), batch, dims=chosen.dims, precision=precision, threads=chosen.threads
+        model, batch, dims=chosen.dims, precision=precision, threads=chosen.threads
     )
     arena = Arena(program.arena_nbytes)
     values = views(arena, program)
@@ -170,7 +239,7 @@ def forward(
 
 
 def loss_and_gradients(
-    model: Model,
+    model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
     target: np.ndarray | None,
     *,
@@ -194,7 +263,9 @@ def loss_and_gradients(
     """
     from .runtime.session import Session
 
-    chosen = Loss.of(loss)
+    model, chosen = _known(model), Loss.of(loss)
+    inputs = _named(model, inputs)
+    target = None if target is None else as_array("target", target)
     if weights is not None:
         if not chosen.sample_weights:
             raise UsageError(

@@ -138,11 +138,8 @@ def parity(
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     model = chosen_weights(model, make_options(**named))
     loss = Loss.of(loss)
-    for option, value, known in (
-        ("precision", precision, PRECISIONS), ("reference", reference, REFERENCES)
-    ):  # fmt: skip
-        if value not in known:
-            raise UsageError(f"{option} {value!r}: expected {' or '.join(known)}.")
+    _known("precision", precision, PRECISIONS)
+    _known("reference", reference, REFERENCES)
     if steps < 1 or (inputs is None) != (target is None):
         raise UsageError("parity: expected 1 or more steps, and inputs and target both or neither.")
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
@@ -166,14 +163,21 @@ def parity(
     )  # fmt: skip
     batches = chain([first], (samples() for _ in range(steps - 1)))
     rows = _rows(program, model, exact, batches)
-    facts = {
+    facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
+    facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}
+    return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+
+
+def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
+    if value not in known:
+        raise UsageError(f"{option} {value!r}: expected {' or '.join(known)}.")
+
+
+def _about(model: Model, program: Program, exact: Reference, device: str) -> dict[str, Any]:
+    return {
         "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "reference": reference, "precision": precision, "loss": loss.name,
-        "optimizer": optimizer.to_json(), "batch": batch, "steps": steps,
-        "arena_nbytes": program.arena_nbytes,
-        "parameters": len(exact.parameters), "seed": seed,
+        "arena_nbytes": program.arena_nbytes, "parameters": len(exact.parameters),
     }  # fmt: skip
-    return ParityReport(facts, tuple(rows))
 
 
 def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:

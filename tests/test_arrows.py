@@ -54,6 +54,7 @@ LIBRARIES = {
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
     "rich": {"cli"},
+    "PIL": {"data"},
     "matplotlib": {"compiler", "cli"},
     "scipy": {"compiler"},
 }

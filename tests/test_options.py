@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from edgetrain.errors import UsageError
 from edgetrain.losses import LOSSES, Loss
 from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
 from edgetrain.runtime.checkpoint import latest
+from edgetrain.runtime.settings import Settings
 from edgetrain.units.options import NEEDS, flag
 from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL
@@ -59,6 +59,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "ignore_index": (["3"], []),
     "class_axis": (["1"], []),
     "class_weights": (["1,0.5"], []),
+    "sample_weights": ([], []),
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
@@ -128,6 +129,13 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
         ["--steps", "4", "--save-steps", "1"],
     ),
     ("train", "no_eval"): (["--no-eval"], []),
+    ("train", "save_seconds"): (["--save-seconds", "1e-6"], []),
+    ("train", "keep_last"): (["--epochs", "1", "--keep-last"], ["--epochs", "1"]),
+    ("train", "augment"): (["--augment", "noise=0.5"], []),
+    ("train", "balance_classes"): (["--balance-classes"], []),
+    ("train", "keep_best"): (["--keep-best"], []),
+    ("eval", "metrics"): (["--metrics", "confusion"], []),
+    ("data", "json"): (["--json"], []),
     ("train", "json"): (["--json"], []),
     ("train", "out"): (["--out", "elsewhere"], []),
     ("eval", "split"): (["--split", "train"], []),
@@ -156,6 +164,14 @@ ELSEWHERE = {
     ("train", "resume"): "tests.test_cli.test_resume_goes_on_and_refuses_another_recipe",
     ("warm", "json"): "tests.test_cli.test_warm_compiles_beforehand",
     ("warm", "all"): "tests.test_cli.test_warm_compiles_beforehand",
+    ("train", "metrics"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("train", "patience"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("train", "monitor"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("eval", "best"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("export", "best"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("eval", "data_target"): "tests.data.test_labels.test_an_autoencoder_trains_by_a_command",
+    ("data", "data_target"): "tests.data.test_labels.test_an_autoencoder_trains_by_a_command",
+    ("data", "label"): "tests.test_people.test_data_shows_what_a_source_holds",
     ("doctor", "json"): "tests.test_cli.test_doctor_says_what_is_here",
     ("export", "json"): "tests.test_options.test_export_prints_json",
     ("train", "label"): "tests.test_options.test_label_chooses_a_column",
@@ -283,6 +299,7 @@ def seen(
             "train": ["train", str(digits_edge), "--data", "digits"],
             "eval": ["eval", str(digits_edge), "--data", "digits"],
             "inspect": ["inspect", str(MODEL)],
+            "data": ["data", "digits"],
         }.get(command, [command])
         if command == "train" and not {"--steps", "--epochs"} & set(argv):
             argv = [*argv, "--steps", "2"]
@@ -420,18 +437,18 @@ def test_numbers_of_numpy_become_numbers_of_python() -> None:
 
 
 def test_trainer_refuses_keywords_of_a_wrong_type(digits, tmp_path: Path) -> None:
-    keywords = [
-        p.name for p in inspect.signature(et.Trainer).parameters.values()
-        if p.name not in ("program", "data", "validation")
-    ]  # fmt: skip
+    fields = [field.name for field in dataclasses.fields(Settings)]
+    keywords = ["out", *(name for name in fields if name != "validation")]
     for name in keywords:
         with pytest.raises(UsageError, match=name):
             et.Trainer(digits, "digits", **{name: Wrong()})
-    for wrong in ({"save_steps": 5}, {"save_total_limit": 5}):
+    for wrong in ({"save_steps": 5}, {"save_total_limit": 5}, {"save_seconds": 5.0}):
         with pytest.raises(UsageError, match="without out"):
             et.Trainer(digits, "digits", **wrong)
     with pytest.raises(UsageError, match="program"):
-        et.Trainer("model.edge", "digits")
+        et.Trainer(Wrong(), "digits")
+    with pytest.raises(UsageError, match="Did you mean save_steps"):
+        et.Trainer(digits, "digits", save_every=5)
     trainer = et.Trainer(digits, "digits", tmp_path)
     for length in ({"steps": 1.0}, {"steps": 0}, {"epochs": "1"}, {"epochs": 0}):
         with pytest.raises(UsageError, match=next(iter(length))):
@@ -442,6 +459,6 @@ def test_trainer_refuses_keywords_of_a_wrong_type(digits, tmp_path: Path) -> Non
 def test_models_that_are_none_are_refused() -> None:
     for call in (et.compile, et.plan):
         with pytest.raises(UsageError, match="load_onnx"):
-            call(str(MODEL))
+            call(3)
     with pytest.raises(UsageError, match="minibatch"):
         et.loss_and_gradients(et.load_onnx(MODEL), {"x": np.zeros((2, 64))}, [0, 0], minibatch=2)

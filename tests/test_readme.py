@@ -10,7 +10,7 @@ from edgetrain.cli.arguments import PLAN_OPTIONS
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = "plan compile bundle train eval export parity inspect ops warm doctor"
+COMMANDS = "plan compile bundle train eval export parity inspect data completion ops warm doctor"
 TEXT = (ROOT / "README.md").read_text()
 
 
@@ -52,7 +52,8 @@ def test_readme_names_every_command_kind_and_target() -> None:
         name = option.replace("-", "_")
         known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
                  "lr", "lr_schedule", "lr_gamma", "validation", "name", "size",
-                 "cc"}  # fmt: skip
+                 "cc", "augment", "balance_classes", "keep_last", "patience", "keep_best", "best",
+                 "metrics", "monitor", "save_seconds", "label", "calibrate"}  # fmt: skip
         assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.wheels import ROOT, build, build_runtime
+from tools.wheels import ROOT, build, build_runtime, copy_source
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,31 @@ def test_the_whole_installs_one_package(tmp_path: Path) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"edgetrain"}
     for name in ("exporters/parity.py", "exporters/__init__.py", "py.typed", "data/digits.bin"):
         assert f"edgetrain/{name}" in names
+
+
+def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
+    """`pip install .` in an empty environment; build isolation fetches setuptools."""
+    copy_source(ROOT, tmp_path / "source")
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    before = {path.name for path in site.iterdir()}
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "."]
+    done = subprocess.run(pip, cwd=tmp_path / "source", env=kept, capture_output=True, text=True)
+    if done.returncode and "No matching distribution" in done.stderr:
+        pytest.skip("no package index to fetch setuptools from")
+    assert done.returncode == 0, done.stderr
+    found = {path.name for path in site.iterdir()} - before
+    assert {name.partition("-")[0] for name in found} == {"edgetrain"} and len(found) == 2
+    # torch, onnx and the others are this environment's
+    needed = f"{sysconfig.get_path('purelib')}"
+    code = "from edgetrain.exporters import export_torch; print(export_torch.__module__)"
+    done = subprocess.run(
+        [python, "-c", f"import sys; sys.path.append({needed!r}); {code}"],
+        cwd=tmp_path, env=kept, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("edgetrain.exporters"), done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -79,13 +79,17 @@ def stage(folder: Path) -> Path:
     return folder
 
 
+def copy_source(source: Path, copy: Path) -> None:
+    """A source tree without what was built in it: builds leave nothing behind in the tree."""
+    unwanted = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info")
+    shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*unwanted))
+
+
 def build(source: Path, out: Path) -> None:
     """Build the wheel of a source tree into `out`, leaving nothing behind in the tree."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "source"
-        unwanted = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info")
-        ignored = shutil.ignore_patterns(*unwanted)
-        shutil.copytree(source, copy, symlinks=True, ignore=ignored)
+        copy_source(source, copy)
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
         subprocess.run([*pip, "-w", str(out), str(copy)], check=True)
 

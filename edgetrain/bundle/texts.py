@@ -175,7 +175,7 @@ def _made_up(program: Program) -> str:
         else:
             kind, value = "float", f"(float)({bits} >> 8) / 16777216"
             if limit != -1:
-                value = f"({value} * 2 - 1) * (sample == 0 ? SPIKE : 1)"
+                value = f"SPIKED({value} * 2 - 1)"
         lines.append(
             f"  for (uint32_t e = 0; e < {elements(program, slot)}; e++)\n"
             f"    (({kind} *){where})[e] = {value};\n"

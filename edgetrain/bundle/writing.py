@@ -184,6 +184,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "lanes": targets.lanes_of(program.recipe), "floats": made.target.abi,
         },
         "optimised_for": "size" if size else "speed",
+        "float64": _float64(program, made.target),
         "ram_nbytes": {
             "memory": texts.memory_nbytes(image), "arena": program.arena_nbytes,
             "plan": image.control_nbytes, "written_globals": _written(made),
@@ -203,6 +204,16 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "weights_and_model": "those of the model they come from",
         },
     }  # fmt: skip
+
+
+def _float64(program: Program, target: Target) -> str:
+    """What is computed where kernels say float64."""
+    if targets.in_pairs(program.recipe):
+        return "pairs of float32; their errors stand in edgetrain/kernels/pair_functions.py"
+    if target.fp64:
+        return "in the processor's unit"
+    planned = program.recipe.get("target") or targets.HOST
+    return f"in integers: the Program was planned for {planned}, which has a unit for it"
 
 
 def _in_flash(section: str) -> bool:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -13,7 +13,19 @@ from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
+from ..units.hints import did_you_mean
 from ..units.options import flag
+from .completion import SHELLS
+from .data_arguments import (
+    KINDS,
+    add_best,
+    add_data,
+    add_epochs,
+    add_meaning,
+    add_metrics,
+    settle_target,
+)
+from .examples import epilog
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
@@ -90,24 +102,44 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", *options_of(Schedule), "command", "module", "function", "debug",
-    "json",
+    "json", "balance_classes",
 )  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
+    known: Collection[str] = ()  # what a word that is not known may have been meant for
+
     def error(self, message: str) -> NoReturn:
-        self.exit(_USAGE, f"{self.prog}: error: {message}. See '{self.prog} --help'.\n")
+        hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
+        self.exit(_USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
+
+
+def _unknown(message: str) -> list[str]:
+    """Words that argparse did not know, out of what it says."""
+    _, _, options = message.partition("unrecognized arguments: ")
+    words = [word for word in options.split() if word.startswith("-")]
+    _, _, choice = message.partition("invalid choice: '")
+    return words + ([choice.partition("'")[0]] if choice else [])
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        return _parser(asked)[0].parse_args(argv)
+        parser, commands = _parser(asked)
+        parser.known = [*commands]
+        if asked in commands:
+            parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+        return settle_target(parser.parse_args(argv))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command, with all its options."""
+    return {name: _parser(name)[1][name] for name in _parser("")[1]}
 
 
 def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -125,7 +157,7 @@ def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> s
         value = given[name]
         if name in own or value == train.get_default(name):
             continue
-        flag = f"--{name.replace('_', '-')}"
+        flag = f"--{name.removeprefix('data_').replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         for item in values:
             words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
@@ -155,7 +187,8 @@ def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]
     def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,
+            argument_default=argparse.SUPPRESS, epilog=epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         if name != asked:
             return _Unasked()
@@ -228,7 +261,7 @@ def _bundling(command) -> None:
 def _training(command) -> None:
     train = command("train", "training", "Train a model.")
     train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
-    _data(train)
+    add_data(train, training=True)
     length = train.add_mutually_exclusive_group(required=True)
     length.add_argument("--epochs", type=number_within(above=0), metavar="N", default=None)
     length.add_argument(
@@ -240,6 +273,10 @@ def _training(command) -> None:
     train.add_argument(
         "--save-steps", type=whole_from(0), metavar="N", default=0,
         help="minibatches between checkpoints (0: each epoch)",
+    )  # fmt: skip
+    train.add_argument(
+        "--save-seconds", type=number_within(least=0), metavar="S", default=0.0,
+        help="seconds between checkpoints, besides those of steps or epochs (0: none)",
     )  # fmt: skip
     train.add_argument(
         "--save-total-limit", type=whole_from(1), metavar="N", default=2,
@@ -254,20 +291,24 @@ def _training(command) -> None:
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
     )  # fmt: skip
+    add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
-    _plan_options(train)
+    _plan_options(train, target=True)
     evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
     evaluate.set_defaults(function="evaluate")
     evaluate.add_argument("model", metavar="model.edge|DIR")
-    _data(evaluate)
+    add_data(evaluate)
     evaluate.add_argument(
         "--split", choices=["test", "train"], default="test",
         help="of data that has a test split (test); of other data all is used",
     )  # fmt: skip
+    add_metrics(evaluate)
+    add_best(evaluate)
     evaluate.add_argument("--threads", type=int, metavar="N", default=None)
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")
     export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
+    add_best(export)
 
 
 def _looking(command) -> None:
@@ -286,6 +327,19 @@ def _looking(command) -> None:
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
     _plan_options(inspect, leave_out=("budget",))
     _learning_rate(inspect)
+    data = command("data", "showing_data", "Show what data holds, beside what a model takes.")
+    data.add_argument("spec", metavar="SPEC", help=KINDS)
+    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    add_meaning(data)
+    data.add_argument(
+        "--target", dest="data_target", metavar="INPUT", default=None,
+        help="the input that is the target, of an autoencoder: x",
+    )  # fmt: skip
+    _plan_options(data, leave_out=("budget", "target"))
+    completion = command(
+        "completion", "completion", "Print what a shell needs to complete commands.", json=False
+    )
+    completion.add_argument("shell", choices=SHELLS)
     command("ops", "looking", "List the ONNX op types that can be trained.")
     warm = command("warm", "warming", "Compile beforehand what a model, or any, will need.")
     warm.add_argument("model", metavar="MODEL", nargs="?", help=".onnx or .edge")
@@ -295,24 +349,25 @@ def _looking(command) -> None:
     command("doctor", "doctor", "Say what works on this machine.")
 
 
-def _plan_options(parser: argparse.ArgumentParser, leave_out: Sequence[str] = ()) -> None:
+def _plan_options(
+    parser: argparse.ArgumentParser, leave_out: Sequence[str] = (), target: bool = False
+) -> None:
+    """Options of the compiler; target: `--target` may also name an input (`settle_target`)."""
     group = parser.add_argument_group("what is compiled")
     for name, options in PLAN_OPTIONS.items():
-        if name not in leave_out:
+        if name == "target" and target:
+            processors = ", ".join(targets.names())
+            group.add_argument(
+                "--target", metavar="NAME",
+                help=f"processor to plan for: {processors} (host); x: the input is its own target",
+            )  # fmt: skip
+        elif name not in leave_out:
             given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
             group.add_argument(flag(name), **given, **options)
 
 
 def _learning_rate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=learning_rate_help())
-
-
-def _data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", metavar="SPEC", required=True,
-        help="digits, mnist:DIR, cifar10:DIR, npz:FILE, npy:DIR, csv:FILE, dir:DIR",
-    )  # fmt: skip
-    parser.add_argument("--label", metavar="COLUMN", default=None, help="csv: the target's column")
 
 
 def _bytes(text: str) -> int:

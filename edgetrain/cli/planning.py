@@ -16,6 +16,7 @@ from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
+from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import check_target
@@ -45,6 +46,7 @@ def plan(arguments: Namespace) -> int:
         )
     program, chosen, front, tried, seconds = _compiled(arguments)
     account = dict(program.account) | {"plan_seconds": seconds}
+    account["seconds_per_minibatch"] = chosen.cost
     if arguments.picture:
         draw_plan(chosen, arguments.picture, account.get("budget_nbytes"))
     if arguments.pareto:
@@ -62,7 +64,7 @@ def plan(arguments: Namespace) -> int:
             account["explanation"] = explain(front, chosen, tried).splitlines()
         print(to_json(account))
         return 0
-    print("\n".join(account_lines(account)))
+    print("\n".join([*account_lines(account), *_time_lines(chosen, program)]))
     rows = len(front) if arguments.pareto is not None else _FRONTIER_ROWS
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
@@ -116,6 +118,17 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
 def _say_notes(model: Model, options: Options) -> None:
     for note in (*model.warnings, *constant_notes(model, options)):
         print(f"note: {note}", file=sys.stderr)
+
+
+def _time_lines(chosen: Plan, program: Program) -> list[str]:
+    """How long training takes on this machine; nothing for other processors."""
+    if not targets.get(program.recipe["target"]).hosted or not chosen.cost:
+        return []
+    hours = 1e6 * chosen.cost / program.minibatch / 3600
+    return [
+        f"time: {1000 * chosen.cost:.3g} ms a minibatch at least, {hours:.2g} hours for a million "
+        "samples (by FLOPs and bytes; --calibrate measures this machine)"
+    ]
 
 
 def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:

@@ -94,8 +94,11 @@ class _Plain:
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._left = _Left()
 
     def __call__(self, event: Event) -> None:
+        if event["event"] in ("step", "epoch"):
+            event = event | {"left": self._left.after(event)}
         if event["event"] == "step":
             now = time.monotonic()
             if now - self._last < _PLAIN_SECONDS and not event["skipped"]:
@@ -104,6 +107,32 @@ class _Plain:
         elif event["event"] == "start":
             self._last = time.monotonic()
         show(event)
+
+
+class _Left:
+    """How long a run still takes, by the steps that it has done."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[float, int] | None = None
+        self._total = 0
+
+    def after(self, event: Event) -> float | None:
+        """Seconds left after a step or an epoch; None where that is not known."""
+        now = time.monotonic()
+        self._total = event.get("total_steps", self._total)
+        if self._begun is None:
+            self._begun = now, event["step"]
+        since, first = self._begun
+        if event["step"] <= first or self._total <= event["step"]:
+            return None
+        return (now - since) / (event["step"] - first) * (self._total - event["step"])
+
+
+def duration(seconds: float) -> str:
+    """Such as 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
@@ -121,24 +150,30 @@ def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
 def describe(event: Event) -> str:
     """The text of an event; empty where there is nothing to say."""
     kind = event["event"]
+    left = f", {duration(event['left'])} left" if event.get("left") else ""
     if kind == "start":
         return "\n".join([*event["lines"], *_process_line(event["process_nbytes"])])
     if kind == "step":
         skipped = f", skipped: {event['reason']}" if event["skipped"] else ""
         return (
             f"step {event['step']}/{event['total_steps']}: loss {event['loss']:.4f}, "
-            f"lr {event['lr']:.3g}{skipped}"
+            f"lr {event['lr']:.3g}{skipped}{left}"
         )
     if kind == "epoch":
         return (
             f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
-            f"{event['samples_per_second']:.0f} samples/s"
+            f"{event['samples_per_second']:.0f} samples/s{left}"
         )
     if kind == "eval":
         accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
-        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}"
+        known = ("event", "epoch", "loss", "samples", "accuracy")
+        more = {k: v for k, v in event.items() if k not in known and isinstance(v, int | float)}
+        others = "".join(f", {name} {value:.4g}" for name, value in more.items())
+        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}{others}"
     if kind == "resume":
         return f"resumed at step {event['step']} from {event['path']}"
+    if kind == "stop":
+        return f"stopped at step {event['step']}: {event['reason']}"
     if kind == "data":
         return str(event["message"])
     if kind == "warning":

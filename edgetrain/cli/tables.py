@@ -75,6 +75,18 @@ def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -
     ]
 
 
+def metric_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """Numbers in a line, and a table for each confusion matrix (rows: targets)."""
+    plain = {k: v for k, v in metrics.items() if isinstance(v, int | float)}
+    head = ", ".join(f"{k} {v:.5g}" if k != "samples" else f"{v} samples" for k, v in plain.items())
+    lines = [head]
+    for name, value in metrics.items():
+        if name not in plain and isinstance(value, list):
+            rows = [[str(item) for item in row] for row in value]
+            lines += [f"{name} (rows: targets)", *table(rows, "r" * len(rows[0]))]
+    return lines
+
+
 def to_json(value: Any) -> str:
     """One line of strict JSON; numbers that are not finite become null."""
     return json.dumps(_finite(value), allow_nan=False, default=_plain)

@@ -6,26 +6,30 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from ..data.labels import class_weights
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
+from ..optim import Schedule
 from ..program import Program
 from ..program.atomic import check_target
 from ..program.trained import export_trained
+from ..runtime.callbacks import Callback, EarlyStopping, KeepBest
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
 from ..runtime.loading import load_program
+from ..runtime.metrics import check_metrics
 from ..runtime.session import Session
-from ..runtime.settings import check_length, check_settings
+from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
-from ..runtime.state import load_state, open_run
+from ..runtime.state import Run, load_state, open_run
 from ..runtime.trainer import Trainer
 from .arguments import plan_options, resume_line
 from .choices import schedule
 from .process import resident_nbytes
 from .progress import make_progress
-from .tables import account_lines, to_json
+from .tables import account_lines, metric_lines, to_json
 from .waiting import waited
 
 
@@ -35,10 +39,7 @@ def train(arguments: Namespace) -> int:
     check_length(arguments.epochs, arguments.steps)
     with raising():
         folder = _run_folder(arguments)
-        check_settings(
-            folder, _lr_override(arguments), rates, arguments.save_steps,
-            arguments.save_total_limit, getattr(arguments, "threads", None),
-        )  # fmt: skip
+        Settings(**_settings(arguments, rates)).check(folder)
         check_label(arguments.data, arguments.label)
         with folder.held():
             return _train(arguments, folder)
@@ -47,23 +48,21 @@ def train(arguments: Namespace) -> int:
 def _train(arguments: Namespace, folder: RunFolder) -> int:
     rates = schedule(arguments)
     with waited("reading the model"):
-        program = _program(arguments)
-        source = open_data(arguments.data, label=arguments.label)
+        source = _source(arguments)
+        program = _program(arguments, source)
     with make_progress(arguments.json) as progress:
         with waited("loading kernels"):
             trainer = Trainer(
-                program, source, folder, lr=_lr_override(arguments),
-                schedule=rates, save_steps=arguments.save_steps,
-                save_total_limit=arguments.save_total_limit, threads=_threads(arguments, program),
-                validation=_validation(arguments, source), on_event=progress,
+                program, source, folder, validation=_validation(arguments, source),
+                on_event=progress, **_settings(arguments, rates),
             )  # fmt: skip
         try:
-            progress(_start_event(program, trainer))
+            progress(_start_event(program, trainer, arguments))
             if arguments.resume is not None and not trainer.resume(arguments.resume):
                 message = f"{arguments.resume}: no checkpoint yet; starting at step 0."
                 progress({"event": "warning", "message": message})
             trainer.fit(arguments.epochs, steps=arguments.steps, evaluate=not arguments.no_eval)
-            progress({"event": "done", "step": trainer.step, "out": str(folder.path)})
+            progress({"event": "done", "step": trainer.steps, "out": str(folder.path)})
         except Interrupted as stopped:
             raise _with_way_back(stopped, arguments, folder.path) from None
         finally:
@@ -104,14 +103,32 @@ def _run_folder(arguments: Namespace) -> RunFolder:
     return RunFolder(out, "--out")
 
 
-def _program(arguments: Namespace) -> Program:
+def _source(arguments: Namespace) -> Source:
+    """The data of a run.
+
+    Raises:
+      UsageError, DataError: it cannot be opened.
+    """
+    augment = True if arguments.augment is None else arguments.augment
+    return open_data(
+        arguments.data, label=arguments.label, target=arguments.data_target, augment=augment
+    )
+
+
+def _program(arguments: Namespace, source: Source) -> Program:
     path = arguments.model
     if path is None:
         path = Path(arguments.resume, PROGRAM_FILE)
     if not _is_program(Path(path)):
         from .planning import compiled
 
+        if arguments.balance_classes:
+            if "class_weights" in arguments:
+                raise UsageError("--balance-classes and --class-weights: give one of the two.")
+            arguments.class_weights = class_weights(source)
         return compiled(arguments)
+    if arguments.balance_classes:
+        raise UsageError(f"--balance-classes: {path} is compiled. Give the ONNX model.")
     given = sorted(set(plan_options(arguments)) - {"threads"})
     if given:
         raise UsageError(
@@ -130,8 +147,27 @@ def _lr_override(arguments: Namespace) -> float | None:
     return getattr(arguments, "lr", None)
 
 
-def _threads(arguments: Namespace, program: Program) -> int:
-    return getattr(arguments, "threads", program.threads)
+def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
+    """What the Trainer is told besides its data."""
+    return {
+        "lr": _lr_override(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
+        "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
+        "metrics": arguments.metrics, "callbacks": _callbacks(arguments),
+    }  # fmt: skip
+
+
+def _callbacks(arguments: Namespace) -> list[Callback]:
+    """Early stopping and the best epoch's weights, where they were asked for."""
+    found: list[Callback] = []
+    monitor = arguments.monitor or "loss"
+    if arguments.keep_best:
+        found.append(KeepBest(monitor, restore=False))
+    if arguments.patience is not None:
+        found.append(EarlyStopping(monitor, patience=arguments.patience))
+    if arguments.monitor is not None and not found:
+        raise UsageError("--monitor: it has no effect without --patience or --keep-best.")
+    return found
 
 
 def _validation(arguments: Namespace, source: Source) -> float | Source | None:
@@ -141,30 +177,50 @@ def _validation(arguments: Namespace, source: Source) -> float | Source | None:
         try:
             asked = float(asked)
         except ValueError:
-            return open_evaluation(asked, label=arguments.label)
+            return open_evaluation(asked, label=arguments.label, target=arguments.data_target)
     if asked or arguments.no_eval or "test" not in source.splits:
         return asked
     return source.for_split("test")
 
 
-def _start_event(program: Program, trainer: Trainer) -> dict[str, Any]:
-    """The account, and apart from it what the process takes besides the arena."""
+def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> dict[str, Any]:
+    """The account, and apart from it what the process takes besides the arena, and the disk."""
+    each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
+    kept = min(count, arguments.save_total_limit)
+    seconds = arguments.save_seconds
+    line = (
+        f"checkpoints: {count:,} of {each:,} bytes will be written, {count * each:,} bytes in all; "
+        f"the last {kept} are kept"
+    ) + (f"; and one every {seconds:g} s" if seconds else "")
     return {
         "event": "start", **program.account, "model": program.model_name,
         "process_nbytes": resident_nbytes(trainer.session.arena),
-        "lines": account_lines(program.account),
+        "checkpoint_nbytes": each, "checkpoints": count,
+        "lines": [*account_lines(program.account), line],
     }  # fmt: skip
+
+
+def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
+    """How many a whole run of this length writes, those of `--save-seconds` apart."""
+    epoch = trainer.steps_per_epoch or 1
+    steps = arguments.steps or max(1, round(arguments.epochs * epoch))
+    every = arguments.save_steps or epoch
+    return -(-steps // every)
 
 
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
-    program, state = _opened(Path(arguments.model))
+    program, state, _ = _opened(Path(arguments.model), arguments.best)
     session = Session(program, arguments.threads)
     try:
         if state is not None:
             load_state(session, state, arguments.model)
-        source = open_evaluation(arguments.data, split=arguments.split, label=arguments.label)
-        metrics = evaluate_source(session, source)
+        source = open_evaluation(
+            arguments.data, split=arguments.split, label=arguments.label,
+            target=arguments.data_target,
+        )  # fmt: skip
+        check_metrics(arguments.metrics, session.loss)
+        metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()
     whole = "test" not in source.splits
@@ -179,14 +235,12 @@ def evaluate(arguments: Namespace) -> int:
         return 0
     if state is None:
         print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)
-    print(
-        ", ".join(f"{k} {v:.5g}" if k != "samples" else f"{v} samples" for k, v in metrics.items())
-    )
+    print("\n".join(metric_lines(metrics)))
     return 0
 
 
-def _opened(path: Path) -> tuple[Program, Any]:
-    return open_run(path) if os.path.isdir(path) else (load_program(path), None)
+def _opened(path: Path, best: bool) -> Run:
+    return open_run(path, best=best) if os.path.isdir(path) else Run(load_program(path), None)
 
 
 def export(arguments: Namespace) -> int:
@@ -195,10 +249,10 @@ def export(arguments: Namespace) -> int:
     directory = Path(arguments.run)
     if not os.path.isdir(directory):
         raise CheckpointError(f"{directory}: no such directory; expected one of a run.")
-    program, state = open_run(directory)
+    program, state, labels = open_run(directory, best=arguments.best)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
-    path = export_trained(program, state, arguments.out)
+    path = export_trained(program, state, arguments.out, labels=labels)
     if arguments.json:
         print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
     else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -67,19 +68,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
-    by_kind = asdict(account(plan))
     graph = candidate.train.graph
     output = graph.values[candidate.graphs.output]
-    program_facts = {
-        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": by_kind,
-        "peak_live_nbytes": candidate.persistent_nbytes
-        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
-        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
-        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
-        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
-        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
-    }  # fmt: skip
-    program_facts.pop("plan_seconds", None)
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -94,7 +84,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         targets={"micro": micro.target(), "eval": evaluate.target()},
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
-        account=program_facts,
+        account=_facts(plan, options, tapes, facts),
         recipe=options.recipe() | _sparse_recipe(candidate.graphs),
         limits=_limits(graph, options, output),
         aliases=dict(model.aliases),
@@ -103,6 +93,23 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
     )
+
+
+def _facts(
+    plan: Plan, options: Options, tapes: Mapping[str, np.ndarray], facts: Mapping
+) -> dict[str, Any]:
+    candidate = plan.candidate
+    found = {
+        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": asdict(account(plan)),
+        "peak_live_nbytes": candidate.persistent_nbytes
+        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
+        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
+        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
+        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
+        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
+    }  # fmt: skip
+    found.pop("plan_seconds", None)
+    return found
 
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:

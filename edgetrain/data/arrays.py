@@ -8,8 +8,10 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .check import check_integers
+from .labels import LabelRows, is_text, names_of
 from .rows import ArrayRows, Rows
-from .source import Field, Scale, Source
+from .source import Field, Options, Scale, Source
+from .tensors import as_array
 
 SPLITS = ("train", "test")
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
@@ -71,7 +73,13 @@ class RowsSource(Source):
                 check_integers(found, found.dtype, limit, ignored, self._label(name, part))
 
 
-def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
+def plain_rows(
+    name: str,
+    rows: Mapping[str, Rows],
+    split: str,
+    target: str | None = None,
+    words: Callable[[], tuple[str, ...]] | None = None,
+) -> RowsSource:
     """A source of arrays whose meaning is told by their types alone.
 
     Bytes (u8) other than "y" and weights of samples ("w", one number each) are scaled to [0, 1]
@@ -81,16 +89,27 @@ def plain_rows(name: str, rows: Mapping[str, Rows], split: str) -> RowsSource:
     Raises:
       DataError: no inputs, no "y", lengths that differ, or values that are not numbers.
     """
+    rows, labels = dict(rows), None
+    if target is not None and "y" not in rows and target in rows:
+        rows["y"] = rows[target]
+    if "y" in rows and is_text(rows["y"]):
+        labels = names_of(rows["y"], name) if words is None else words()
+        rows["y"] = LabelRows(rows["y"], labels, name)
     _check_rows(name, rows)
     scale = {
         key: Scale.normalised(0.0, 1.0, 255.0)
         for key, part in rows.items()
         if key != "y" and part.dtype == np.uint8 and not _may_weigh(key, part)
     }
-    return RowsSource(name, rows, split=split, classes=_count_classes(rows["y"]), scale=scale)
+    classes = _count_classes(rows["y"]) if labels is None else len(labels)
+    made = RowsSource(name, rows, split=split, classes=classes, scale=scale)
+    made.labels = labels
+    return made
 
 
-def splits_of(name: str, rows: Mapping[str, Callable[[], Rows]]) -> Splits:
+def splits_of(
+    name: str, rows: Mapping[str, Callable[[], Rows]], options: Options | None = None
+) -> Splits:
     """Tell the splits apart by their names: x_train, y_train, x_test, ... or just x, y.
 
     Args:
@@ -99,9 +118,17 @@ def splits_of(name: str, rows: Mapping[str, Callable[[], Rows]]) -> Splits:
       DataError: as in `plain_rows`.
     """
 
+    target = options.target if options else None
+
+    def words() -> tuple[str, ...]:
+        return names_of(rows["y_train"](), name)
+
     def opened(suffix: str, split: str) -> Callable[[], Source]:
         chosen = {key.removesuffix(suffix): rows[key] for key in rows if key.endswith(suffix)}
-        return lambda: plain_rows(name, {key: make() for key, make in chosen.items()}, split)
+        known = words if split == "test" and "y_train" in rows else None
+        return lambda: plain_rows(
+            name, {key: make() for key, make in chosen.items()}, split, target, known
+        )
 
     suffixes = {part for key in rows for part in ("_train", "_test") if key.endswith(part)}
     if "_train" in suffixes:
@@ -109,7 +136,7 @@ def splits_of(name: str, rows: Mapping[str, Callable[[], Rows]]) -> Splits:
     return {"train": opened("", "train")}
 
 
-def array_splits(data: object) -> Splits:
+def array_splits(data: object, options: Options | None = None) -> Splits:
     """The splits of a tuple (x, y), or (x, y, w) with weights of samples, or of a dict of arrays.
 
     Those of a dict are named as in an npz file.
@@ -125,14 +152,24 @@ def array_splits(data: object) -> Splits:
             "a Source, a tuple (x, y) or a dict of arrays. Pass one of these."
         )
     try:
-        arrays = {key: np.asarray(value) for key, value in data.items()}
+        arrays = {key: _array(key, value) for key, value in data.items()}
     except ValueError as error:
         raise DataError(f"arrays: {error}. Pass arrays of numbers.") from None
 
     def rows(array: np.ndarray) -> Callable[[], Rows]:
         return lambda: ArrayRows(array)
 
-    return splits_of("arrays", {key: rows(array) for key, array in arrays.items()})
+    return splits_of("arrays", {key: rows(array) for key, array in arrays.items()}, options)
+
+
+def _array(name: str, value: object) -> np.ndarray:
+    """An array of numbers, or of words as they are."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+        return as_array(name, value)
+    array = np.asarray(value)
+    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.reshape(-1)):
+        array = array.astype(str)
+    return array
 
 
 def _may_weigh(key: str, rows: Rows) -> bool:
@@ -148,7 +185,8 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
     if "y" not in rows or len(rows) < 2:
         raise DataError(
             f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
-            "inputs by name) and 'y', or the same with _train and _test. Rename them."
+            "inputs by name) and 'y', or the same with _train and _test. Rename them, or say which "
+            "input is the target (--target x)."
         )
     for key, part in rows.items():
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:

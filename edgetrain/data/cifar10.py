@@ -65,7 +65,7 @@ def open_cifar10(where: str, options: Options) -> Splits:
     folder = directory(where, "a directory with data_batch_1.bin .. 5 and test_batch.bin")
     inner = folder / "cifar-10-batches-bin"
     folder = inner if inner.is_dir() else folder
-    return {split: partial(Cifar10, folder, split, options.augment) for split in _FILES}
+    return {split: partial(Cifar10, folder, split, options.augment is True) for split in _FILES}
 
 
 def crop_and_flip(images: np.ndarray, bits: np.ndarray, pad: int) -> np.ndarray:

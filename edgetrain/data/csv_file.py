@@ -1,4 +1,6 @@
-"""`csv:FILE`: one sample per line, numbers only; the last or a named column is the target.
+"""`csv:FILE`: one sample per line; the last or a named column is the target, all others numbers.
+
+Targets are numbers, or words: the names of classes, which are numbered in their order.
 
 Opening streams through the file once and keeps only where its lines start (8 bytes each).
 Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
@@ -21,6 +23,7 @@ from edgetrain.errors import DataError
 from .arrays import Splits
 from .check import check_integers
 from .files import file_size
+from .labels import MOST, check_names
 from .source import Field, Options, Source
 
 _LINE_NBYTES = 2**20
@@ -33,17 +36,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class CsvSource(Source):
     """Lines parsed when they are asked for; "x" is float32 [columns - 1].
 
-    "y" is a class where every target is a whole number from 0, else a float.
+    "y" is a class where every target is a whole number from 0, or a word, else a float.
+
+    Args:
+      alone: there is no target: every column is of "x".
     """
 
-    def __init__(self, path: str, label: str | None) -> None:
+    def __init__(self, path: str, label: str | None, alone: bool = False) -> None:
         self._nbytes = file_size(path, "a CSV file")
         table = _scan(path, label)
         y_dtype = np.dtype(np.float32 if table.classes is None else np.int64)
-        x = Field((table.columns - 1,), np.dtype(np.float32), flat=True)
-        fields = {"x": x, "y": Field((), y_dtype)}
-        super().__init__(path, len(table.starts), fields, classes=table.classes)
-        self._table, self._lock = table, threading.Lock()
+        x = Field((table.columns - (not alone),), np.dtype(np.float32), flat=True)
+        fields = {"x": x} if alone else {"x": x, "y": Field((), y_dtype)}
+        classes = None if alone else table.classes
+        super().__init__(path, len(table.starts), fields, classes=classes)
+        self.labels = table.words or None
+        self._numbers = {word: k for k, word in enumerate(table.words)}
+        self._table, self._lock, self._alone = table, threading.Lock(), alone
         self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
         weakref.finalize(self, self._file.close)
 
@@ -59,6 +68,8 @@ class CsvSource(Source):
                 raise self._gone(index)  # cut short: half a number is a number, too
             row[:] = self._parse(line, index)
         target = self._table.target
+        if self._alone:
+            return {name: values for name in names}
         found = {"x": np.delete(values, target, axis=1), "y": values[:, target]}
         return {name: found[name] for name in names}
 
@@ -87,7 +98,9 @@ class CsvSource(Source):
             raise self._gone(index)
         values = []
         for column, cell in enumerate(cells):
-            value = _number(cell)
+            value: float | None = _number(cell)
+            if self._numbers and column == self._table.target:
+                value = self._numbers.get(_word(cell))
             if value is None:
                 raise DataError(
                     f"{self.name}: {self.where(index)}, column {column + 1}: {_shown(cell)}; "
@@ -103,7 +116,8 @@ def open_csv(where: str, options: Options) -> Splits:
     Raises:
       DataError: lines of different lengths, too long or none; no column `options.label`.
     """
-    return {"train": partial(CsvSource, where, options.label)}
+    alone = options.target is not None and options.label is None
+    return {"train": partial(CsvSource, where, options.label, alone)}
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,7 @@ class _Table:
     target: int
     starts: array  # byte offset of each sample's line
     classes: int | None
+    words: tuple[str, ...] = ()
 
 
 def _scan(path: str, label: str | None) -> _Table:
@@ -130,6 +145,8 @@ def _scan(path: str, label: str | None) -> _Table:
     is_header = _is_header(head)
     target = _target(path, label, head if is_header else [], len(head))
     largest: float | None = -1.0
+    words: set[str] = set()
+    numbers = False
     for number, start, line in lines if is_header else chain([first], lines):
         cells = line.rstrip(b"\r\n").split(separator)
         if len(cells) != len(head):
@@ -138,11 +155,22 @@ def _scan(path: str, label: str | None) -> _Table:
                 "first line. Correct the line."
             )
         starts.append(start)
-        largest = _largest_class(largest, _number(cells[target].strip(_AROUND)))
+        cell = cells[target].strip(_AROUND)
+        value = _number(cell)
+        largest, numbers = _largest_class(largest, value), numbers or value is not None
+        if value is None and not numbers and len(words) <= MOST:
+            words.add(_word(cell))
     if not starts:
         raise DataError(f"{path}: no line of numbers below the header. Add samples.")
+    if words and not numbers:
+        check_names(words, path)
+        return _Table(separator, len(head), target, starts, len(words), tuple(sorted(words)))
     classes = None if largest is None else int(largest) + 1
     return _Table(separator, len(head), target, starts, classes)
+
+
+def _word(cell: bytes) -> str:
+    return cell.decode("utf-8", "replace")
 
 
 def _is_header(cells: list[bytes]) -> bool:

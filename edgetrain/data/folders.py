@@ -1,4 +1,6 @@
-"""`dir:DIR`: one folder per class with one .npy file per sample; or DIR/train and DIR/test.
+"""`dir:DIR`: one folder per class with one file per sample; or DIR/train and DIR/test.
+
+Files are .npy arrays, or pictures (pictures.py), or wav sounds (sounds.py), one kind of them.
 
 Classes are numbered in the order of their folders' names. All samples have the shape and type
 of the first; u8 is scaled to [0, 1] for models that take floats.
@@ -12,7 +14,9 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
+from . import pictures, sounds
 from .arrays import SPLITS, RowsSource, Splits
+from .class_files import kinds
 from .files import directory, file_size
 from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
 from .rows import ArrayRows, Rows
@@ -63,16 +67,21 @@ class Folders(RowsSource):
 
 
 def open_folders(where: str, options: Options) -> Splits:
-    """DIR/<class>/*.npy, or the same below DIR/train and DIR/test.
+    """DIR/<class>/*.npy (or pictures, or sounds), or the same below DIR/train and DIR/test.
 
     Raises:
       DataError: no classes or samples, or a sample unlike the first.
     """
     folder = directory(where, "a directory with one folder per class")
+    found = kinds(folder)
+    if ".npy" not in found and found & {*pictures.SUFFIXES}:
+        return pictures.open_pictures(where, options)
+    if ".npy" not in found and found & {*sounds.SUFFIXES}:
+        return sounds.open_sounds(where, options)
     if (folder / "train").is_dir():
         classes = _classes(folder / "train")
-        found = [split for split in SPLITS if (folder / split).is_dir()]
-        return {split: partial(_opened, folder / split, classes, split) for split in found}
+        there = [split for split in SPLITS if (folder / split).is_dir()]
+        return {split: partial(_opened, folder / split, classes, split) for split in there}
     return {"train": partial(_opened, folder, _classes(folder), "train")}
 
 
@@ -98,7 +107,9 @@ def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
     x = SampleFiles(paths)
     scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
     rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
-    return Folders(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+    made = Folders(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+    made.labels = tuple(classes)
+    return made
 
 
 def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:

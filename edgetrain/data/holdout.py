@@ -42,6 +42,7 @@ class Subset(Source):
             limits=whole.limits,
         )
         self.ignore_index, self.allow_nonfinite = whole.ignore_index, whole.allow_nonfinite
+        self.labels = whole.labels
         self._whole, self._start = whole, 0 if split == "test" else held
         self.held_out = held if split == "train" else 0
 
@@ -49,6 +50,10 @@ class Subset(Source):
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
         return self._whole.read(names, self._inner(indices), key, train)
+
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._whole.adapt(shapes)
+        self.fields, self.note = self._whole.fields, self._whole.note
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan(limits, ignore_index)  # in its order, which files are read fastest in

@@ -14,6 +14,7 @@ from .rows import FileRows, FortranRows, Rows
 
 HEAD_NBYTES = 2**14  # numpy itself stops at headers of 10,000 bytes
 _MAX_ELEMENTS = 2**48
+_WORD_NBYTES = 4096  # of one text
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,13 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def parse_npy_header(head: bytes, name: str) -> NpyHeader:
+def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeader:
     """Read the header of a .npy file.
 
     Args:
       head: the first `HEAD_NBYTES` of the file, or all of a shorter one.
       name: of the file, for messages.
+      words: texts are let through.
     Raises:
       DataError: no .npy, or an array that is not of plain numbers with a first axis.
     """
@@ -53,7 +55,8 @@ def parse_npy_header(head: bytes, name: str) -> NpyHeader:
         raise DataError(
             f"{name}: not a .npy array ({_first_line(error)}). Save it with numpy.save."
         ) from None
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+    is_text = words and dtype.kind == "U" and dtype.itemsize <= _WORD_NBYTES
+    if not is_text and (dtype.kind not in "biuf" or dtype.itemsize > 8):
         raise DataError(
             f"{name}: values of type {str(dtype)[:40]}; expected integers or floats of at most "
             "8 bytes. Convert them before saving."

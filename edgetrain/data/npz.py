@@ -48,10 +48,9 @@ def open_npz(where: str, options: Options) -> Splits:
     except _OPEN_ERRORS as error:
         raise _damaged(where, error) from None
     if any(info.compress_type != zipfile.ZIP_STORED for info, _ in arrays.values()):
-        return splits_of(where, _unpack(where, arrays))
-    return splits_of(
-        where, {key: partial(_stored, where, info, head) for key, (info, head) in arrays.items()}
-    )
+        return splits_of(where, _unpack(where, arrays), options)
+    stored = {key: partial(_stored, where, info, head) for key, (info, head) in arrays.items()}
+    return splits_of(where, stored, options)
 
 
 def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
@@ -75,7 +74,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
             if name in found:
                 raise DataError(f"{where}: two arrays of the name {name!r}. Save it again.")
             with archive.open(info) as stream:
-                head = parse_npy_header(stream.read(HEAD_NBYTES), f"{where}: {name}")
+                head = parse_npy_header(stream.read(HEAD_NBYTES), f"{where}: {name}", words=True)
             if head.offset + head.nbytes != info.file_size:
                 raise DataError(
                     f"{where}: array {name!r} takes {info.file_size} bytes; expected "

@@ -10,6 +10,7 @@ from edgetrain.errors import UsageError
 from edgetrain.units.options import check_needs
 
 from .arrays import SPLITS, Splits, array_splits
+from .augment import Augmentation, Augmented, Mirrored
 from .files import unreadable
 from .holdout import Subset
 from .source import Options, Source
@@ -34,6 +35,8 @@ OPENERS: dict[str, Callable[[str, Options], Splits]] = {
     "npy": _opener("npy"),
     "csv": _opener("csv_file"),
     "dir": _opener("folders"),
+    "images": _opener("pictures"),
+    "sounds": _opener("sounds"),
 }
 
 
@@ -43,17 +46,19 @@ def open_data(
     split: str = "train",
     test_fraction: float = 0.0,
     label: str | None = None,
-    augment: bool = True,
+    augment: bool | str = True,
     allow_nonfinite: bool = False,
+    target: str | None = None,
 ) -> Source:
     """Open one split of a data set; samples are read when they are asked for.
 
     Args:
       spec: `digits`, `mnist:DIR`, `cifar10:DIR`, `npz:FILE`, `npy:DIR`, `npy:X.npy,Y.npy`,
-        `csv:FILE`, `dir:DIR`; or (x, y); or arrays by name, as in an npz; or a Source.
+        `csv:FILE`, `dir:DIR`, `images:DIR`, `sounds:DIR`; or (x, y); or arrays by name, as in
+        an npz; or a Source.
       split: "train" or "test".
       test_fraction: data without a test split is divided by a fixed shuffled order; 0: it is not.
-      label, augment, allow_nonfinite: as in `Options`.
+      label, augment, allow_nonfinite, target: as in `Options`.
     Raises:
       UsageError: no such kind of source, or split.
       DataError: what is there cannot be used, or has no such split.
@@ -63,11 +68,13 @@ def open_data(
     check_label(spec, label)
     if isinstance(spec, Source):
         return spec.for_split(split)
-    options = Options(test_fraction, label, augment, allow_nonfinite)
+    options = Options(test_fraction, label, augment, allow_nonfinite, target)
     return _opened(spec, options, lambda splits: _open(splits, split, options))
 
 
-def open_evaluation(spec: Any, *, split: str = "test", label: str | None = None) -> Source:
+def open_evaluation(
+    spec: Any, *, split: str = "test", label: str | None = None, target: str | None = None
+) -> Source:
     """What an evaluation of `spec` looks at, which leaves no sample out.
 
     A Source as it is; else `split` of data that has a test split, and all of other data.
@@ -77,7 +84,7 @@ def open_evaluation(spec: Any, *, split: str = "test", label: str | None = None)
     """
     if isinstance(spec, Source):
         return spec
-    options = Options(label=label)
+    options = Options(label=label, target=target)
     return _opened(
         spec, options, lambda splits: _open(splits, split if "test" in splits else "train", options)
     )
@@ -85,7 +92,7 @@ def open_evaluation(spec: Any, *, split: str = "test", label: str | None = None)
 
 def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
     if not isinstance(spec, str):
-        return choose(array_splits(spec))
+        return choose(array_splits(spec, options))
     try:
         return choose(_splits_of_text(spec, options))
     except OSError as error:
@@ -116,6 +123,10 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
 def _open(splits: Splits, split: str, options: Options) -> Source:
     whole = "test" not in splits
     source = splits["train" if whole else split]()
+    if options.target is not None:
+        source = Mirrored(source, options.target)
+    if isinstance(options.augment, str):
+        source = Augmented(source, Augmentation.parse(options.augment))
     if whole and options.test_fraction != 0:
         source = Subset(source, split, options.test_fraction)
         source.splits = SPLITS

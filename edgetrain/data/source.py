@@ -64,14 +64,17 @@ class Options:
       test_fraction: share of the samples that become the test split where there is none; 0:
         there is none then.
       label: csv: name of the column that is the target; None takes the last one.
-      augment: cifar10: crop and flip while training.
+      augment: True: as the source does it by itself (cifar10: crop and flip while training); a
+        text says what is done, see `augment.Augmentation`.
+      target: name of the input that is the target too; None: the data's own target.
       allow_nonfinite: pass infinities and NaN on to the model.
     """
 
     test_fraction: float = 0.0
     label: str | None = None
-    augment: bool = True
+    augment: bool | str = True
     allow_nonfinite: bool = False
+    target: str | None = None
 
 
 class Source(ABC):
@@ -90,7 +93,11 @@ class Source(ABC):
       limits: by field; integers must lie in [0, limit). Set where the format says so.
       ignore_index: a value of "y" that its limit does not touch.
       allow_nonfinite: do not refuse infinities and NaN.
+      labels: names of the classes, where the data has them.
+      note: what was done to samples to make them fit the model; "" where they are as they are.
     """
+
+    note = ""
 
     def __init__(
         self,
@@ -110,6 +117,7 @@ class Source(ABC):
         self.limits = dict(limits or {})
         self._asked: dict[str, int] = {}  # limits that do not come from the data itself
         self.ignore_index: int | None = None
+        self.labels: tuple[str, ...] | None = None
         self.allow_nonfinite = False
         self.reopen: Callable[[str], Source] | None = None
         self._looked_at: object = None  # the limits that `check_values` last held against all
@@ -173,6 +181,11 @@ class Source(ABC):
         self, limits: Mapping[str, int], ignore_index: int | None
     ) -> None:
         """What `check_values` does; a source that can look ahead at little cost overrides it."""
+
+    def adapt(  # noqa: B027 - most data has one shape
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """Make samples of these shapes, by field, from now on, where the data can be made so."""
 
     def check_layout(self, out: Mapping[str, np.ndarray]) -> None:
         """Samples have the shapes of these buffers, each [k, ...], but for axes of size 1.

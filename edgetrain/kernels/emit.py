@@ -7,7 +7,7 @@ firmware.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -18,6 +18,7 @@ from .decode import Bound
 from .elf import sections, undefined
 from .emit_builtins import builtins_text, needed
 from .emit_narrow import SYMBOL, narrowed
+from .emit_pairs import in_pairs
 from .emit_tape import (
     Table,
     Tapes,
@@ -28,7 +29,9 @@ from .emit_tape import (
     worth_own_code,
 )
 from .emit_text import direct, kernel_text, run_passes
+from .pair_functions import OPERATIONS
 from .targets import Target
+from .targets import in_pairs as computes_in_pairs
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def library(
     """
     table = table_of(program)
     machine = _machine(target)
-    module = _linked(table, program.threads, target, machine, drive, text, size)
+    rewritten = in_pairs if computes_in_pairs(program.recipe) else str
+    module = _linked(table, program.threads, target, machine, drive, text, size, rewritten)
     _internalise(module, exports)
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine, size)
@@ -106,19 +110,24 @@ def _linked(
     drive: Sequence[str],
     text: str,
     size: bool,
+    rewritten: Callable[[str], str],
 ) -> llvm.ModuleRef:
-    """One module of the Program's kernels, its instructions, the drive and the caller's text."""
+    """One module of the Program's kernels, its instructions, the drive and the caller's text.
+
+    Args:
+      rewritten: what becomes of the text of a kernel or of the drive.
+    """
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
-    own_texts = [kernel_text(kernel, storages, bits) for kernel, storages in table.kernels]
+    own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
     buffered = {k for k, kernel in enumerate(own_texts) if "alloca" in kernel}
     glue = text_of_table(table, threads, bits, own, buffered)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
-    texts = [glue, *own_texts, *(kernel_text(k, s, bits) for k, s in named), text]
+    texts = [glue, *own_texts, *(rewritten(kernel_text(k, s, bits)) for k, s in named), text]
     module = _parsed(texts[0], target, machine)
     for other in texts[1:]:
         module.link_in(_parsed(other, target, machine))
@@ -149,6 +158,7 @@ def _marked(
     hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
     hot |= {f"i{number}" for number in range(len(table.instructions))}
     hot |= {f"g{number}" for number in range(len(table.entries))}
+    hot |= {f"pair.{name}" for name in OPERATIONS}
     return _with_marks(text, set() if size else hot)
 
 

@@ -69,17 +69,19 @@ class _Function:
         changed = True
         while changed:
             lost = {
-                name for name, parts in self.made_of.items()
+                name
+                for name, parts in self.made_of.items()
                 if name not in self.wide and not all(map(self.fits, parts))
-            }  # fmt: skip
+            }
             self.wide |= lost
             changed = bool(lost)
         changed = True
         while changed:
             found = {
-                name for name, parts in self.made_of.items()
+                name
+                for name, parts in self.made_of.items()
                 if name not in self.addresses and not self.addresses.isdisjoint(parts)
-            }  # fmt: skip
+            }
             self.addresses |= found
             changed = bool(found)
 

@@ -8,14 +8,13 @@ addresses, integers and floats, without a tape.
 
 import functools
 import hashlib
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from . import cache, jit, native, registry, sources
+from . import cache, jit, native, sources
 from .registry import Kernel
 
 # What passes may take for granted before the target is known; all targets are little-endian.
@@ -33,16 +32,12 @@ def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
     Args:
       bits: of a pointer, 32 or 64.
     """
-    symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
 
     def build() -> Callable:
-        from .words.prim import STORAGES
+        return kernel.function(storages)
 
-        importlib.import_module(f"{__package__}.{kernel.module}")
-        factory = registry._FACTORIES[kernel.name, kernel.variant]
-        return kernel.checked(factory(*(STORAGES[storages[v]] for v in kernel.spec.variables)))
-
-    return text_of(symbol, build, kinds, bits, kernel.module, kernel.spec.fields)
+    symbol, spec = kernel.symbol(storages), kernel.spec
+    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields)
 
 
 def text_of(
@@ -53,16 +48,14 @@ def text_of(
     module: str,
     fields: native.Fields = (),
 ) -> str:
-    """As `kernel_text`, for any function of integers and floats; arguments as `jit.object_for`."""
+    """As `kernel_text`, for any function of integers and floats; arguments as `jit.objects_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
     identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
     kept = cache.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
-    text = _simplified(
-        native.llvm_text(symbol, *jit.taken(build(), kinds, fields)), symbol, kinds, bits
-    )
+    text = _simplified(native.llvm_text(symbol, build(), kinds, fields), symbol, kinds, bits)
     if digest:
         cache.write(name, identity, text.encode())
     return text

@@ -19,13 +19,20 @@ from typing import Any
 Expression = Callable[[Mapping[str, Any]], Any]
 
 _ARITHMETIC: dict[type, Callable] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 _COMPARISONS: dict[type, Callable] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _UNARY: dict[type, Callable] = {ast.Not: operator.not_, ast.USub: operator.neg}
 
 
@@ -73,9 +80,7 @@ def _of(node: ast.expr) -> Expression:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _pair(_COMPARISONS[type(op)], left, right)
         case ast.Compare(left=left, ops=[first, *ops], comparators=[middle, *others]):
-            both = [
-                ast.Compare(left, [first], [middle]), ast.Compare(middle, ops, others),
-            ]  # fmt: skip
+            both = [ast.Compare(left, [first], [middle]), ast.Compare(middle, ops, others)]
             return _all([_of(part) for part in both])
         case ast.BoolOp(op=ast.And(), values=values):
             return _all([_of(value) for value in values])

@@ -16,7 +16,7 @@ from ..units.sha import sha256
 from . import cache, processor, sources
 from .processor import Target
 
-__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "object_for"]
+__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "objects_for"]
 
 AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
@@ -126,40 +126,9 @@ def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: 
     return repr((symbol, kinds, machine, builtins, sources.digest(module), compiler()))
 
 
-def taken(function, kinds, fields):
-    """While kernels change over: a function of positional operands has no record."""
-    record = function.__code__.co_varnames[2] == "k"
-    return function, kinds, fields if record else ()
-
-
 def kept_as(identity: str) -> str:
     """Where the cache has an object of this identity."""
     return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
-
-
-def object_for(
-    symbol: str,
-    build: Callable[[], Callable],
-    kinds: str,
-    target: Target,
-    module: str,
-    fields: Sequence[tuple[str, int]] = (),
-) -> bytes:
-    """The object of one kernel, from the cache where it is there.
-
-    Args:
-      symbol: name of the exported function.
-      build: makes the Python function `(thread, nthreads, *operands)`.
-      kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
-        and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
-        `f` float32 bits.
-      target: the processor.
-      module: file of this package, such as `conv.plain`; kernels of others are not cached.
-      fields: as in `Spec`: the function takes its operands as one record; else by position.
-    Raises:
-      NotKept: it is not there, and nothing can be compiled here.
-    """
-    return objects_for(symbol, build, kinds, [target], module, fields)[0]
 
 
 def objects_for(
@@ -170,7 +139,19 @@ def objects_for(
     module: str,
     fields: Sequence[tuple[str, int]] = (),
 ) -> list[bytes]:
-    """As `object_for`, for several processors from one text."""
+    """The objects of one kernel for some processors, from the cache where they are there.
+
+    Args:
+      symbol: name of the exported function.
+      build: makes the Python function `(thread, nthreads, *operands)`.
+      kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
+        and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
+        `f` float32 bits.
+      module: file of this package, such as `conv.plain`; kernels of others are not cached.
+      fields: as in `Spec`: the function takes its operands as one record; else by position.
+    Raises:
+      NotKept: one is not there, and nothing can be compiled here.
+    """
     text, out = "", []
     for target in targets:
         builtins = target == host()
@@ -182,7 +163,7 @@ def objects_for(
         if code is None:
             from . import native
 
-            text = text or native.llvm_text(symbol, *taken(build(), kinds, fields))
+            text = text or native.llvm_text(symbol, build(), kinds, fields)
             code = native.emit_object(text, target, builtins)
             if identity:
                 cache.write(name, identity, code)

@@ -204,9 +204,11 @@ def _not_there(symbol: str, installed: library.Library | None) -> str:
     from . import processor
 
     names = ", ".join(map(library.package, processor.levels())) or "a library for this processor"
-    where = f"{installed.folder} does not have it as this build declares it" if installed else (
-        f"no library of kernels is installed ({names})"
-    )  # fmt: skip
+    where = (
+        f"{installed.folder} does not have it as this build declares it"
+        if installed
+        else (f"no library of kernels is installed ({names})")
+    )
     return (
         f"kernel {symbol}: {where}, and numba is not there to compile it. Install the "
         "edgetrain-kernels wheel of this version, or edgetrain itself."

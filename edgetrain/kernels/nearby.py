@@ -35,8 +35,11 @@ def _holes() -> list[tuple[int, int]]:
         lines = _MAPS.read_text().splitlines()
     except OSError:
         return []
-    spans = [tuple(int(part, 16) for part in line.split(" ", 1)[0].split("-")) for line in lines
-             if not line.endswith(("[stack]", "[vsyscall]"))]  # fmt: skip
+    spans = [
+        tuple(int(part, 16) for part in line.split(" ", 1)[0].split("-"))
+        for line in lines
+        if not line.endswith(("[stack]", "[vsyscall]"))
+    ]
     gaps = [(one[1], other[0]) for one, other in zip(spans, spans[1:], strict=False)]
     if not gaps:
         return []

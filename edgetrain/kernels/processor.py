@@ -25,9 +25,12 @@ _LEVELS = (
     ("x86-64-v3", {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
 )
 _MACHINES = {
-    "aarch64": "aarch64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7",
+    "aarch64": "aarch64",
+    "arm64": "aarch64",
+    "armv7l": "armv7",
+    "armv8l": "armv7",
     "riscv64": "riscv64",
-}  # fmt: skip
+}
 _X86 = ("x86_64", "AMD64", "amd64")
 
 

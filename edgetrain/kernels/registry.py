@@ -5,8 +5,12 @@ storage variable of the declaration and returns the Python function to compile:
 
     @kernel("relu", "x:r:S[n] y:w:S[n] n")
     def relu(S):
-        def run(thread, nthreads, x, y, n): ...
+        def run(thread, nthreads, k):  # k.x, k.y, k.n
+            ...
         return run
+
+`k` is a record: a field for each operand (the address of a reference, 0 of an absent one; of each
+thread's own scratch) and for each group of integers a tuple.
 
 Several variants of one name may exist; the first whose `when` holds for the integers and the
 target is taken, so a choice never depends on the plan. The plain variant comes last.
@@ -17,7 +21,6 @@ family (and numba with it) only when one of its kernels has to be compiled.
 
 import functools
 import importlib
-import inspect
 import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -67,36 +70,20 @@ class Kernel:
         """As `object`, for several targets."""
 
         def build() -> Callable:
-            from .words.prim import STORAGES
+            return self.function(storages)
 
-            factory = self.factory
-            if factory is None:
-                importlib.import_module(f"{__package__}.{self.module}")
-                factory = _FACTORIES[self.name, self.variant]
-            function = factory(*(STORAGES[storages[v]] for v in self.spec.variables))
-            return self.checked(function)
+        symbol, spec = self.symbol(storages), self.spec
+        return jit.objects_for(symbol, build, spec.kinds, targets, self.module, spec.fields)
 
-        symbol = self.symbol(storages)
-        return jit.objects_for(
-            symbol, build, self.spec.kinds, targets, self.module, self.spec.fields
-        )
+    def function(self, storages: Mapping[str, str]) -> Callable:
+        """The Python function to compile."""
+        from .words.prim import STORAGES
 
-    def checked(self, function: Callable) -> Callable:
-        """`function`, whose parameters must be those of the declaration: they go by position.
-
-        Raises:
-          ValueError: other names, or another order.
-        """
-        found = list(inspect.signature(function).parameters)
-        if found == ["thread", "nthreads", "k"]:
-            return function
-        declared = ["thread", "nthreads", *(operand.name for operand in self.spec.operands)]
-        if found != declared:
-            raise ValueError(
-                f"kernel {self.name}.{self.variant}: its function takes {', '.join(found)}; "
-                f"declared are {', '.join(declared)}"
-            )
-        return function
+        factory = self.factory
+        if factory is None:
+            importlib.import_module(f"{__package__}.{self.module}")
+            factory = _FACTORIES[self.name, self.variant]
+        return factory(*(STORAGES[storages[v]] for v in self.spec.variables))
 
 
 _KERNELS: dict[str, list[Kernel]] = {}

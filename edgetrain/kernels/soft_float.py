@@ -376,8 +376,14 @@ def _fused() -> Callable:
 
 # Name -> what makes the function (thread, nthreads, out, operands); operands.
 FUNCTIONS: dict[str, tuple[Callable[[], Callable], int]] = {
-    "add": (_two(_add), 2), "mul": (_two(_mul), 2), "div": (_two(_div), 2),
-    "compare": (_two(_less), 2), "fma": (_fused, 3), "sqrt": (_one(_sqrt), 1),
-    "from_integer": (_one(_from_integer), 1), "to_integer": (_one(_to_integer), 1),
-    "from_f32": (_one(_from_f32), 1), "to_f32": (_one(_to_f32), 1),
-}  # fmt: skip
+    "add": (_two(_add), 2),
+    "mul": (_two(_mul), 2),
+    "div": (_two(_div), 2),
+    "compare": (_two(_less), 2),
+    "fma": (_fused, 3),
+    "sqrt": (_one(_sqrt), 1),
+    "from_integer": (_one(_from_integer), 1),
+    "to_integer": (_one(_to_integer), 1),
+    "from_f32": (_one(_from_f32), 1),
+    "to_f32": (_one(_to_f32), 1),
+}

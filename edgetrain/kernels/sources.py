@@ -13,8 +13,9 @@ from ..units.sha import sha256
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",
-     "load", "nearby", "loops", "loops_compiled", "processor", "registry", "relocatable",
-     "relocate", "shared_file", "shared_object", "sources", "spec", "targets", "workers")
+     "load", "nearby", "loops", "loops_compiled", "paired", "processor", "registry",
+     "relocatable", "relocate", "shared_file", "shared_object", "sources", "spec", "targets",
+     "workers")
 )  # fmt: skip
 COMPILER = "native"
 MADE, DECLARATIONS = "made.json", "declarations.txt"

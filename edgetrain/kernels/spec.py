@@ -97,7 +97,7 @@ class Spec:
 
     @property
     def kinds(self) -> str:
-        """Letters for `jit.object_for`."""
+        """Letters for `jit.objects_for`."""
         return "".join("r" if o.is_reference else o.mode for o in self.operands)
 
     @property

@@ -28,7 +28,8 @@ class Target:
       triple, cpu, features: as LLVM knows them.
       lanes: 32-bit lanes of a vector register; 1 takes the plain kernels.
       pointer_bits: 32 or 64.
-      fp64: whether the unit computes in float64; where not, that is done in integers.
+      fp64: whether the unit computes in float64; Programs planned for one that does not compute
+        with pairs of float32, those planned for others have float64 in integers there.
       abi: how floats are passed to functions, in words for a manifest.
       relocation: `pic`, or `static` where code runs in place.
       compiler: what calls its C compiler on Debian, "" where that is the machine's own.
@@ -124,6 +125,13 @@ def named(name: str) -> str:
 def lanes_of(recipe: Mapping[str, Any]) -> int:
     """The lanes that a Program was planned for; those of this processor where it does not say."""
     return recipe.get("lanes") or host().lanes
+
+
+def in_pairs(recipe: Mapping[str, Any]) -> bool:
+    """Whether a Program computes with pairs of float32 where others take float64: it was planned
+    for a processor whose unit has none, and has the same bits on any other."""
+    found = TARGETS.get(recipe.get("target") or HOST)
+    return found is not None and not found.fp64
 
 
 def get(name: str) -> Target:

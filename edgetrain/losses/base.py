@@ -76,7 +76,7 @@ class Loss(Plugin):
     def call(self, shape: Shape) -> dict[str, Any]:
         """Name and scalar operands of its kernels for an output of this shape."""
         own = {"kernel": self.kernel, **self.numbers(shape)}
-        return {"p": 0.0, **own, "kernel": f"{self.kernel}_w"} if self.sample_weights else own
+        return {**own, "kernel": f"{self.kernel}_w"} if self.sample_weights else own
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         """Scalar operands of both kernels for an output of this shape."""

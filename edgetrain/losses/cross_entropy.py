@@ -92,6 +92,7 @@ class CrossEntropy(Loss):
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         axis = self.axis(shape)
+        self._check_classes(shape)
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         return {
             "outer": outer, "n": shape[axis], "inner": inner, "rows": outer // shape[0],
@@ -99,10 +100,13 @@ class CrossEntropy(Loss):
         }  # fmt: skip
 
     def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
+        self._check_classes(shape)
+        return draw.integers(0, self.limit(shape), self.target_shape(shape)).astype("int32")
+
+    def _check_classes(self, shape: Shape) -> None:
         classes = self.limit(shape)
         if classes < 2:
             raise UsageError(
                 f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 "
-                "or more. Choose --loss bce_with_logits or mse."
+                "or more. Choose --loss bce_with_logits (one yes or no) or mse (a value)."
             )
-        return draw.integers(0, classes, self.target_shape(shape)).astype("int32")

@@ -35,9 +35,16 @@ def fits(shape: Sequence[int], to: Sequence[int]) -> bool:
 
 
 def normalise(
-    context, node, op: str, x: Value, affine: Sequence[Value | None], size: int,
-    stat: Sequence[int], attrs, shape: Sequence[int] | None = None,
-) -> None:  # fmt: skip
+    context,
+    node,
+    op: str,
+    x: Value,
+    affine: Sequence[Value | None],
+    size: int,
+    stat: Sequence[int],
+    attrs,
+    shape: Sequence[int] | None = None,
+) -> None:
     """Emit ir op `op` (inputs x, scale, shift; outputs y, stat), and what its kernel cannot do.
 
     Args:

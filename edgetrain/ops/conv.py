@@ -27,9 +27,11 @@ def prologue(node: Node, first: int) -> dict:
     """Operands of the prologue from the inputs at `first` on and the attributes."""
     names = [n or None for n in node.inputs[first : first + 3]] or [None, None, None]
     act = {key: node.attrs.get(key, 0.0) for key in ("lo", "hi")}
-    return dict(zip(("stat", "gamma", "beta"), names, strict=True)) | act | {
-        "act": node.attrs.get("act", 0)
-    }  # fmt: skip
+    return (
+        dict(zip(("stat", "gamma", "beta"), names, strict=True))
+        | act
+        | {"act": node.attrs.get("act", 0)}
+    )
 
 
 class Conv(Op):
@@ -186,8 +188,10 @@ def conv(context, node) -> None:
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations)
     attrs = {"g": groups}
     for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1), (("dh", "dw"), dilations, 1), (("ph", "pw"), before, 0),
-    ):  # fmt: skip
+        (("sh", "sw"), strides, 1),
+        (("dh", "dw"), dilations, 1),
+        (("ph", "pw"), before, 0),
+    ):
         attrs[a], attrs[b] = planar(numbers, neutral)
     bias = context.value(node, 2) if context.has(node, 2) else None
     if bias and bias.shape != (w.shape[0],):

@@ -109,8 +109,10 @@ def conv_transpose(context, node) -> None:
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)
     attrs = {"g": groups}
     for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1), (("dh", "dw"), dilations, 1), (("ph", "pw"), before, 0),
-    ):  # fmt: skip
+        (("sh", "sw"), strides, 1),
+        (("dh", "dw"), dilations, 1),
+        (("ph", "pw"), before, 0),
+    ):
         attrs[a], attrs[b] = planar(numbers, neutral)
     channels = w.shape[1] * groups
     bias = context.value(node, 2) if context.has(node, 2) else None

@@ -11,9 +11,11 @@ from .strides import contiguous, prod
 
 def _sizes(x, index, axis: int) -> dict[str, int]:
     return {
-        "outer": prod(x.shape[:axis]), "axis": x.shape[axis], "inner": prod(x.shape[axis + 1 :]),
+        "outer": prod(x.shape[:axis]),
+        "axis": x.shape[axis],
+        "inner": prod(x.shape[axis + 1 :]),
         "count": index.size,
-    }  # fmt: skip
+    }
 
 
 class Gather(Op):

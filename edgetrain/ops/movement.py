@@ -218,9 +218,10 @@ def concat(context, node) -> None:
     axis = node.axis(node.attrs["axis"], len(parts[0].shape))
     for part in parts[1:]:
         if len(part.shape) != len(parts[0].shape) or any(
-            a != b for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True))
+            a != b
+            for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True))
             if k != axis
-        ):  # fmt: skip
+        ):
             raise node.fail(
                 f"shapes {[list(p.shape) for p in parts]}", f"equal dimensions besides {axis}"
             )

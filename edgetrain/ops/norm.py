@@ -201,11 +201,17 @@ class LayerNormParamGrad(Op):
 
 
 for _op in (
-    BatchStats("bn_stats"), RunningStats("bn_running"), EvalStats("bn_eval_stats"),
-    BatchApply("bn_apply"), BatchReduce("bn_reduce"), BatchInputGrad("bn_dx"),
-    BatchInputGrad("bn_dx_eval"), LayerNorm("layer_norm"), LayerNormInputGrad("layer_norm_dx"),
+    BatchStats("bn_stats"),
+    RunningStats("bn_running"),
+    EvalStats("bn_eval_stats"),
+    BatchApply("bn_apply"),
+    BatchReduce("bn_reduce"),
+    BatchInputGrad("bn_dx"),
+    BatchInputGrad("bn_dx_eval"),
+    LayerNorm("layer_norm"),
+    LayerNormInputGrad("layer_norm_dx"),
     LayerNormParamGrad("layer_norm_dparam"),
-):  # fmt: skip
+):
     register(_op)
 
 

@@ -77,9 +77,11 @@ class AveragePoolBackward(Op):
 
 
 for _op in (
-    MaxPool("maxpool"), MaxPoolBackward("maxpool_bwd"),
-    AveragePool("avgpool"), AveragePoolBackward("avgpool_bwd"),
-):  # fmt: skip
+    MaxPool("maxpool"),
+    MaxPoolBackward("maxpool_bwd"),
+    AveragePool("avgpool"),
+    AveragePoolBackward("avgpool_bwd"),
+):
     register(_op)
 
 
@@ -92,9 +94,10 @@ def pool(context, node) -> None:
     kernel, strides, dilations = geometry(node, rank)
     ceil_mode = node.attrs.get("ceil_mode", 0)
     before, after, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
-    if any(max(b, a) >= d * (k - 1) + 1 for b, a, d, k in zip(
-        before, after, dilations, kernel, strict=True
-    )):  # fmt: skip
+    if any(
+        max(b, a) >= d * (k - 1) + 1
+        for b, a, d, k in zip(before, after, dilations, kernel, strict=True)
+    ):
         raise node.fail(f"pads {before} and {after}", f"pads smaller than the window {kernel}")
     if math.prod(kernel) > 2**16:
         raise node.fail(f"a window of {kernel}", f"at most {2**16} elements")

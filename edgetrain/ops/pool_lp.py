@@ -55,8 +55,10 @@ def windows(context, node, x):
         counts.append(((taps >= low) & (taps < high)).sum(1))
     attrs: dict = {"g": x.shape[1]}
     for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1), (("dh", "dw"), dilations, 1), (("ph", "pw"), before, 0),
-    ):  # fmt: skip
+        (("sh", "sw"), strides, 1),
+        (("dh", "dw"), dilations, 1),
+        (("ph", "pw"), before, 0),
+    ):
         attrs[a], attrs[b] = planar(numbers, neutral)
     return attrs, kernel, (*x.shape[:2], *out), counts
 

@@ -120,11 +120,16 @@ class RecurrentBackward(Op):
         args: dict = {"r": r, "lens": lens, "dy": dy, "dyh": dyh, "dgates": dgates, "dh0": dh0}
         args |= {
             "lstm_bwd": {
-                "gates": gates, "cells": cells, "dyc": dyc, "c0": c0, "dc0": dc0, "peep": peep,
+                "gates": gates,
+                "cells": cells,
+                "dyc": dyc,
+                "c0": c0,
+                "dc0": dc0,
+                "peep": peep,
             },
             "gru_bwd": {"gates": gates, "y": y, "h0": h0},
             "rnn_bwd": {"y": y},
-        }[self.name]  # fmt: skip
+        }[self.name]
         return [Call(self.name, args | _sizes(node.attrs) | _extra(node.attrs))]
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
@@ -261,9 +266,12 @@ def recurrent(context, node) -> None:
     key: str
     shape: tuple[int, ...]
     for index, key, shape in (
-        (3, "bias", (d, 2 * gates * n)), (4, "lens", (b,)), (5, "h0", (d, b, n)),
-        (6, "c0", (d, b, n)), (7, "peep", (d, 3 * n)),
-    ):  # fmt: skip
+        (3, "bias", (d, 2 * gates * n)),
+        (4, "lens", (b,)),
+        (5, "h0", (d, b, n)),
+        (6, "c0", (d, b, n)),
+        (7, "peep", (d, 3 * n)),
+    ):
         given = _given(context, node, index, key, t)
         if given and batched and key in ("h0", "c0"):
             given = _transposed(context, node, given, (1, 0, 2), key)

@@ -77,9 +77,12 @@ class ExtremeBackward(Op):
 
 
 KINDS = {
-    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
     "ReduceProd": "prod",
-}  # fmt: skip
+}
 for _kind in KINDS.values():
     register(Reduce(f"reduce_{_kind}", _kind))
 register(Spread("reduce_spread"))

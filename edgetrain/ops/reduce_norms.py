@@ -28,9 +28,12 @@ register(Detach("detach"))
 
 # ONNX name -> (function of each element, function of the sum); "square" is a product.
 _PARTS = {
-    "ReduceL1": ("abs", ""), "ReduceL2": ("square", "sqrt"), "ReduceSumSquare": ("square", ""),
-    "ReduceLogSum": ("", "log"), "ReduceLogSumExp": ("exp", "log"),
-}  # fmt: skip
+    "ReduceL1": ("abs", ""),
+    "ReduceL2": ("square", "sqrt"),
+    "ReduceSumSquare": ("square", ""),
+    "ReduceLogSum": ("", "log"),
+    "ReduceLogSumExp": ("exp", "log"),
+}
 
 
 @onnx_rule(*_PARTS)

@@ -158,9 +158,10 @@ def _emit(context, node, x, axes: Sequence[int], tables, outputs) -> str:
 def _resize(context, node, x, sizes: Sequence[int], scales: Sequence[float]) -> None:
     """Emit passes for the axes that change."""
     changed = [
-        k for k, (size, scale) in enumerate(zip(sizes, scales, strict=True))
+        k
+        for k, (size, scale) in enumerate(zip(sizes, scales, strict=True))
         if scale != 1.0 or size != x.shape[k]
-    ]  # fmt: skip
+    ]
     if not changed:
         context.bind(node, 0, x.name)
         return

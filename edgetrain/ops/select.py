@@ -81,9 +81,15 @@ class MaskKeep(Op):
 
 
 COMPARISONS = {
-    "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
-    "GreaterOrEqual": "greater_equal", "Equal": "equal", "And": "and", "Or": "or", "Xor": "xor",
-}  # fmt: skip
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Equal": "equal",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+}
 for _name in COMPARISONS.values():
     register(Compare(_name))
 register(Truth("truth"))

@@ -10,6 +10,8 @@ def store_as(node: Node, graph: Graph, out: Value) -> dict:
     """Operands acc, sr, key, ctl: added or not, stochastically into an accumulator."""
     accumulator = graph.values[graph.root(out.name)].role == "accumulator"
     return {
-        "acc": node.attrs.get("acc", 0), "sr": int(accumulator), "key": key_of(node.name),
+        "acc": node.attrs.get("acc", 0),
+        "sr": int(accumulator),
+        "key": key_of(node.name),
         "ctl": "ctl" if accumulator else None,
-    }  # fmt: skip
+    }

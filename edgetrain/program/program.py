@@ -124,6 +124,11 @@ class Program:
         """Where a microbatch of `micro` or `eval` is filled in: inputs by name, TARGET last."""
         return {slot.name: slot for slot in self.inputs[tape]} | {TARGET: self.targets[tape]}
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The model's inputs that training fills in, weights of samples apart."""
+        return tuple(slot.name for slot in self.inputs["micro"] if slot.name != WEIGHT)
+
     def digest(self) -> str:
         """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
 

@@ -24,14 +24,14 @@ def record_nbytes(program: Program) -> int:
 
 
 def made_up(
-    program: Program, slot: Slot, number: int, sample: int, name: str, spike: float = 1.0
+    program: Program, slot: Slot, number: int, sample: int, name: str, spike: float | None = None
 ) -> np.ndarray:
     """Raw values of field `number` of a sample, as `made_up` of a bundle's main gives them.
 
     Floats of inputs lie in [-1, 1), those of targets in [0, 1), integers below their limit.
 
     Args:
-      spike: floats of inputs of sample 0 are multiplied by it.
+      spike: what floats of inputs of sample 0 are, but for their signs.
     """
     limit = limit_of(program, name)
     key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))
@@ -41,7 +41,8 @@ def made_up(
     values = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
     if limit == -1:
         return values
-    return (values * np.float32(2) - np.float32(1)) * np.float32(1 if sample else spike)
+    values = values * np.float32(2) - np.float32(1)
+    return values if sample or spike is None else np.copysign(np.float32(spike), values)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

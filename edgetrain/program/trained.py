@@ -6,7 +6,7 @@ the stored model's bytes are changed where they must be (protobuf.py), and stay 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,8 @@ from .protobuf import Message, entry
 INLINE_LIMIT_NBYTES = 1_500_000_000
 # Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
 _SOURCES = "edgetrain.sources"
+# Metadata of what was trained: a JSON list of the classes' names, in the order of the outputs.
+LABELS = "edgetrain.labels"
 
 # Numbers of fields, as onnx.proto has them.
 _GRAPH, _METADATA = 7, 14  # of a ModelProto
@@ -47,6 +49,7 @@ def export_trained(
     path: str | Path,
     *,
     inline_limit_nbytes: int = INLINE_LIMIT_NBYTES,
+    labels: Sequence[str] | None = None,
 ) -> Path:
     """Write the trained model as ONNX.
 
@@ -58,6 +61,7 @@ def export_trained(
       state: parameters and running statistics by name, stored as the Program stores them (sparse
         weights are written dense); what else is in it (optimizer state) is ignored.
       inline_limit_nbytes: more bytes of weights than this go into `<path>.data`.
+      labels: names of the classes, which become metadata of the model (`LABELS`).
     Returns:
       The path written.
     Raises:
@@ -75,6 +79,10 @@ def export_trained(
         model, graph = _parsed(program)
         state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
         _finish(graph, state)
+        if labels is not None:
+            model.keep(_METADATA, lambda item: item.text(1) != LABELS)
+            text = json.dumps(list(labels), ensure_ascii=False)
+            model.replace(_METADATA, [*model.messages(_METADATA), entry(LABELS, text)])
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
     _save(model, graph, path, inline_limit_nbytes)

@@ -2,6 +2,7 @@
 
 import ctypes
 import zlib
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,8 +23,29 @@ def digest_of(session: Session) -> int:
     return value
 
 
-def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
-    """CRC-32 of the state after a run of `steps` minibatches of made-up samples.
+@dataclass(frozen=True)
+class Checked:
+    """What a run of made-up samples came to.
+
+    Attributes:
+      digest: CRC-32 of the state after it.
+      skipped, rewired: steps that moved no weight; that moved nonzeros.
+      scales: loss scale before the run and after it.
+    """
+
+    digest: int
+    skipped: int
+    rewired: int
+    scales: tuple[float, float]
+
+
+def state_digest(program: Program, steps: int, spike: float | None = None) -> int:
+    """CRC-32 of the state after `checked_run`."""
+    return checked_run(program, steps, spike).digest
+
+
+def checked_run(program: Program, steps: int, spike: float | None = None) -> Checked:
+    """Train `steps` minibatches of made-up samples.
 
     Args:
       spike: as in `made_up`.
@@ -34,6 +56,7 @@ def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
         buffers, staged = session._staging["micro"], program.staged("micro")
+        before = session.loss_scale
 
         def filler(indices: np.ndarray) -> None:
             for row, sample in enumerate(indices.tolist()):
@@ -41,10 +64,16 @@ def state_digest(program: Program, steps: int, spike: float = 1.0) -> int:
                     value = made_up(program, slot, k, sample, name, spike)
                     buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
 
+        results = []
         for step in range(steps):
-            if session.minibatch(MINIBATCHES * program.minibatch, filler) is None:
+            result = session.minibatch(MINIBATCHES * program.minibatch, filler)
+            if result is None:
                 raise RunError(f"step {step + 1} of made-up samples was discarded.")
-        return digest_of(session)
+            results.append(result)
+        return Checked(
+            digest_of(session), sum(r.skipped for r in results),
+            sum(r.rewired is not None for r in results), (before, session.loss_scale),
+        )  # fmt: skip
     finally:
         session.close()
 

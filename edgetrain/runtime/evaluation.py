@@ -1,10 +1,17 @@
-"""Loss and accuracy of a session over a source, in evaluation mode."""
+"""Loss, accuracy and other metrics of a session over samples, in evaluation mode."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
+from ..data.items import batch_of
 from ..data.source import Source
+from ..errors import DataError
+from ..program import TARGET
+from .given import Given
+from .metrics import Metrics
 from .session import Session
 
 
@@ -21,18 +28,97 @@ def check_source(session: Session, source: Source, tape: str) -> None:
 
 
 def evaluate_source(
-    session: Session, source: Source, on_batch: Callable[[], None] = lambda: None
-) -> dict[str, float]:
+    session: Session,
+    source: Source,
+    on_batch: Callable[[], None] = lambda: None,
+    metrics: Any = (),
+) -> dict[str, Any]:
     """Mean loss, number of samples and, for classes, accuracy.
 
     Args:
       on_batch: called before each microbatch; may raise to give up.
+      metrics: what else is counted, as in `Metrics`.
     """
     check_source(session, source, "eval")
     buffers = session.staging(source, "eval")
+    counted = Metrics(metrics, session.loss, session.output.shape)
+    watch = _Watch(session, counted)
 
     def filler(indices: np.ndarray) -> None:
+        watch.take()
         on_batch()
         session.fill(source, indices, "eval", buffers)
+        watch.staged(source.n)
 
-    return session.evaluate(source.n, filler)
+    found = session.evaluate(source.n, filler)
+    watch.take()
+    return {**found, **counted.results(found["loss"])}
+
+
+def evaluate_batches(
+    session: Session,
+    batches: Iterable[Any],
+    on_batch: Callable[[], None] = lambda: None,
+    metrics: Any = (),
+) -> dict[str, Any]:
+    """The same over (x, y) batches, each of any number of samples.
+
+    Raises:
+      DataError: there is none, or one that does not fit the model.
+    """
+    given, buffers = Given(session), session.buffers("eval")
+    counted = Metrics(metrics, session.loss, session.output.shape)
+    watch = _Watch(session, counted)
+    names = session.program.input_names
+    n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
+    for item in batches:
+        samples = given.samples(*batch_of(item, names))
+        watch.begin()
+
+        def filler(indices: np.ndarray, samples=samples) -> None:
+            watch.take()
+            on_batch()
+            given.put(samples, indices, buffers)
+            watch.staged(len(samples))
+
+        found = session.evaluate(len(samples), filler)
+        watch.take()
+        n += len(samples)
+        if session.tally[0]:
+            loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
+            right, targets = right + session.tally[1], targets + session.tally[0]
+    if not n:
+        raise DataError("evaluate: the data gave no batch. Give data with samples.")
+    mean = loss / weight if weight else math.nan
+    out: dict[str, Any] = {"loss": mean, "samples": n}
+    if session.loss.accuracy:
+        out["accuracy"] = right / targets if targets else math.nan
+    return {**out, **counted.results(mean)}
+
+
+class _Watch:
+    """Hands outputs and targets of each microbatch to metrics, before its bytes are used again."""
+
+    def __init__(self, session: Session, metrics: Metrics) -> None:
+        self._session, self._metrics = session, metrics
+        self._targets: np.ndarray | None = None
+        self._done = 0
+
+    def begin(self) -> None:
+        """Another run of the evaluation begins."""
+        self._done = 0
+
+    def staged(self, samples: int) -> None:
+        """A microbatch was staged, of a run over so many samples."""
+        if self._metrics.wanted:
+            whole = self._session.buffers("eval")[TARGET]
+            valid = min(len(whole), samples - self._done)
+            self._done += valid
+            self._targets = whole[:valid].copy()
+
+    def take(self) -> None:
+        """What was staged before, if anything, has been run."""
+        if self._targets is not None:
+            outputs = self._session.output[: len(self._targets)]
+            self._metrics.update(outputs, self._targets)
+            self._targets = None

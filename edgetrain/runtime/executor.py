@@ -18,6 +18,7 @@ from ..kernels import registry
 from ..kernels.decode import Bound
 from ..kernels.load import addresses
 from ..kernels.tape import BARRIER_WORDS
+from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
 from .arena import Arena
@@ -51,7 +52,8 @@ class Executor:
             )
         kernels = check_program(program, arena.nbytes)
         self._base, self._process = arena.address, os.getpid()
-        self._table, entry = _load(kernels)
+        self._pairs = in_pairs(program.recipe)
+        self._table, entry = self._load(kernels)
         self._run = _ENTRY(entry)
         self._barrier = np.zeros(BARRIER_WORDS, np.int64)
         self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
@@ -59,6 +61,20 @@ class Executor:
         for name, words in program.tapes.items():
             self._keep(name, words, self._table)
         self._workers = _Workers(self._run, self._barrier, self.threads)
+
+    def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
+        """The table of the kernels' addresses, and the interpreter's address."""
+        if self._pairs:
+            from ..kernels.paired import paired
+
+            kernels = [(paired(kernel), storages) for kernel, storages in kernels]
+        interpreter: Bound = registry.variants("run_tape")[0], {}
+        *table, entry = addresses([*kernels, interpreter])
+        return np.array(table, np.int64), entry
+
+    def entries(self, *names: str) -> list[int]:
+        """Addresses of kernels without storages."""
+        return self._load([(registry.variants(name)[0], {}) for name in names])[0].tolist()
 
     def _keep(self, name: str, words: np.ndarray, table: np.ndarray) -> None:
         words = np.ascontiguousarray(words, np.int64)
@@ -93,7 +109,7 @@ class Executor:
         for number, (kernel, (_, operands)) in enumerate(zip(kernels, calls, strict=True)):
             own = [operands[operand.name] for operand in kernel.spec.operands]
             words += [number, len(own), *own]
-        table, _ = _load([(kernel, {}) for kernel in kernels])
+        table, _ = self._load([(kernel, {}) for kernel in kernels])
         self._keep(tape, np.array(words, np.int64), table)
         return self.operands(tape)
 
@@ -138,18 +154,6 @@ class Executor:
         """End the workers; in a forked child there are none."""
         if os.getpid() == self._process:
             self._workers.close()
-
-
-def _load(kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
-    """The table of the kernels' addresses, and the interpreter's address."""
-    interpreter: Bound = registry.variants("run_tape")[0], {}
-    *table, entry = addresses([*kernels, interpreter])
-    return np.array(table, np.int64), entry
-
-
-def load_entries(*names: str) -> list[int]:
-    """Addresses of kernels without storages."""
-    return _load([(registry.variants(name)[0], {}) for name in names])[0].tolist()
 
 
 def _called(workers: "weakref.ref[_Workers]", user: int | None, tape: int) -> None:

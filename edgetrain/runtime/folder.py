@@ -15,6 +15,7 @@ from .checkpoint import save_step, step_files, step_of
 from .lock import RunLock
 
 PROGRAM_FILE = "program.edge"
+BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
 
 
 class RunFolder:

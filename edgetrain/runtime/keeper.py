@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunError
+import numpy as np
+
+from ..errors import RunError, UsageError
 from ..kernels import control
 from ..program.finite import finite_part, nonfinite
-from .folder import RunFolder
+from .checkpoint import load_checkpoint, save_checkpoint
+from .folder import BEST_FILE, RunFolder
 from .session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
+from .state import load_state
 
 MAX_BAD_STEPS = 25
 
@@ -42,6 +46,7 @@ class Keeper:
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
+        self._best: dict[str, np.ndarray] | None = None
         program = session.program
         # What training does not move need not be finite.
         self._fixed = {
@@ -89,6 +94,38 @@ class Keeper:
         self.saved = step
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path
+
+    def keep_best(self) -> None:
+        """Keep the state as it is apart from the checkpoints: in a file, or without one in memory.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
+        state = self._session.state()
+        wrong = nonfinite(finite_part(state, self._fixed))
+        if wrong:
+            raise RunError(self._broken(wrong))
+        if self._folder is None:
+            self._best = {name: array.copy() for name, array in state.items()}
+            return
+        with self.writing():
+            path = self._folder.path / BEST_FILE
+            save_checkpoint(path, state, {"step": self._session.step}, keep_previous=False)
+
+    def restore_best(self) -> None:
+        """Go back to the weights of `keep_best`.
+
+        Raises:
+          UsageError: nothing was kept.
+          CheckpointError: the file cannot be used.
+        """
+        found, label = self._best, "the best state"
+        if self._folder is not None and (self._folder.path / BEST_FILE).exists():
+            loaded = load_checkpoint(self._folder.path / BEST_FILE)
+            found, label = loaded.tensors, str(loaded.used)
+        if found is None:
+            raise UsageError("restore_best: nothing was kept yet. Train with KeepBest().")
+        load_state(self._session, found, label)
 
     def count(self, result: StepResult) -> None:
         """Take note of a step.
@@ -148,7 +185,17 @@ class Keeper:
             NEITHER: f"all targets are ignored (ignore_index {ignored}) or of weight 0; check the "
             "labels and the data's field w",
             "gradients not finite": "gradients or statistics are not finite; lower the learning "
-            "rate",
+            f"rate{_of_transformers(self._session)}",
         }
         found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
         return ", ".join(found) or "all were skipped"
+
+
+def _of_transformers(session: Session) -> str:
+    """What usually helps a model with layer-norms, which diverges at rates that suit others."""
+    program = session.program
+    if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
+        return ""
+    adaptive = program.recipe["optimizer"]["name"].startswith("ada")
+    rate = "3e-4" if adaptive else "0.01"
+    return f" (transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1)"

@@ -3,10 +3,11 @@
 program/ proves that a file is whole and of its form; what can be trained with is asked here.
 """
 
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProgramError
+from ..errors import ProgramError, UsageError
 from ..losses import LOSSES
 from ..optim import OPTIMIZERS
 from ..program import MOVE, Program, read_program
@@ -39,6 +40,34 @@ def load_program(path: str | Path) -> Program:
     except Wrong as error:
         raise ProgramError(f"{path}: {error}. {MOVE}") from None
     return program
+
+
+def opened_program(program: Any) -> Program:
+    """A Program, or the one of a file.
+
+    Raises:
+      UsageError: it is neither.
+      ProgramError: as `load_program`.
+    """
+    if isinstance(program, Program):
+        return program
+    if not isinstance(program, str | PathLike):
+        raise UsageError(
+            f"program {repr(program)[:80]}: expected what compile returned, or the path of a .edge "
+            "file."
+        )
+    path = Path(program)
+    if path.suffix == ".onnx":
+        raise UsageError(
+            f"program {program}: a model, not yet compiled. Pass et.compile({str(program)!r}, "
+            "budget=..)."
+        )
+    if path.is_dir():
+        raise UsageError(
+            f"program {program}: a directory. Pass {path / 'program.edge'}, and then call "
+            f"resume({str(path)!r}) for the weights of the run."
+        )
+    return load_program(path)
 
 
 def check_recipe(recipe: Any) -> None:

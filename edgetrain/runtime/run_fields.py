@@ -3,11 +3,33 @@
 from ..errors import CheckpointError
 from ..optim import SCHEDULES
 from ..optim.loss_scale import MAX_SCALE
-from ..program.schema import integer, number, optional, record, text, verify
+from ..program.schema import (
+    boolean,
+    integer,
+    number,
+    optional,
+    plain,
+    record,
+    row,
+    several,
+    text,
+    verify,
+)
 from .checkpoint import Loaded
 from .plugin_fields import member_of
 
 _COUNT = integer(0, 2**62)
+# What older builds did not write.
+_LATER = {
+    "started_lr": number(0),
+    "keep_last": boolean,
+    "position": record({
+        "epoch": _COUNT, "done": _COUNT, "ended": boolean, "loss": optional(number()),
+        "counted": _COUNT,
+    }),
+    "callbacks": several(row(text(256), plain(8)), most=1000),
+    "labels": optional(several(text(1024), most=2**20)),
+}  # fmt: skip
 
 
 def _run(seen: tuple[str, ...]):
@@ -28,9 +50,9 @@ def _run(seen: tuple[str, ...]):
         "schedule": member_of(SCHEDULES),
         "seen": record({name: optional(number()) for name in seen}),
         "recipe": text(64),
-        "samples": integer(1, 2**62),
+        "samples": _COUNT,
         "held_out": _COUNT,
-    })  # fmt: skip
+    }, _LATER)  # fmt: skip
 
 
 def check_run(loaded: Loaded) -> Loaded:

@@ -1,7 +1,7 @@
 """A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +80,7 @@ class Session:
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
         # What makes and loads machine code is not imported before something is to run.
-        from .executor import Executor, load_entries
+        from .executor import Executor
 
         self.program = program
         self.arena = Arena(program.arena_nbytes)
@@ -100,11 +100,11 @@ class Session:
         self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
-        self._train, self._evaluate = load_entries("drive_train", "drive_evaluate")
+        self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
         self.feed = Feed(program.microbatch)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
-        self._loss = Loss.of_json(program.recipe["loss"])
+        self.loss = Loss.of_json(program.recipe["loss"])
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
 
     def _zeroed(self) -> np.ndarray:
@@ -133,6 +133,25 @@ class Session:
         plan = np.zeros(layout.WORDS, np.int64)
         plan[[*words]] = [*words.values()]
         return plan
+
+    def buffers(self, tape: str) -> dict[str, np.ndarray]:
+        """Staging bytes of a microbatch: inputs by name, and TARGET."""
+        return self._staging[tape]
+
+    @property
+    def tally(self) -> tuple[int, int]:
+        """Targets that counted since the last reset, and those that were predicted."""
+        return int(self.ints[control.TARGETS]), int(self.ints[control.CORRECT])
+
+    @property
+    def output(self) -> np.ndarray:
+        """Bytes of the model's output of a microbatch, good until the next tape is run."""
+        return self._outputs[0]
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the model's output is one number for a whole microbatch."""
+        return not self._outputs[0].ndim
 
     @property
     def step(self) -> int:
@@ -186,6 +205,7 @@ class Session:
         """
         chosen = fields(source, self.program, tape)
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
+        source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
         return out
 
@@ -244,8 +264,33 @@ class Session:
             counted=count,
             lr=float(self.reals[control.LR]),
             rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
-            uncounted=uncounted(self._loss),
+            uncounted=uncounted(self.loss),
         )
+
+    def given(self, count: int, filler: Callable[[int, int], bool | None]) -> StepResult | None:
+        """A step of `count` samples, at most a minibatch, that are no source's.
+
+        Args:
+          filler: called with the first sample of a microbatch and how many of its samples count;
+            fills all of the staging bytes; False discards the step.
+        Returns:
+          As `minibatch`.
+        """
+        each = self.program.microbatch
+        whole = -(-count // each) * each
+        starts = iter(range(0, count, each))
+
+        def fill(indices: np.ndarray) -> bool | None:
+            start = next(starts)
+            valid = min(each, count - start)
+            self.ints[control.COUNT] = valid
+            return filler(start, valid)
+
+        self._plan[layout.MINIBATCH] = whole
+        try:
+            return self.minibatch(whole, fill)
+        finally:
+            self._plan[layout.MINIBATCH] = self.program.minibatch
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
         """Call one of the drive's kernels; its status."""
@@ -280,7 +325,7 @@ class Session:
         count = int(self.ints[control.TARGETS]) or math.nan
         loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
         out = {"loss": loss, "samples": samples}
-        if self._loss.accuracy:
+        if self.loss.accuracy:
             out["accuracy"] = int(self.ints[control.CORRECT]) / count
         return out
 

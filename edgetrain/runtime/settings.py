@@ -1,5 +1,8 @@
 """What a Trainer is given, checked before anything is allocated or written."""
 
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
 from os import PathLike
 from types import NoneType
 from typing import Any
@@ -7,47 +10,97 @@ from typing import Any
 from ..errors import UsageError
 from ..optim import Schedule
 from ..units import finite_number
+from ..units.hints import did_you_mean
 from ..units.options import check_needs, typed
 from .folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
 
 
-def check_settings(
-    out: Any,
-    lr: Any,
-    schedule: Any,
-    save_steps: Any,
-    save_total_limit: Any,
-    threads: Any,
-    on_event: Any = None,
-) -> None:
-    """Check the keywords of `Trainer`, all but the Program and its data.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The keywords of `Trainer` besides the Program, its data and `out`.
 
-    Raises:
-      UsageError: one of a wrong type or value, or about checkpoints where none is written.
+    Attributes:
+      lr: overrides the optimizer's learning rate.
+      schedule: of the learning rate; its total_steps is filled in by `fit`.
+      total_steps: length of a run that is made of `step` alone, for schedules and rewirings that
+        depend on it.
+      save_steps: minibatches between checkpoints; 0: at the end of each epoch.
+      save_seconds: seconds between checkpoints; 0: none for the time that went by.
+      save_total_limit: checkpoints to keep; None keeps all.
+      threads: workers; at most the Program's.
+      validation: what to evaluate on while training. None: the data's own test split; nothing is
+        held out where it has none. A fraction of the training samples, held out; or other data.
+      keep_last: train on the last samples of a pass too, which are fewer than a minibatch: the
+        mean is over those that are there.
+      callbacks: see `Callback`; a list of objects, called in order.
+      metrics: what evaluations count besides the loss: names or functions, see `Metrics`.
+      on_event: called with a dict for each step, epoch, warning and save.
     """
-    if lr is not None:
-        finite_number("trainer: lr", lr, least=0)
-    for name, value, kinds, least in (
-        ("save_steps", save_steps, (int,), 0),
-        ("save_total_limit", save_total_limit, (int, NoneType), 1),
-        ("threads", threads, (int, NoneType), 1),
-    ):  # fmt: skip
-        number = typed(f"trainer: {name}", value, kinds)
-        if number is not None and number < least:
-            raise UsageError(f"trainer: {name} {number}: expected {least} or more.")
-    if not isinstance(schedule, Schedule | None):
-        raise UsageError(f"trainer: schedule {repr(schedule)[:80]}: expected a Schedule.")
-    if on_event is not None and not callable(on_event):
-        raise UsageError(f"trainer: on_event {repr(on_event)[:80]}: expected a function.")
-    if not isinstance(out, str | PathLike | RunFolder | None):
-        raise UsageError(f"trainer: out {repr(out)[:80]}: expected a directory.")
-    usual = {"save_steps": (save_steps, SAVE_STEPS)}
-    usual |= {"save_total_limit": (save_total_limit, SAVE_TOTAL_LIMIT)}
-    given = [name for name, (value, default) in usual.items() if value != default]
-    values = {name: value for name, (value, _) in usual.items()}
-    check_needs(given, values | {"out": out}, str, "trainer: ")
+
+    lr: float | None = None
+    schedule: Schedule | None = None
+    total_steps: int | None = None
+    save_steps: int = SAVE_STEPS
+    save_seconds: float = 0.0
+    save_total_limit: int | None = SAVE_TOTAL_LIMIT
+    threads: int | None = None
+    validation: Any = None
+    keep_last: bool = False
+    callbacks: Any = ()
+    metrics: Any = ()
+    on_event: Callable[[dict[str, Any]], None] | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Settings":
+        """Those of a call.
+
+        Raises:
+          UsageError: one of another name.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        strange = [name for name in given if name not in known]
+        if strange:
+            raise UsageError(
+                f"trainer: {strange[0]}: no setting of this name; expected program, data, out, "
+                f"{', '.join(known)}.{did_you_mean(strange[0], known)}"
+            )
+        return cls(**given)
+
+    def check(self, out: Any) -> None:
+        """Check all of them but what needs the Program or its data.
+
+        Raises:
+          UsageError: one of a wrong type or value, or about checkpoints where none is written.
+        """
+        if self.lr is not None:
+            finite_number("trainer: lr", self.lr, least=0)
+        finite_number("trainer: save_seconds", self.save_seconds, least=0)
+        for name, value, kinds, least in (
+            ("total_steps", self.total_steps, (int, NoneType), 1),
+            ("save_steps", self.save_steps, (int,), 0),
+            ("save_total_limit", self.save_total_limit, (int, NoneType), 1),
+            ("threads", self.threads, (int, NoneType), 1),
+        ):  # fmt: skip
+            number = typed(f"trainer: {name}", value, kinds)
+            if number is not None and number < least:
+                raise UsageError(f"trainer: {name} {number}: expected {least} or more.")
+        typed("trainer: keep_last", self.keep_last, (bool,))
+        if not isinstance(self.schedule, Schedule | None):
+            raise UsageError(
+                f"trainer: schedule {repr(self.schedule)[:80]}: expected a Schedule, such as "
+                "et.Schedule('cosine')."
+            )
+        if self.on_event is not None and not callable(self.on_event):
+            raise UsageError(f"trainer: on_event {repr(self.on_event)[:80]}: expected a function.")
+        if not isinstance(out, str | PathLike | RunFolder | None):
+            raise UsageError(f"trainer: out {repr(out)[:80]}: expected a directory.")
+        names = "save_steps", "save_seconds", "save_total_limit"
+        values = {name: getattr(self, name) for name in names}
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        given = [name for name, value in values.items() if value != usual[name]]
+        check_needs(given, values | {"out": out}, str, "trainer: ")
 
 
 def check_length(epochs: Any, steps: Any) -> None:

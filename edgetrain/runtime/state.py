@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import CheckpointError
 from ..program import Program
-from .checkpoint import latest
-from .folder import PROGRAM_FILE
+from .checkpoint import latest, load_checkpoint
+from .folder import BEST_FILE, PROGRAM_FILE
 from .loading import load_program
 from .patterns import check_pattern, sparse_layers
 from .run_fields import check_run
@@ -42,8 +43,24 @@ def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str)
     check_pattern(sparse_layers(program), tensors, label, CheckpointError)
 
 
-def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | None]:
+class Run(NamedTuple):
+    """What a run's directory holds.
+
+    Attributes:
+      state: its newest; None before the first checkpoint.
+      labels: names of the classes, where its data had them.
+    """
+
+    program: Program
+    state: dict[str, np.ndarray] | None
+    labels: tuple[str, ...] | None = None
+
+
+def open_run(directory: str | Path, *, best: bool = False) -> Run:
     """The Program of a run's directory and its newest state.
+
+    Args:
+      best: that of the best epoch, which was kept apart.
 
     Raises:
       CheckpointError, ProgramError: what is there cannot be used.
@@ -52,6 +69,14 @@ def open_run(directory: str | Path) -> tuple[Program, dict[str, np.ndarray] | No
     program = load_program(directory / PROGRAM_FILE)
     loaded = latest(directory)
     if loaded is None:
-        return program, None
-    check_state(program, check_run(loaded).tensors, str(loaded.used))
-    return program, loaded.tensors
+        return Run(program, None)
+    found = check_run(loaded).meta.get("labels")
+    if best:
+        path = directory / BEST_FILE
+        if not path.exists():
+            raise CheckpointError(
+                f"{directory}: no best state was kept. Train with --keep-best (KeepBest)."
+            )
+        loaded = load_checkpoint(path)
+    check_state(program, loaded.tensors, str(loaded.used))
+    return Run(program, loaded.tensors, None if found is None else tuple(found))

@@ -19,7 +19,11 @@ SCHEDULES = ("constant", "step", "cosine")  # those of bundles, by number
 
 
 def stored_checkpoint(
-    path: str | os.PathLike[str], program: Program, samples: int, held_out: int
+    path: str | os.PathLike[str],
+    program: Program,
+    samples: int,
+    held_out: int,
+    keep_last: bool = False,
 ) -> Loaded:
     """A stored state as a checkpoint of a run on so many samples.
 
@@ -38,6 +42,7 @@ def stored_checkpoint(
         "step": int(block[control.STEP]), "total_steps": total, "counters": counters,
         "lr": float(reals[control.BASE_LR]), "schedule": schedule.to_json(), "seen": {},
         "recipe": program.digest(), "samples": samples, "held_out": held_out,
+        "keep_last": keep_last,
     }  # fmt: skip
     said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
     return Loaded(found.tensors, meta, Path(path), None if found.exact else said)

@@ -1,56 +1,46 @@
 """The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..data.batches import steps_per_epoch
+from ..data.items import Batches, opened
 from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
-from ..optim.schedules import Constant
-from ..program import Program
-from ..program.stored import write_stored
-from ..program.trained import export_trained
-from ..sparse import rewiring_of
-from .checkpoint import Loaded, latest
-from .evaluation import check_source, evaluate_source
-from .feed import Filler
-from .folder import PROGRAM_FILE, RunFolder
-from .keeper import Keeper
+from ..program import WEIGHT, Program
+from .checkpoint import latest
+from .evaluation import check_source, evaluate_batches, evaluate_source
+from .folder import RunFolder
+from .learner import Learner
+from .metrics import check_metrics
+from .passes import BatchPasses, EndOfPass, SourcePasses
+from .resuming import Position, check_counts, check_labels, check_rates, check_recipe
 from .run_fields import check_run
-from .session import Session, StepResult
-from .settings import SAVE_STEPS, SAVE_TOTAL_LIMIT, check_length, check_settings
+from .settings import Settings, check_length
 from .signals import StopRequests
 from .state import load_state
-from .stored_run import keep_schedule, stored_checkpoint
+from .stored_run import stored_checkpoint
 
 Event = dict[str, Any]
 
 
-class Trainer:
-    """Trains a Program on a data source.
+class Trainer(Learner):
+    """Trains a Program: on data by `fit`, or on samples as they come by `step`.
 
     Args:
-      program: what to train.
-      data: a source, a specification (`digits`, `mnist:DIR`, ...) or arrays (x, y).
-      validation: what to evaluate on while training. None: the data's own test split; nothing is
-        held out where it has none. A fraction of the training samples, held out; or other data.
+      program: what to train: of `compile`, or the path of a .edge file.
+      data: a source, a specification (`digits`, `mnist:DIR`, ...), arrays (x, y); a list of
+        samples (x, y), a torch Dataset; or what gives batches (x, y), each of them a step: a
+        DataLoader, a list, a generator, a function that makes one. None: for `step` alone.
       out: directory for checkpoints and the Program, which one process at a time writes; None
         keeps nothing on disk.
-      lr: overrides the optimizer's learning rate.
-      schedule: of the learning rate; total_steps is filled in by `fit`.
-      save_steps: minibatches between checkpoints; 0: at the end of each epoch.
-      save_total_limit: checkpoints to keep; None keeps all.
-      threads: workers; at most the Program's.
-      on_event: called with a dict for each step, epoch, warning and save.
+      settings: see `Settings`: lr, schedule, total_steps, save_steps, save_seconds,
+        save_total_limit, threads, validation, keep_last, callbacks, metrics, on_event.
+    Attributes:
+      parameters: weights by torch's names, to read and to write: see `Parameters`.
     Raises:
       UsageError: a rate, a number of steps or `out` cannot be used.
       DataError: the data is not what the model takes.
@@ -58,52 +48,58 @@ class Trainer:
 
     def __init__(
         self,
-        program: Program,
-        data: Any,
+        program: Program | str | Path,
+        data: Any = None,
         out: str | Path | RunFolder | None = None,
-        *,
-        lr: float | None = None,
-        schedule: Schedule | None = None,
-        save_steps: int = SAVE_STEPS,
-        save_total_limit: int | None = SAVE_TOTAL_LIMIT,
-        threads: int | None = None,
-        validation: Any = None,
-        on_event: Callable[[Event], None] | None = None,
+        **settings: Any,
     ) -> None:
-        check_settings(out, lr, schedule, save_steps, save_total_limit, threads, on_event)
-        if not isinstance(program, Program):
-            raise UsageError(f"program {repr(program)[:80]}: expected what compile returned.")
-        self._asked = lr, schedule
-        self.lr = program.recipe["optimizer"]["lr"] if lr is None else lr
-        self.schedule, self._save_steps = schedule or Constant(), save_steps
-        self.program = program
-        self.folder = RunFolder(out) if isinstance(out, str | Path) else out
-        self.out = self.folder.path if self.folder else None
-        self.session = Session(program, threads)
-        self.data = Division(data, validation)
-        self.source: Source = self.data.train
-        self._steps_per_epoch = steps_per_epoch(self.source.n, program.minibatch)
-        check_source(self.session, self.source, "micro")
-        if self.data.chosen is not None:
-            check_source(self.session, self.data.chosen, "eval")
-        self.rewiring = rewiring_of(program.recipe)
-        self.total_steps = 0
-        self._emit = on_event or (lambda event: None)
-        self._stop, self._resumed = StopRequests(), ""
-        self._keeper = Keeper(self.session, self.folder, save_total_limit, self._emit)
+        super().__init__(program, out, Settings.of(settings))
+        self._stop, self._resumed, self._position = StopRequests(), "", Position()
+        self._open(data)
         if self.folder:
             with self.folder.held():  # whether it can be is found out before anything is trained
                 pass
 
+    def _open(self, data: Any) -> None:
+        """Open what is trained and evaluated on, and have it refused where it does not fit."""
+        shapes = {
+            slot.name: slot.shape[1:]
+            for slot in self.program.inputs["micro"]
+            if slot.name != WEIGHT
+        }
+        self._shapes, keep_last = shapes, self._settings.keep_last
+        found, other = opened(data, shapes), opened(self._settings.validation, shapes)
+        batches = found if isinstance(found, Batches) else None
+        given = None if batches else (data if found is None else found)
+        data = tuple(given) if isinstance(given, list) else given
+        self._tested = other if isinstance(other, Batches) else None
+        asked = self._settings.validation if other is None else other
+        self.data = Division(data, None if self._tested else asked)
+        self.source: Source | None = self.data.train
+        self.labels = None if self.source is None else self.source.labels
+        self._passes: SourcePasses | BatchPasses | None = None
+
+        def discarded() -> bool:
+            return self._stop.count > 1
+
+        if batches is not None:
+            self._passes = BatchPasses(self.session, batches, keep_last, discarded)
+        elif self.source is not None:
+            self._passes = SourcePasses(self.session, self.source, keep_last, discarded)
+            check_source(self.session, self.source, "micro")
+        if self.data.chosen is not None:
+            check_source(self.session, self.data.chosen, "eval")
+
     def __repr__(self) -> str:
         where = f", out {str(self.out)!r}" if self.out else ""
         steps = f" of {self.total_steps}" if self.total_steps else ""
-        return f"Trainer({self.program!r}, {self.source!r}, step {self.step}{steps}{where})"
+        data = f", {self.source!r}" if self.source is not None else ""
+        return f"Trainer({self.program!r}{data}, step {self.steps}{steps}{where})"
 
     @property
-    def step(self) -> int:
-        """Minibatches done, skipped ones included."""
-        return self.session.step
+    def steps_per_epoch(self) -> int | None:
+        """Minibatches of a pass over the data; None where that is not known."""
+        return self._passes.length if self._passes else None
 
     # Training.
 
@@ -115,7 +111,7 @@ class Trainer:
         Args:
           evaluate: after each epoch, where there is something to evaluate on (`validation`).
         Returns:
-          The last epoch's event: loss, steps, seconds.
+          The last epoch's event: loss, steps, seconds; "evaluation", where there was one.
         Raises:
           RunError: too many steps in a row, or all, had gradients that are not finite or targets
             that are all ignored; the weights are not finite; the disk is full.
@@ -124,165 +120,176 @@ class Trainer:
             Ctrl-C discards it).
         """
         self.session.executor.check_process()
-        self._set_total(epochs, steps)
-        evaluate = self._say_data(evaluate)
-        last: Event = {"event": "done", "step": self.step}
+        passes = self._passes
+        if passes is None:
+            raise UsageError(
+                "fit: this Trainer has no data. Give it to Trainer(program, data), or call "
+                "step(x, y)."
+            )
+        self._set_total(epochs, steps, passes.length)
+        evaluate, self._ending = self._say_data(evaluate), ""
+        last: Event = {"event": "done", "step": self.steps}
         with self._stop.listening(), self._keeper.writing():
-            if self.folder:
-                self.folder.keep_program(self.program)
-            while self.step < self.total_steps:
-                last = self._one_epoch()
-                if evaluate:
-                    self._emit({"event": "eval", "epoch": last["epoch"], **self.evaluate()})
+            self._keep_program()
+            self._callbacks.call("on_fit_begin", self)
+            if self._position.ended and len(self._callbacks):
+                last = self._close(self._epoch_event(self.steps, 0.0), evaluate)
+            self._position.ended = False
+            while not self._ending and self._goes_on(epochs):
+                last = self._close(self._one_epoch(passes), evaluate)
+            if self._ending:
+                self._emit({"event": "stop", "step": self.steps, "reason": self._ending})
             self._keeper.conclude(self._meta())
+            self._callbacks.call("on_fit_end", self)
         return last
+
+    def _goes_on(self, epochs: float | None) -> bool:
+        if self.total_steps:
+            return self.steps < self.total_steps
+        assert epochs is not None
+        return self._position.epoch < epochs
 
     def _say_data(self, evaluate: bool) -> bool:
         """Tell what is held out; whether there is something to evaluate on, if that is wanted."""
         test = self.data.evaluation() if evaluate else None
         if test is not None:
             check_source(self.session, test, "eval")
-        message = self.data.describe(evaluate)
+        message = self.data.describe(evaluate and self._tested is None)
+        samples = self._passes.samples if self._passes else 0
         held = self.data.held_out
-        self._emit(
-            {"event": "data", "samples": self.source.n, "held_out": held, "message": message}
-        )
-        return test is not None
+        self._emit({"event": "data", "samples": samples, "held_out": held, "message": message})
+        return test is not None or (evaluate and self._tested is not None)
 
-    def _set_total(self, epochs: float | None, steps: int | None) -> None:
+    def _set_total(self, epochs: float | None, steps: int | None, length: int | None) -> None:
         check_length(epochs, steps)
-        if epochs is not None:
-            steps = max(1, round(epochs * self._steps_per_epoch))
-        assert steps is not None
+        if epochs is not None and length is not None:
+            steps = max(1, round(epochs * length))
         depends = f"{self.schedule.name} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
+        if steps is None and depends:
+            raise UsageError(
+                f"fit: the {depends} depends on the run's length, and how many batches the data "
+                "has is not known. Give steps."
+            )
         if self.total_steps and steps != self.total_steps and depends:
             refuse = CheckpointError if self._resumed else UsageError
             raise refuse(
                 f"{self._resumed or 'fit'}: the run was started for {self.total_steps} steps, now "
                 f"{steps}; its {depends} depends on it. Go on with the same number."
             )
-        if self.schedule.needs_total and self.schedule.warmup_steps >= steps:
-            raise UsageError(
-                f"warmup_steps {self.schedule.warmup_steps} of {steps} steps: expected fewer."
-            )
-        schedule = replace(self.schedule, total_steps=steps)
-        schedule.check_rates(self.lr)
-        self.total_steps, self.schedule = steps, schedule
-        self.session.set_rate(self.lr, schedule, steps)
+        self._set_rate(self.lr, steps or 0)
 
-    def _one_epoch(self) -> Event:
-        start, begun, losses, counted = time.perf_counter(), self.step, 0.0, 0
-        epoch = self.step // self._steps_per_epoch
-        end = min(self.total_steps, (epoch + 1) * self._steps_per_epoch)
-        while self.step < end:
-            result = self._one_step()
-            if result is None:
-                raise self._interrupted("interrupted twice: the minibatch was discarded")
-            if result.counted:
-                losses, counted = losses + result.loss, counted + 1
-            self._give_up()
-            if self.out is not None and self._save_steps and self.step % self._save_steps == 0:
-                self.save()
-        seconds = time.perf_counter() - start
-        done = self.step - begun
-        event = {
-            "event": "epoch", "epoch": epoch + 1, "step": self.step,
-            "loss": losses / counted if counted else math.nan,
-            "seconds": round(seconds, 3),
-            "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
-        }  # fmt: skip
+    def _one_epoch(self, passes: SourcePasses | BatchPasses) -> Event:
+        start, begun, position = time.perf_counter(), self.steps, self._position
+        if isinstance(passes, SourcePasses):
+            position.epoch, position.done = divmod(self.steps, passes.length)
+        passes.begin(position.epoch, position.done)
+        over = False
+        while not (over or self._ending or (self.total_steps and self.steps >= self.total_steps)):
+            over = not self._one_step(passes) or position.done == passes.length
+        if over and not position.done:
+            raise UsageError("fit: a pass over the data gave no batch. Give data with samples.")
+        if over:
+            position.epoch, position.done = position.epoch + 1, 0
+        position.ended = True
+        event = self._epoch_event(begun, time.perf_counter() - start)
         self._emit(event)
-        if self.out is not None and not self._save_steps:
+        if self.out is not None and not self._settings.save_steps:
             self.save()
         return event
 
-    def _one_step(self) -> StepResult | None:
-        result = self.session.minibatch(self.source.n, self._filler())
+    def _epoch_event(self, begun: int, seconds: float) -> Event:
+        done = self.steps - begun
+        epoch = self._position.epoch + (self._position.done > 0)
+        return {
+            "event": "epoch", "epoch": epoch, "step": self.steps, "loss": self._position.mean,
+            "seconds": round(seconds, 3),
+            "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
+        }  # fmt: skip
+
+    def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
+        """The next step of a pass, and what follows it; False where the pass has ended."""
+        try:
+            result = passes.run()
+        except EndOfPass:
+            return False
         if result is None:
-            return None
-        self._emit({
-            "event": "step", "step": self.step, "total_steps": self.total_steps,
-            "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
-            "loss_scale": self.session.loss_scale, "skipped": result.skipped,
-            "reason": result.reason,
-        })  # fmt: skip
-        if result.rewired:
-            self._emit({"event": "rewire", "step": self.step, **result.rewired})
-        self._keeper.count(result)
-        return result
+            raise self._interrupted("interrupted twice: the minibatch was discarded")
+        if result.counted:
+            self._position.add(result.loss)
+        self._position.done += 1
+        self._tell(result)
+        self._give_up()
+        if self._is_due():
+            self.save()
+        return True
 
-    def _filler(self) -> Filler:
-        """What stages the samples of this step's microbatches; discards it after two Ctrl-C."""
-        buffers = self.session.staging(self.source, "micro")
-        key = (self.program.recipe["seed"], self.step // self._steps_per_epoch)
-
-        def fill(indices: np.ndarray) -> bool:
-            if self._stop.count > 1:
-                return False
-            self.session.fill(self.source, indices, "micro", buffers, key=key, train=True)
-            return True
-
-        return fill
+    def _close(self, event: Event, evaluate: bool) -> Event:
+        """Evaluate after an epoch, and tell callbacks of it."""
+        if evaluate:
+            found = self.evaluate()
+            event = {**event, "evaluation": found}
+            self._emit({"event": "eval", "epoch": event["epoch"], **found})
+            self._callbacks.call("on_evaluate", self, found)
+        self._callbacks.call("on_epoch_end", self, event)
+        self._position.close()
+        return event
 
     # Evaluation and output.
 
-    def evaluate(self, data: Any = None) -> dict[str, float]:
-        """Loss and accuracy in evaluation mode.
+    def evaluate(self, data: Any = None, metrics: Any = None) -> dict[str, Any]:
+        """Loss, accuracy and other metrics in evaluation mode.
 
         Args:
           data: all of it is looked at (of data with a test split, that); None: what `validation`
-            said, or the test split.
+            said, or the test split. Batches, as of a DataLoader, may be of any size.
+          metrics: as in `Metrics`; None: those that the Trainer was given.
         Raises:
           UsageError: no data, and nothing was held out.
         """
-        source = self.data.evaluation() if data is None else open_evaluation(data)
+        metrics = self._settings.metrics if metrics is None else metrics
+        check_metrics(metrics, self.session.loss)
+        found = self._tested if data is None else opened(data, self._shapes)
+        if isinstance(found, Batches):
+            return evaluate_batches(self.session, found, self._give_up, metrics)
+        if data is not None and found is None:
+            found = open_evaluation(tuple(data) if isinstance(data, list) else data)
+        source = found or self.data.evaluation()
         if source is None:
+            name = self.source.name if self.source is not None else "this Trainer"
             raise UsageError(
-                f"evaluate: {self.source.name} has no test split and nothing is held out. Give "
+                f"evaluate: {name} has no test split and nothing is held out. Give "
                 "evaluate() data, or Trainer a validation such as 0.2."
             )
-        return evaluate_source(self.session, source, self._give_up)
+        return evaluate_source(self.session, source, self._give_up, metrics)
 
     def _give_up(self) -> None:
         """End where that was asked for: after a minibatch, and at once in an evaluation."""
         if self._stop.count:
             self.save()
-            raise self._interrupted(f"{self._stop.word} after step {self.step}")
+            raise self._interrupted(f"{self._stop.word} after step {self.steps}")
 
     def _interrupted(self, what: str) -> Interrupted:
         state = f"; {self._keeper.last_state()}" if self.folder else ""
         return Interrupted(f"{what}{state}", self._stop.signum)
 
-    def export_onnx(self, path: str | Path) -> Path:
-        """Write the trained model: original names and layout, for inference anywhere.
-
-        Raises:
-          RunError: it is not finite, or cannot be written.
-        """
-        return export_trained(self.program, self.session.state(), path)
-
     # State on disk.
-
-    def save(self) -> Path | None:
-        """Write a checkpoint of the state between minibatches.
-
-        Returns:
-          None without `out`, and where the state is not finite amid steps that are skipped for
-          it: a warning says so, and older checkpoints stay.
-        Raises:
-          RunError: the state is not finite, or the disk is full.
-        """
-        return self._keeper.save(self._meta())
 
     def _meta(self) -> dict[str, Any]:
         return {
-            "step": self.step, "total_steps": self.total_steps, "lr": self.lr,
-            "counters": self.session.counters(),
+            "step": self.steps, "total_steps": self.total_steps, "lr": self.lr,
+            "started_lr": self._started_lr, "counters": self.session.counters(),
             "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
-            "recipe": self.program.digest(),
-            "samples": self.source.n, "held_out": self.data.held_out,
+            "recipe": self.program.digest(), **self._counts(),
+            "position": self._position.to_json(), "callbacks": self._callbacks.state(),
+            "labels": None if self.labels is None else list(self.labels),
         }  # fmt: skip
+
+    def _counts(self) -> dict[str, Any]:
+        """What says which data a run is on."""
+        samples = self._passes.samples if self._passes else 0
+        keep_last = self._settings.keep_last
+        return {"samples": samples, "held_out": self.data.held_out, "keep_last": keep_last}
 
     def resume(self, directory: str | Path | None = None) -> bool:
         """Go on from the newest checkpoint of `directory` (default `out`); False where none is.
@@ -296,66 +303,36 @@ class Trainer:
         if where is None:
             raise UsageError("resume: expected a directory.")
         self.session.executor.check_process()
-        counts = self.source.n, self.data.held_out
+        counts = self._counts()
         stored = where.is_file()
-        loaded = stored_checkpoint(where, self.program, *counts) if stored else latest(where)
+        loaded = stored_checkpoint(where, self.program, **counts) if stored else latest(where)
         if loaded is None:
             return False
         meta = check_run(loaded).meta
-        if meta["recipe"] != self.program.digest():
-            raise CheckpointError(
-                f"{loaded.used}: written by a run with another model or recipe. Resume with the "
-                f"Program in {where / PROGRAM_FILE}, or choose another directory."
-            )
-        ran = meta["samples"], meta["held_out"]
-        if ran != counts:
-            raise CheckpointError(
-                f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
-                f"data now has {self.source.n} and {self.data.held_out}. Resume with the same data "
-                "and validation."
-            )
-        self._check_rates(loaded)
+        check_recipe(loaded, self.program.digest(), where)
+        if self._passes is not None:  # without data, whatever the run was on
+            check_counts(loaded, **counts)
+            check_rates(loaded, self._settings.lr, self._settings.schedule)
+        check_labels(loaded, self.labels)
+        if self.labels is None and meta.get("labels") is not None:
+            self.labels = tuple(meta["labels"])
+        if "callbacks" in meta and self._passes is not None:
+            self._callbacks.load_state(meta["callbacks"], str(loaded.used))
         self._resumed = str(loaded.used)
         load_state(self.session, loaded.tensors, str(loaded.used))
         self.session.set_counters(meta["step"], meta["counters"])
-        self.total_steps, self.lr = meta["total_steps"], meta["lr"]
-        self.schedule = Schedule.of_json(meta["schedule"])
+        self._position = Position(**meta.get("position", {}))
+        self._started_lr = meta.get("started_lr", meta["lr"])
+        self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
+        self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
         if self.folder and where.resolve() == self.folder.path.resolve():
             self.folder.resumed()
         if loaded.warning:
             self._emit({"event": "warning", "message": loaded.warning})
-        self._emit({"event": "resume", "step": self.step, "path": str(loaded.used)})
+        self._emit({"event": "resume", "step": self.steps, "path": str(loaded.used)})
         return True
-
-    def save_stored(self, path: str | Path, program: Program | None = None) -> None:
-        """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
-
-        Args:
-          program: the bundle's; None: this one. Of another, values go on and not bits.
-        Raises:
-          CheckpointError: the other Program has other parameters.
-          RunError: it cannot be written.
-        """
-        block = self.session.ints.copy()
-        keep_schedule(block, self.schedule)
-        write_stored(path, program or self.program, self.session.state(), block)
-
-    def _check_rates(self, loaded: Loaded) -> None:
-        """Learning rate and schedule are the run's own; others were asked for by mistake."""
-        lr, schedule = self._asked
-        ran = Schedule.of_json(loaded.meta["schedule"])
-        asked = ran if schedule is None else replace(schedule, total_steps=ran.total_steps)
-        if lr not in (None, loaded.meta["lr"]) or asked != ran:
-            raise CheckpointError(
-                f"{loaded.used}: the run has learning rate {loaded.meta['lr']:g} and a {ran.name} "
-                "schedule, asked for are others. Resume without these options."
-            )
 
     def interrupt(self) -> None:
         """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
         self._stop.add()
-
-    def close(self) -> None:
-        """End the workers."""
-        self.session.close()

@@ -55,6 +55,7 @@ NEEDS: dict[str, Need] = {
     "nesterov": _MOVES,
     "dampening": _MOVES,
     "save_steps": _WRITES,
+    "save_seconds": _WRITES,
     "save_total_limit": _WRITES,
     "label": Need("data", "csv:FILE", lambda values: str(values.get("data")).startswith("csv:")),
 }

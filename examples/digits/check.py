@@ -26,7 +26,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 def our_logits(run: str, x: np.ndarray) -> np.ndarray:
     """What edgetrain's own evaluation tape computes: [n, 10]."""
-    program, state = open_run(run)
+    program, state, _ = open_run(run)
     session = et.Session(program)
     try:
         load_state(session, state or {}, run)

@@ -103,7 +103,7 @@ def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_p
     parts = said("./two", "two.samples", 9, "state", cwd=tmp_path).splitlines()
     assert whole[-2:] == parts[-2:] and whole[-1].startswith("digest ")
     trainer = et.Trainer(program, f"npz:{folder / 'data.npz'}")
-    assert trainer.resume(tmp_path / "state") and trainer.step == 9
+    assert trainer.resume(tmp_path / "state") and trainer.steps == 9
     found = trainer.evaluate(f"npz:{folder / 'data.npz'}")
     assert whole[-2] == f"eval loss {found['loss']:.6f} accuracy {found['accuracy']:.4f}"
     trainer.close()

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import edgetrain as et
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
+from edgetrain.losses import Loss
 from edgetrain.program.samples import made_up
 from edgetrain.runtime.check import made_up_fill, state_digest
 from edgetrain.runtime.session import Session
@@ -39,6 +41,13 @@ def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
             assert {net.eval(None, None), net.predict(None, 1, None), net.split(2),
                     net.set(0, None)} == {device.BUSY}  # fmt: skip
     assert net.digest() & 0xFFFFFFFF == expected and pieces > STEPS * 20 * parts
+
+
+def test_weights_of_samples_are_one_more_input(two_layers):
+    loss = Loss("cross_entropy", sample_weights=True)
+    weighed = et.compile(two_layers, loss=loss, minibatch=8, microbatch=4, threads=1)
+    net = Loaded(weighed).net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(weighed, STEPS)
 
 
 def test_a_net_in_memory_that_is_short_is_refused(library):

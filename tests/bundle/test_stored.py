@@ -210,12 +210,12 @@ def test_a_trainer_goes_on_where_a_device_stopped_and_back(library, flash, tmp_p
             trainer.interrupt()
 
     trainer = et.Trainer(program, (x, y), lr=0.02, schedule=cosine, on_event=stop)
-    assert trainer.resume(image) and trainer.step == 4
+    assert trainer.resume(image) and trainer.steps == 4
     with pytest.raises(CheckpointError, match="started for 12 steps"):
         trainer.fit(steps=13)
     with pytest.raises(et.errors.Interrupted):
         trainer.fit(steps=12)
-    assert trainer.step == 5
+    assert trainer.steps == 5
     trainer.save_stored(back)
     trainer.close()
     flash.data[:] = np.frombuffer(back.read_bytes(), np.uint8).reshape(flash.data.shape)

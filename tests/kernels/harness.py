@@ -11,20 +11,13 @@ import functools
 
 import numpy as np
 
+from edgetrain.formats import FORMATS
 from edgetrain.kernels import jit, registry
 from edgetrain.kernels.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import Spec
 
-DTYPES = {
-    "f64": np.float64,
-    "f32": np.float32,
-    "f16": np.float16,
-    "i64": np.int64,
-    "i32": np.int32,
-    "u16": np.uint16,
-    "u8": np.uint8,
-}
+DTYPES = {name: format.dtype.type for name, format in FORMATS.items()}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 ALIGN = 64
 GUARD = 0xA5

@@ -66,6 +66,10 @@ def test_fast_conv_csr_dx_equals_plain_bit_for_bit(p, storage, variant):
         assert check_dx(p, storage, acc, variant, (1, 3, 8)).tobytes() == plain.tobytes()
 
 
+def test_fast_conv_csr_dx_of_many_channels_stays_in_its_scratch():
+    check_dx(Conv(n=4, c=2048, h=2, wd=2, k=512), "f32", 0, "wide", (1,))
+
+
 @given(convolutions(), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 def test_fast_sparse_convolutions_equal_naive_for_any_shape_and_density(p, density):
     check_forward(p, "f32", "norm", "wide", density=density)

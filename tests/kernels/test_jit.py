@@ -15,14 +15,14 @@ from .harness import call, declared
 def _probe():
     from edgetrain.kernels.words.prim import st_f64, st_i64
 
-    def run(thread, nthreads, y, f, absent, ws, n, scale):
+    def run(thread, nthreads, k):
         if thread == nthreads - 1:
-            st_i64(y, 0, nthreads)
-            st_i64(y, 1, n)
-            st_i64(y, 2, absent)
-            st_i64(y, 3, ws & 63)
-            st_f64(f, 0, scale)
-        st_i64(ws, n - 1, thread)  # the last word of this thread's own scratch
+            st_i64(k.y, 0, nthreads)
+            st_i64(k.y, 1, k.n)
+            st_i64(k.y, 2, k.absent)
+            st_i64(k.y, 3, k.ws & 63)
+            st_f64(k.f, 0, k.scale)
+        st_i64(k.ws, k.n - 1, thread)  # the last word of this thread's own scratch
 
     return run
 
@@ -60,7 +60,7 @@ def test_object_is_the_same_from_the_cache(tmp_path):
     assert sizes[0] == sizes[1] and len(list((tmp_path / "objects").iterdir())) == 1
 
 
-def test_object_for_builds_once(tmp_path, monkeypatch):
+def test_objects_for_builds_once(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "directory", lambda: tmp_path)
     kernel = registry.variants("loss_total")[0]
     first = kernel.object({}, jit.host())
@@ -68,8 +68,8 @@ def test_object_for_builds_once(tmp_path, monkeypatch):
     def build():
         raise AssertionError("compiled although the object is kept")
 
-    again = jit.object_for(
-        kernel.symbol({}), build, kernel.spec.kinds, jit.host(), "losses.sums", kernel.spec.fields
+    (again,) = jit.objects_for(
+        kernel.symbol({}), build, kernel.spec.kinds, [jit.host()], "losses.sums", kernel.spec.fields
     )
     assert first == again
 

@@ -48,9 +48,9 @@ def _register(name):
 
         function, ld, st = getattr(mathf, name), FP32.ld, FP32.st
 
-        def run(thread, nthreads, x, y, n):
-            for i in range(n):
-                st(y, i, function(ld(x, i)))
+        def run(thread, nthreads, k):
+            for i in range(k.n):
+                st(k.y, i, function(ld(k.x, i)))
 
         return run
 
@@ -66,9 +66,9 @@ def _power():
 
     ld, st = FP32.ld, FP32.st
 
-    def run(thread, nthreads, x, y, z, n):
-        for i in range(n):
-            st(z, i, power(ld(x, i), ld(y, i)))
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            st(k.z, i, power(ld(k.x, i), ld(k.y, i)))
 
     return run
 

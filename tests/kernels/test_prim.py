@@ -12,9 +12,9 @@ from .harness import call, declared
 def _copier(X, Y):
     ld, st = X.ld, Y.st
 
-    def run(thread, nthreads, x, y, n):
-        for i in range(n):
-            st(y, i, ld(x, i))
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            st(k.y, i, ld(k.x, i))
 
     return run
 
@@ -24,9 +24,9 @@ def _rounder(X, Y):
 
     ld, sr = X.ld, Y.sr
 
-    def run(thread, nthreads, x, y, n, key):
-        for i in range(n):
-            sr(y, i, ld(x, i), u32(key))
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            sr(k.y, i, ld(k.x, i), u32(k.key))
 
     return run
 
@@ -47,17 +47,17 @@ def _words():
         to_real,
     )
 
-    def run(thread, nthreads, i, f, a, b, x, y):
-        st_i64(i, 0, div(a, b))
-        st_i64(i, 1, mod(a, b))
-        st_i64(i, 2, to_int(x))
-        st_i64(i, 3, real_to_int(np.float64(y)))
-        st_i64(i, 4, float_bits(x))
-        st_f64(f, 0, to_float(a))
-        st_f64(f, 1, to_real(a))
-        st_f64(f, 2, bits_float(float_bits(x)))
-        st_f64(f, 3, fma(x, x, y))
-        st_f64(f, 4, fma64(np.float64(x), np.float64(x), np.float64(y)))
+    def run(thread, nthreads, k):
+        st_i64(k.i, 0, div(k.a, k.b))
+        st_i64(k.i, 1, mod(k.a, k.b))
+        st_i64(k.i, 2, to_int(k.x))
+        st_i64(k.i, 3, real_to_int(np.float64(k.y)))
+        st_i64(k.i, 4, float_bits(k.x))
+        st_f64(k.f, 0, to_float(k.a))
+        st_f64(k.f, 1, to_real(k.a))
+        st_f64(k.f, 2, bits_float(float_bits(k.x)))
+        st_f64(k.f, 3, fma(k.x, k.x, k.y))
+        st_f64(k.f, 4, fma64(np.float64(k.x), np.float64(k.x), np.float64(k.y)))
 
     return run
 

@@ -10,10 +10,10 @@ def _draws():
     from edgetrain.kernels.words.prim import div, hash32, st_i64
     from edgetrain.kernels.words.rng import stream
 
-    def run(thread, nthreads, ctl, y, n, key):
-        base = stream(ctl, key)
-        for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
-            st_i64(y, i, hash32(base, i))
+    def run(thread, nthreads, k):
+        base = stream(k.ctl, k.key)
+        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+            st_i64(k.y, i, hash32(base, i))
 
     return run
 

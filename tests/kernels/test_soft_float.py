@@ -31,8 +31,9 @@ def computed(name: str, *columns: np.ndarray) -> np.ndarray:
     """Bits that the function gives for each row."""
     build, count = soft_float.FUNCTIONS[name]
     symbol = f"et_soft_{name}"
-    address = load({symbol: lambda: jit.object_for(
-        symbol, build, "i" * (count + 1), jit.host(), "soft_float")})[symbol]  # fmt: skip
+    kinds, here = "i" * (count + 1), [jit.host()]
+    made = load({symbol: lambda: jit.objects_for(symbol, build, kinds, here, "soft_float")[0]})
+    address = made[symbol]
     out, args = np.zeros(1, np.int64), np.zeros(count + 1, np.int64)
     args[0] = out.ctypes.data
     run, found = ENTRY(address), []

@@ -59,3 +59,43 @@ def test_extents_refuses_division_by_zero():
 def test_parse_refuses_words_outside_the_grammar(text):
     with pytest.raises(ValueError, match="declaration"):
         Spec.parse(text)
+
+
+GROUPS = "x:r:f32[nx] y:w:f32[prod(d)] nx d[3] xs[3] xo"
+
+
+def test_a_group_is_one_field_of_many_operands():
+    spec = Spec.parse(GROUPS)
+    assert spec.fields == (("x", 0), ("y", 0), ("nx", 0), ("d", 3), ("xs", 3), ("xo", 0))
+    names = [o.name for o in spec.operands]
+    assert names == ["x", "y", "nx", "d0", "d1", "d2", "xs0", "xs1", "xs2", "xo"]
+    assert (spec.kinds, spec.words) == ("rr" + "i" * 8, 10)
+
+
+def test_flat_gives_a_group_number_by_number():
+    spec = Spec.parse(GROUPS)
+    found = spec.flat({"nx": 5, "d": [1, 2, 3]})
+    assert found == {"nx": 5, "d0": 1, "d1": 2, "d2": 3}
+    with pytest.raises(ValueError, match="shorter|longer"):
+        spec.flat({"d": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("dims", "steps", "origin", "covered"),
+    [
+        ((2, 3, 4), (12, 4, 1), 0, True),
+        ((2, 3, 4), (12, 4, 1), 1, False),
+        ((2, 3, 4), (-12, 4, 1), 12, True),
+        ((2, 3, 4), (-12, 4, 1), 11, False),
+        ((1, 1, 1), (9, 9, 9), 23, True),
+        ((0, 3, 4), (12, 4, 1), 0, False),
+    ],
+)
+def test_checks_see_groups(dims, steps, origin, covered):
+    spec = Spec.parse(GROUPS, "least(d) > 0;covers(nx, xo, d, xs)")
+    values = spec.flat({"x": 0, "y": 64, "nx": 24, "d": dims, "xs": steps, "xo": origin})
+    if covered:
+        assert spec.extents(values, {}, 1, 16)["y"] == 4 * dims[0] * dims[1] * dims[2]
+    else:
+        with pytest.raises(ProgramError, match="contradict"):
+            spec.extents(values, {}, 1, 16)

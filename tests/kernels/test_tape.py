@@ -17,9 +17,9 @@ N = 1000
 def _reverses():
     from edgetrain.kernels.words.prim import div, ld_i64, st_i64
 
-    def run(thread, nthreads, x, y, n, add):
-        for i in range(div(n * thread, nthreads), div(n * (thread + 1), nthreads)):
-            st_i64(y, i, 3 * ld_i64(x, n - 1 - i) + i + add)
+    def run(thread, nthreads, k):
+        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+            st_i64(k.y, i, 3 * ld_i64(k.x, k.n - 1 - i) + i + k.add)
 
     return run
 

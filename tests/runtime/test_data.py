@@ -137,7 +137,7 @@ def test_one_sample_is_enough(model) -> None:
     single = et.Trainer(et.compile(model, minibatch=1), (X[:1], Y[:1]))
     try:
         single.fit(epochs=3)
-        assert single.step == 3 and single.evaluate((X[:1], Y[:1]))["samples"] == 1
+        assert single.steps == 3 and single.evaluate((X[:1], Y[:1]))["samples"] == 1
     finally:
         single.close()
 

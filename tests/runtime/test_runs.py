@@ -212,7 +212,7 @@ def test_rotation_keeps_the_checkpoint_from_before_bad_steps(
 ) -> None:
     def unlabelled_from_6(indices, buffers, **options) -> None:
         fill(indices, buffers, **options)
-        if trainer.step >= 6:
+        if trainer.steps >= 6:
             buffers["y"].fill(-100)
 
     trainer = et.Trainer(forked_program, "digits", tmp_path, save_steps=3)

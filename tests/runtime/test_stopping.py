@@ -46,7 +46,7 @@ def test_a_step_that_is_not_finite_moves_everything_but_the_weights(
         before.update(weights())
         trainer.fit(epochs=1)
         skipped = [event["skipped"] for event in events]
-        assert (len(skipped), sum(skipped), trainer.step) == (3, 1, 3)
+        assert (len(skipped), sum(skipped), trainer.steps) == (3, 1, 3)
         assert trainer.session.counters()["updates"] == 2
     finally:
         trainer.close()
@@ -102,7 +102,7 @@ def test_two_interrupts_discard_the_minibatch(forked_program: Program, tmp_path:
     trainer.source.fill = interrupting
     with pytest.raises(Interrupted, match="discarded"):
         trainer.fit(steps=8)
-    assert trainer.step == 3
+    assert trainer.steps == 3
     for slot in forked_program.persistent:
         if slot.role == "accumulator":
             assert not trainer.session.values[slot.name].any(), slot.name

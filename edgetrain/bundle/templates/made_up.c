@@ -1,7 +1,9 @@
-/* Samples out of a counter, the same everywhere, for the digest of MANIFEST.json. Numbers of sample
-   0 are SPIKE times as large: one of fp16 overflows by it, and its minibatch is skipped. */
-#ifndef SPIKE
-#define SPIKE 1
+/* Samples out of a counter, the same everywhere, for the digest of MANIFEST.json. With -DSPIKE=1e38f
+   numbers of sample 0 are so large, of either sign: its minibatches overflow and are skipped. */
+#ifdef SPIKE
+#define SPIKED(value) (sample != 0 ? (value) : (value) < 0 ? -SPIKE : SPIKE)
+#else
+#define SPIKED(value) (value)
 #endif
 static uint32_t mixed(uint32_t v) {
   v = (v ^ v >> 16) * 0x21F0AAADu;

@@ -21,6 +21,15 @@ static void print(const char *name, uint32_t value, uint32_t base) {
   board_print("\n");
 }
 
+/* value * by, rounded, of a value from 0 on, without arithmetic on double: many a board has none. */
+static uint32_t scaled(double value, uint32_t by) {
+  union { double value; uint64_t bits; } of = {value};
+  int down = 1067 - (int)(of.bits >> 52 & 0x7FF);
+  uint64_t whole = ((of.bits & 0xFFFFFFFFFFFFFu) | 0x10000000000000u) >> 8;
+  if (down < 1 || down > 63) return 0;
+  return (uint32_t)((whole * by + (1ull << (down - 1))) >> down);
+}
+
 static union { uint64_t align; unsigned char bytes[${NET}_MEMORY]; } memory;
 
 int main(void) {
@@ -40,11 +49,11 @@ int main(void) {
     ${net}_progress(net, &report);
   }
   if (board_store != NULL && ${net}_save(net, board_store) != ${NET}_DONE) return 1;
-  print("loss*1000 ", (uint32_t)(report.loss * 1000), 10);
+  print("loss*1000 ", scaled(report.loss, 1000), 10);
 #ifndef CHECK
   double loss, accuracy;
   if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
-    print("accuracy*10000 ", (uint32_t)(accuracy * 10000), 10);
+    print("accuracy*10000 ", scaled(accuracy, 10000), 10);
 #endif
   print("digest ", ${net}_digest(net), 16);
   return 0;

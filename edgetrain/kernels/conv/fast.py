@@ -74,14 +74,14 @@ def _forward(block: int, vectors: int, S, W):
     """`conv`: y = conv(prologue(x), w) + bias; threads split (tile, `block` output channels)."""
     from ..jit import inline
     from ..words.act import ZERO
-    from ..words.prim import FP32, div, mod
+    from ..words.prim import F32, FP32, div, mod
     from ..words.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
 
     fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
-    in_place, ldf, places = W.name == "f32", FP32.ld, _forward_layout(block).places
+    in_place, ldf, places = W.element == F32, FP32.ld, _forward_layout(block).places
 
     @inline
     def begin(bias, sums, first, last, most, count):

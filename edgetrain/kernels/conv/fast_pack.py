@@ -5,6 +5,8 @@ Panels are written in rising order, so a vector store may spill past the end of 
 
 import functools
 
+import numpy as np
+
 from ..jit import inline
 from ..words.act import act_value
 from ..words.prim import FP32, Storage, div, fma, mod, to_float
@@ -93,7 +95,12 @@ def _rows(S: Storage):
     """Function that fills the rows of one bank."""
     line, short = _line(S)
 
-    def rows(target, nothing, lines: Lines, how: Affine):
+    def rows(
+        target, nothing, lines: Lines, prologue: Prologue, scale: np.float32, shift: np.float32
+    ):
+        """Constants of the prologue show here: a record that `affine_of` returns hides them."""
+        norm = 1 if prologue.stat != 0 else 0
+        how = Affine(norm, scale, shift, prologue.act, prologue.lo, prologue.hi)
         zero, step = vsplat(to_float(nothing)), 4 * lines.columns.total
         columns, top, bottom = lines.columns, lines.rows.first, lines.rows.last
         is_short = lines.fast != 0 and columns.total <= WIDTH and columns.first < columns.last
@@ -145,7 +152,7 @@ def _shifted_fill(S: Storage):
                     down = _valid(low, sy, h, count)
                     x, at, line_step = source.at, plane + low * wd + offset, sy * wd
                     lines = Lines(x, at, line_step, step, tile.images, down, across, sx, fast)
-                    fill_rows(target, nothing, lines, how)
+                    fill_rows(target, nothing, lines, prologue, how.scale, how.shift)
                     target += 4 * count * pitch_of(tile)
 
     return fill

@@ -56,6 +56,17 @@ def _sequence(store, buffer, rom, slot):
 
 
 @inline
+def _newest(store, buffer, rom):
+    """(sequence of the newest good state, its slot); (-1, 0) where there is none."""
+    newest, found = -1, 0
+    for slot in range(2):
+        sequence = _sequence(store, buffer, rom, slot)
+        if sequence > newest:
+            newest, found = sequence, slot
+    return newest, found
+
+
+@inline
 def _block_of(buffer, source, nbytes):
     """`nbytes` of `source` in the buffer, zeros behind them."""
     for k in range(8):
@@ -140,10 +151,10 @@ def drive_save():
             st_i64(k.out, 0, BUSY)
             return
         buffer = k.memory + 8 * BUFFER
-        first, second = _sequence(k.store, buffer, k.rom, 0), _sequence(k.store, buffer, k.rom, 1)
-        slot = 1 if first > second else 0
-        newest = max(0, max(first, second))
-        st_i64(k.out, 0, _write_state(k.store, buffer, k.memory, k.rom, slot, newest + 1))
+        newest, slot = _newest(k.store, buffer, k.rom)
+        slot = 1 - slot if newest > 0 else 0
+        sequence = max(0, newest) + 1
+        st_i64(k.out, 0, _write_state(k.store, buffer, k.memory, k.rom, slot, sequence))
 
     return run
 
@@ -175,11 +186,11 @@ def drive_load():
         if thread != 0:
             return
         buffer, plan = k.memory + 8 * BUFFER, ld_i64(k.memory, PLAN)
-        first, second = _sequence(k.store, buffer, k.rom, 0), _sequence(k.store, buffer, k.rom, 1)
-        if max(first, second) < 1:
+        newest, slot = _newest(k.store, buffer, k.rom)
+        if newest < 1:
             st_i64(k.out, 0, NOTHING)
             return
-        status = copy(k.store, buffer, k.memory, k.rom, 1 if second > first else 0)
+        status = copy(k.store, buffer, k.memory, k.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
         restore_rate(k.memory, ld_i64(plan, CTL))

@@ -213,10 +213,10 @@ def drive_train():
     def run(thread, nthreads, k):
         if thread != 0:
             return
-        ctl = ld_i64(k.plan, CTL)
-        status = _advance(k.plan, ctl, k.whole)
-        while k.whole != 0 and ld_i64(k.plan, PHASE) != BEGIN:
+        ctl, status, more = ld_i64(k.plan, CTL), MORE, True
+        while more:  # one place that calls, for it is inlined
             status = _advance(k.plan, ctl, k.whole)
+            more = k.whole != 0 and ld_i64(k.plan, PHASE) != BEGIN
         st_i64(k.plan, STATUS, status)
 
     return run

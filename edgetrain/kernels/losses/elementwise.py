@@ -4,9 +4,11 @@ import numpy as np
 
 from ..jit import inline
 from ..registry import kernel
-from ..words.mathf import ZERO
+from ..words.mathf import ONE, ZERO
 from ..words.prim import FP32, div, ld_i64
-from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
+
+_ld = FP32.ld
 
 
 @inline
@@ -25,14 +27,53 @@ def _none(k):
     return ZERO
 
 
+@inline
+def _alike(k, i):
+    return ONE
+
+
+@inline
+def _of_sample(k, i):
+    return _ld(k.sw, div(i, k.rows))
+
+
+@inline
+def _put(partials, chunk, total, counted, correct, weights):
+    put_chunk(partials, chunk, total, counted, correct)
+
+
 def elementwise(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
-    """Register `<name>_loss` and `<name>_bwd` over n elements, `rows` of them a sample.
+    """Register a loss over n elements, `rows` of them a sample: `<name>_loss` and `<name>_bwd`,
+    and with weights of samples `<name>_w_loss` and `<name>_w_bwd`.
 
     Args:
       value, slope: inline functions of (x, t, p) in float32.
       number: whether the loss has a number p of its own, else p is 0.
     """
+    register(name, title, value, slope, is_correct, number)
+    weighted(name, title, value, slope, is_correct, number)
+
+
+def weighted(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
+    """The part of `elementwise` with weights of samples."""
+    register(
+        f"{name}_w",
+        f"{title}, by weights sw [samples] >= 0,",
+        value,
+        slope,
+        is_correct,
+        number,
+        weighs=True,
+    )
+
+
+def register(
+    name: str, title: str, value, slope, is_correct=never, number=False, *, weighs=False
+) -> None:
+    """One pair of kernels. A target of weight 0 does not count."""
     own, operand = (_own, " p:f") if number else (_none, "")
+    weight_of, put = (_of_sample, put_weighted) if weighs else (_alike, _put)
+    samples, sums = ("sw:r:f32[n//rows] ", 256) if weighs else ("", 192)
 
     def loss(S):
         ld, ld32 = S.ld, FP32.ld
@@ -41,15 +82,18 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
             valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
             last = div(CHUNKS * (thread + 1), nthreads)
             for chunk in range(div(CHUNKS * thread, nthreads), last):
-                total = counted = correct = 0.0
+                total = counted = correct = weights = 0.0
                 for i in range(
                     div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
                 ):
-                    a, b = ld(k.x, i), ld32(k.t, i)
-                    total += np.float64(value(a, b, own(k)))
-                    counted += 1.0
-                    correct += 1.0 if is_correct(a, b) else 0.0
-                put_chunk(k.partials, chunk, total, counted, correct)
+                    weight = weight_of(k, i)
+                    if weight != ZERO:
+                        a, b = ld(k.x, i), ld32(k.t, i)
+                        total += np.float64(weight) * np.float64(value(a, b, own(k)))
+                        counted += 1.0
+                        correct += 1.0 if is_correct(a, b) else 0.0
+                        weights += np.float64(weight)
+                put(k.partials, chunk, total, counted, correct, weights)
 
         return run
 
@@ -60,7 +104,9 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
             valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
             scale = gradient_scale(k.ctl)
             for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                d = scale * slope(ld(k.x, i), ld32(k.t, i), own(k)) if i < valid else ZERO
+                weight, d = weight_of(k, i) if i < valid else ZERO, ZERO
+                if weight != ZERO:
+                    d = weight * scale * slope(ld(k.x, i), ld32(k.t, i), own(k))
                 st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
 
         return run
@@ -75,8 +121,8 @@ def elementwise(name: str, title: str, value, slope, is_correct=never, number=Fa
     )
     loss.__module__ = backward.__module__ = value.__module__  # where this is called
     for part, factory, result, acc in (
-        ("loss", loss, "partials:w:f64[192]", ""),
+        ("loss", loss, f"partials:w:f64[{sums}]", ""),
         ("bwd", backward, "dx:m:S[n]", " acc"),
     ):
-        operands = f"x:r:S[n] t:r:f32[n] {result} ctl:r:i64[64] n rows{operand}{acc}"
+        operands = f"x:r:S[n] t:r:f32[n] {samples}{result} ctl:r:i64[64] n rows{operand}{acc}"
         kernel(f"{name}_{part}", operands, check="rows >= 1")(factory)

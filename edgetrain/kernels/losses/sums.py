@@ -32,6 +32,15 @@ def put_chunk(partials, chunk, total, counted, correct):
     st_f64(partials, 3 * chunk + 2, correct)
 
 
+@inline
+def put_weighted(partials, chunk, total, counted, correct, weights):
+    """Store the four sums of a chunk whose targets have weights."""
+    st_f64(partials, 4 * chunk, total)
+    st_f64(partials, 4 * chunk + 1, counted)
+    st_f64(partials, 4 * chunk + 2, correct)
+    st_f64(partials, 4 * chunk + 3, weights)
+
+
 @kernel("loss_total", "partials:r:f64[192] ctl:m:i64[64]")
 def loss_total():
     """Add a loss's partials, in order, to LOSS_SUM, TARGETS and CORRECT. Thread 0 does it."""

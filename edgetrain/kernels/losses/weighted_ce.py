@@ -5,8 +5,8 @@ import numpy as np
 from ..jit import inline
 from ..registry import kernel
 from ..words.mathf import ONE, ZERO, exp, log
-from ..words.prim import FP32, div, ld_i32, ld_i64, mod, st_f64, to_float
-from .sums import CHUNKS, COUNT, gradient_scale
+from ..words.prim import FP32, div, ld_i32, ld_i64, mod, to_float
+from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
 
 _weight = FP32.ld
 
@@ -82,17 +82,13 @@ def wce_loss(S):
                 if target >= 0 and weight != ZERO:
                     base = div(i, k.inner) * k.n * k.inner + mod(i, k.inner)
                     top, total, place = survey(k.x, base, k.n, k.inner)
-                    loss = position_loss(
+                    losses += np.float64(weight) * position_loss(
                         k.x, k.cw, base, k.n, k.inner, target, top, total, k.smoothing
                     )
-                    losses += np.float64(weight) * loss
                     counted += 1.0
                     weights += np.float64(weight) * np.float64(_weight(k.cw, target))
                     correct += 1.0 if place == target else 0.0
-            st_f64(k.partials, 4 * chunk, losses)
-            st_f64(k.partials, 4 * chunk + 1, counted)
-            st_f64(k.partials, 4 * chunk + 2, correct)
-            st_f64(k.partials, 4 * chunk + 3, weights)
+            put_weighted(k.partials, chunk, losses, counted, correct, weights)
 
     return run
 

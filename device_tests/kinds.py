@@ -1,0 +1,85 @@
+"""Kinds of nets that every target trains, and the run of made-up samples that is compared."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import edgetrain as et
+from edgetrain.exporters import export_torch
+from edgetrain.kernels import targets
+from edgetrain.losses import Loss
+from edgetrain.program import Program
+from edgetrain.runtime.check import Checked, checked_run
+from edgetrain.sparse import DSR
+from examples.zoo import ZOO
+from tests.digits_runs import MODEL
+from tests.runtime.models import write_forked
+
+STEPS = 20
+# What numbers of sample 0 are: its minibatches overflow and are skipped.
+SPIKE = {"fp16": 65000.0, "fp32": 1e38}
+SGD = et.SGD(lr=0.02, momentum=0.9, nesterov=True, weight_decay=5e-4)
+KINDS = {
+    "fp32": ("digits", {"optimizer": SGD}),
+    "fp16": ("digits", {"optimizer": SGD, "precision": "fp16"}),
+    "sparse": ("digits", {
+        "optimizer": SGD, "precision": "fp16", "density": 0.3,
+        "rewiring": DSR(periods=((1.0, 8),)),
+    }),
+    "adam": ("forked", {"optimizer": et.AdamW(lr=1e-3), "precision": "fp16"}),
+    "dropout": ("forked", {"optimizer": SGD}),
+    # Their inputs are integers: it is the rate that makes gradients overflow.
+    "lstm": ("lstm_language_model", {
+        "optimizer": et.SGD(lr=200.0, momentum=0.9), "precision": "fp16",
+    }),
+    "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=2.0), "precision": "fp16"}),
+    "depthwise": ("mobilenet_v2", {"optimizer": SGD, "precision": "fp16"}),
+}  # fmt: skip
+_PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def model(name: str) -> tuple[Path, Loss]:
+    """ONNX file and loss of a net: `digits`, `forked` or a name of the zoo."""
+    if name == "digits":
+        return MODEL, Loss("cross_entropy")
+    path = Path(_folder().name, f"{name}.onnx")
+    if name == "forked":
+        return write_forked(path), Loss("cross_entropy")
+    entry = ZOO[name]
+    torch.manual_seed(0)
+    example = entry.example_inputs(2, "small")
+    export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
+    ignored = -100 if entry.ignore_index is None else entry.ignore_index
+    return path, Loss(entry.loss, ignore_index=ignored)
+
+
+def spike_of(kind: str) -> float:
+    """What sample 0 of a kind holds, where its inputs are numbers."""
+    return SPIKE[KINDS[kind][1].get("precision", "fp32")]
+
+
+def planned_for(target: str) -> str:
+    """The target whose Programs a target is given: one for all that have as many lanes, its own
+    where it computes without float64."""
+    found = targets.get(target)
+    return _PLANNED_FOR[found.lanes] if found.fp64 else "cortex-m4"
+
+
+@cache
+def program(kind: str, planned: str) -> tuple[Program, Checked]:
+    """The Program of a kind for a target of `planned_for`, and its run here."""
+    name, options = KINDS[kind]
+    path, loss = model(name)
+    found = et.compile(
+        et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1,
+        target=planned, **options,
+    )  # fmt: skip
+    return found, checked_run(found, STEPS, spike_of(kind))

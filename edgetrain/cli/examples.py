@@ -1,0 +1,57 @@
+"""What the help of each command ends with."""
+
+EXAMPLES = {
+    "plan": (
+        "edgetrain plan model.onnx --budget 256KiB",
+        "edgetrain plan model.onnx --budget 2MB --optimizer adam --precision fp16 --explain",
+        "edgetrain plan model.onnx --train 'head.*' --picture plan.svg",
+    ),
+    "compile": (
+        "edgetrain compile model.onnx --budget 256KiB --minibatch 32 -o model.edge",
+        "edgetrain compile model.onnx --loss mse --target cortex-m7 -o model.edge",
+    ),
+    "bundle": (
+        "edgetrain bundle model.edge -o net",
+        "edgetrain bundle model.edge --data digits --size -o net",
+    ),
+    "train": (
+        "edgetrain train model.onnx --data npz:train.npz --epochs 10 --budget 1MB --lr 0.05",
+        "edgetrain train model.onnx --data dir:photos --validation 0.2 --epochs 30 --patience 3 "
+        "--keep-best",
+        "edgetrain train model.edge --data csv:sensor.csv --label class --epochs 5 --out runs/a",
+        "edgetrain train autoencoder.onnx --data npz:normal.npz --loss mse --target x --epochs 20",
+        "edgetrain train --resume runs/a --data csv:sensor.csv --label class --epochs 10",
+    ),
+    "eval": (
+        "edgetrain eval runs/a --data npz:test.npz --metrics f1,confusion",
+        "edgetrain eval runs/a --data dir:photos --split train --best",
+    ),
+    "export": (
+        "edgetrain export runs/a -o trained.onnx",
+        "edgetrain export runs/a --best -o best.onnx",
+    ),
+    "parity": (
+        "edgetrain parity model.onnx",
+        "edgetrain parity model.onnx --loss mse --optimizer adamw --steps 3",
+    ),
+    "inspect": (
+        "edgetrain inspect model.onnx",
+        "edgetrain inspect runs/a/step-00000100.ckpt",
+    ),
+    "data": (
+        "edgetrain data dir:photos",
+        "edgetrain data csv:sensor.csv model.onnx --label class",
+    ),
+    "ops": ("edgetrain ops",),
+    "doctor": ("edgetrain doctor",),
+    "completion": (
+        'eval "$(edgetrain completion bash)"',
+        "edgetrain completion fish > ~/.config/fish/completions/edgetrain.fish",
+    ),
+}  # fmt: skip
+
+
+def epilog(command: str) -> str:
+    """Examples of a command, as its help ends."""
+    lines = EXAMPLES.get(command, ())
+    return "\n".join(["examples:", *(f"  {line}" for line in lines)]) if lines else ""

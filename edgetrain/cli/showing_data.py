@@ -1,0 +1,172 @@
+"""`data`: what a source holds, beside what a model expects."""
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data.labels import class_counts
+from ..data.layout import check_layout
+from ..data.registry import open_data
+from ..data.source import Source
+from ..errors import DataError
+from ..program import WEIGHT
+from .choices import compile_arguments
+from .tables import table, to_json
+
+_LOOKED_AT, _CHUNK = 1024, 64
+_MOST_COUNTED, _SHOWN = 2**20, 12
+
+
+def data(arguments: Namespace) -> int:
+    """Print splits, fields, ranges and classes; with a model, whether they are what it takes."""
+    source = open_data(arguments.spec, label=arguments.label, target=arguments.data_target)
+    wanted = _wanted(arguments)
+    if wanted:
+        source.adapt({name: shape for name, (shape, _) in _by_field(wanted, source).items()})
+    found = _found(source)
+    faults = _faults(source, wanted) if wanted else []
+    found["model"] = {
+        name: {"shape": shape, "limit": limit} for name, (shape, limit) in wanted.items()
+    }
+    found["fits"] = None if not wanted else not faults
+    if arguments.json:
+        print(to_json(found | {"faults": faults}))
+    else:
+        print("\n".join(_lines(found, arguments.model)))
+    if faults:
+        raise DataError(faults[0])
+    return 0
+
+
+def _found(source: Source) -> dict[str, Any]:
+    splits = {}
+    for split in source.splits:
+        splits[split] = source.n if split == source.split else source.for_split(split).n
+    fields = {}
+    indices = np.unique(np.linspace(0, source.n - 1, min(_LOOKED_AT, source.n)).astype(np.int64))
+    for name, field in source.fields.items():
+        low, high, total, count = math.inf, -math.inf, 0.0, 0
+        for start in range(0, len(indices), _CHUNK):
+            part = indices[start : start + _CHUNK]
+            values = np.empty((len(part), *field.shape), field.dtype)
+            source.fill(part, {name: values})
+            if values.size:
+                low, high = min(low, float(values.min())), max(high, float(values.max()))
+                total, count = total + float(values.sum(dtype=np.float64)), count + values.size
+        fields[name] = {
+            "dtype": field.dtype.name, "shape": list(field.shape), "min": low, "max": high,
+            "mean": total / max(1, count), "looked_at": len(indices),
+        }  # fmt: skip
+    counts = None
+    if source.classes is not None and source.n <= _MOST_COUNTED and "y" in source.fields:
+        counts = class_counts(source).tolist()
+    return {
+        "name": source.name, "splits": splits, "fields": fields, "classes": source.classes,
+        "labels": None if source.labels is None else list(source.labels), "counts": counts,
+    }  # fmt: skip
+
+
+Wanted = dict[str, tuple[tuple[int, ...], int | None]]
+
+
+def _wanted(arguments: Namespace) -> Wanted:
+    """Input, or "y" -> (shape of a sample, limit of its integers) that the model takes."""
+    if arguments.model is None:
+        return {}
+    if Path(arguments.model).suffix != ".onnx":
+        from ..runtime.loading import opened_program
+
+        program = opened_program(arguments.model)
+        found: Wanted = {
+            slot.name: (slot.shape[1:], program.limits.get(slot.name))
+            for slot in program.inputs["micro"]
+            if slot.name != WEIGHT
+        }
+        target = program.targets["micro"]
+        found["y"] = (target.shape[1:], program.limits.get(target.name))
+        return found
+    from ..api import expected
+    from ..importer import load_onnx
+
+    given = compile_arguments(arguments)
+    given.pop("budget", None)
+    return expected(load_onnx(arguments.model), **given)
+
+
+def _by_field(wanted: Wanted, source: Source) -> Wanted:
+    """The same by the source's fields: a single input has any name."""
+    fields = [name for name in source.fields if name != "y"]
+    inputs = [name for name in wanted if name != "y"]
+    if len(fields) == len(inputs) == 1:
+        return {fields[0] if name != "y" else "y": item for name, item in wanted.items()}
+    return dict(wanted)
+
+
+def _faults(source: Source, wanted: Wanted) -> list[str]:
+    """What a run would refuse."""
+    faults = []
+    by_field = _by_field(wanted, source)
+    missing = sorted({*by_field} - {*source.fields})
+    if missing:
+        found = ", ".join(source.fields)
+        faults.append(
+            f"{source.name}: its fields are {found}; the model takes {', '.join(by_field)}. Name "
+            "the arrays after the model's inputs, the target y."
+        )
+    for name, (shape, limit) in by_field.items():
+        field = source.fields.get(name)
+        if field is None:
+            continue
+        try:
+            check_layout(f"{source.name}: field {name!r}", field.shape, shape, flat=field.flat)
+        except DataError as error:
+            faults.append(str(error))
+        if name == "y" and limit is not None and (source.classes or 0) > limit:
+            faults.append(
+                f"{source.name}: {source.classes} classes; the model's output has {limit}. Export "
+                "the model with as many, or leave samples out."
+            )
+    return faults
+
+
+def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
+    splits = ", ".join(f"{name} {count:,} samples" for name, count in found["splits"].items())
+    lines = [f"{found['name']}: {splits}"]
+    rows = [
+        (
+            name, field["dtype"], str(field["shape"]), f"{field['min']:.5g} to {field['max']:.5g}",
+            f"{field['mean']:.5g}",
+        )
+        for name, field in found["fields"].items()
+    ]  # fmt: skip
+    lines += table(rows, "lllrr", ("field", "type", "shape", "range", "mean"))
+    looked = max((field["looked_at"] for field in found["fields"].values()), default=0)
+    if looked < max(found["splits"].values()):
+        lines.append(f"ranges are of {looked:,} samples")
+    if found["classes"] is not None:
+        lines.append(_class_line(found))
+    if found["model"]:
+        lines.append(f"{model} takes")
+        takes = [
+            (name, str(list(item["shape"])),
+             "" if item["limit"] is None else f"whole numbers below {item['limit']}")
+            for name, item in found["model"].items()
+        ]  # fmt: skip
+        lines += table(takes, "lll", ("input", "shape", ""))
+        lines.append("it fits" if found["fits"] else "it does not fit")
+    return lines
+
+
+def _class_line(found: Mapping[str, Any]) -> str:
+    labels = found["labels"] or [str(k) for k in range(found["classes"])]
+    counts = found["counts"] or [None] * len(labels)
+    shown = [
+        label if count is None else f"{label} {count:,}"
+        for label, count in zip(labels, counts, strict=True)
+    ]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"{found['classes']} classes: {', '.join(shown[:_SHOWN])}{more}"

@@ -1,0 +1,211 @@
+"""Samples changed at random while training, and targets that are the inputs themselves.
+
+Every choice is a function of (seed, epoch, sample): a resumed run, another microbatch or another
+number of threads repeats it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgetrain.errors import DataError, UsageError
+
+from .check import check_known
+from .hashing import key_of, random_bits
+from .source import Source
+
+_SHIFT, _NOISE = 0x73686966, 0x6E6F6973  # purposes: each has its own bits
+_TWO_PI = 2.0 * math.pi
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to "x".
+
+    Attributes:
+      flip: mirror half of the samples along the last axis.
+      crop: shift by up to so many places along the last axis, of pictures the one before too;
+        zeros move in.
+      noise: standard deviation of normal noise that is added to what the model gets.
+    """
+
+    flip: bool = False
+    crop: int = 0
+    noise: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Augmentation":
+        """Of a text such as "flip,crop=4,noise=0.05".
+
+        Raises:
+          UsageError: something else.
+        """
+        flip, crop, noise = False, 0, 0.0
+        for part in filter(None, text.split(",")):
+            name, _, number = part.strip().partition("=")
+            try:
+                if name == "flip" and not number:
+                    flip = True
+                elif name == "crop":
+                    crop = _within(int(number))
+                elif name == "noise":
+                    noise = _within(float(number))
+                else:
+                    raise ValueError
+            except ValueError:
+                raise UsageError(
+                    f"augment {part[:40]!r}: expected flip, crop=PLACES, noise=DEVIATION, such as "
+                    "'flip,crop=4,noise=0.05'."
+                ) from None
+        return cls(flip, crop, noise)
+
+
+def _within(number):
+    if not 0 < number < 2**31:
+        raise ValueError
+    return number
+
+
+class Augmented(Source):
+    """Another source whose "x" is changed while training; elsewhere it is as it was."""
+
+    def __init__(self, whole: Source, asked: Augmentation) -> None:
+        check_known(whole.name, "x", whole.fields)
+        axes = len(whole.fields["x"].shape)
+        if (asked.flip or asked.crop) and axes < 2:
+            raise DataError(
+                f"{whole.name}: samples of shape {list(whole.fields['x'].shape)} are neither "
+                "mirrored nor shifted; expected two axes or more. Leave flip and crop out."
+            )
+        if asked.noise and whole.fields["x"].dtype.kind != "f":
+            raise DataError(f"{whole.name}: samples of whole numbers take no noise. Leave it out.")
+        super().__init__(
+            whole.name, whole.n, whole.fields, classes=whole.classes, split=whole.split,
+            scale={k: v for k, v in whole.scale.items() if k not in _floats(whole, asked)},
+            limits=whole.limits,
+        )  # fmt: skip
+        self.labels, self.held_out, self.splits = whole.labels, whole.held_out, whole.splits
+        self._whole, self._how = whole, asked
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        found, asked = self._whole.read(names, indices, key, train), self._how
+        if train and (asked.flip or asked.crop):
+            bits = random_bits(key_of(*key, _SHIFT), indices)
+            for name in _moved(self._whole) & {*names}:
+                found[name] = shifted(found[name], bits, asked)
+        for name in _floats(self._whole, asked) & {*names}:
+            scale = self._whole.scale.get(name)
+            rows = found[name].astype(np.float32)
+            rows = rows if scale is None else scale.apply(found[name])
+            if train and name == "x":
+                rows += np.float32(asked.noise) * normal(key, indices, rows.shape[1:])
+            found[name] = rows
+        return found
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        self._whole.scan(limits, ignore_index)
+
+    def where(self, index: int) -> str:
+        return self._whole.where(index)
+
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._whole.adapt(shapes)
+        self.fields, self.note = self._whole.fields, self._whole.note
+
+
+class Mirrored(Source):
+    """Another source whose target is one of its inputs, as an autoencoder wants it."""
+
+    def __init__(self, whole: Source, target: str) -> None:
+        if target == "y" or target not in whole.fields:
+            inputs = ", ".join(sorted({*whole.fields} - {"y"}))
+            raise DataError(
+                f"{whole.name}: target {target[:40]!r}: no input of this name; found {inputs}. "
+                "Choose one of these."
+            )
+        scale = {k: v for k, v in whole.scale.items() if k != "y"}
+        scale |= {"y": whole.scale[target]} if target in whole.scale else {}
+        super().__init__(
+            whole.name, whole.n, {**whole.fields, "y": whole.fields[target]}, split=whole.split,
+            scale=scale, limits={k: v for k, v in whole.limits.items() if k != "y"},
+        )  # fmt: skip
+        self.held_out, self.splits = whole.held_out, whole.splits
+        self._whole, self.target = whole, target
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        wanted = {*names} - {"y"} | ({self.target} if "y" in names else set())
+        found = self._whole.read(tuple(sorted(wanted)), indices, key, train)
+        return {name: found[self.target if name == "y" else name] for name in names}
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        self._whole.scan({k: v for k, v in limits.items() if k != "y"}, ignore_index)
+
+    def where(self, index: int) -> str:
+        return self._whole.where(index)
+
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._whole.adapt({k: v for k, v in shapes.items() if k != "y"})
+        self.fields = {**self._whole.fields, "y": self._whole.fields[self.target]}
+        self.note = self._whole.note
+
+
+def _moved(source: Source) -> set[str]:
+    """Fields that are shifted alike: a target that is the input goes with it."""
+    return {"x", "y"} if isinstance(source, Mirrored) and source.target == "x" else {"x"}
+
+
+def _floats(source: Source, asked: Augmentation) -> set[str]:
+    """Fields that come scaled, because noise is added to what the model gets."""
+    return {"x"} if asked.noise else set()
+
+
+def shifted(rows: np.ndarray, bits: np.ndarray, asked: Augmentation) -> np.ndarray:
+    """Samples [k, ..] mirrored and shifted along their last axes.
+
+    Args:
+      bits: u64 [k], random: bit 0 mirrors, others say how far.
+    """
+    out, places = np.zeros_like(rows), np.uint64(2 * asked.crop + 1)
+    both = rows.ndim > 3  # [k, channels, height, width]
+    rights = ((bits >> np.uint64(8)) % places).astype(np.int64) - asked.crop
+    downs = ((bits >> np.uint64(36)) % places).astype(np.int64) - asked.crop
+    for k in range(len(rows)):
+        row = rows[k]
+        if asked.flip and int(bits[k]) & 1:
+            row = row[..., ::-1]
+        to, source = _overlap(int(rights[k]), row.shape[-1])
+        if both:
+            up, below = _overlap(int(downs[k]), row.shape[-2])
+            out[k][..., up, to] = row[..., below, source]
+        else:
+            out[k][..., to] = row[..., source]
+    return out
+
+
+def _overlap(shift: int, size: int) -> tuple[slice, slice]:
+    """Where values go and where they come from, of an axis that is shifted."""
+    shift = max(-size, min(size, shift))
+    if shift >= 0:
+        return slice(shift, size), slice(0, size - shift)
+    return slice(0, size + shift), slice(-shift, size)
+
+
+def normal(key: tuple[int, int], indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Standard normal numbers, float32 [k, *shape], each from its own counter.
+
+    Source: Box and Muller 1958.
+    """
+    size = math.prod(shape)
+    base = key_of(*key, _NOISE)
+    counters = np.asarray(indices, np.uint64)[:, None] * np.uint64(size)
+    bits = random_bits(base, counters + np.arange(size, dtype=np.uint64))
+    first = ((bits >> np.uint64(40)).astype(np.float64) + 1.0) / 2.0**24
+    second = (bits & np.uint64(0xFFFFFF)).astype(np.float64) / 2.0**24
+    found = np.sqrt(-2.0 * np.log(first)) * np.cos(_TWO_PI * second)
+    return found.astype(np.float32).reshape(len(indices), *shape)

@@ -1,0 +1,82 @@
+"""What people hand over as samples: arrays, lists of numbers, tensors of other libraries."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from .layout import check_layout
+
+
+def as_array(label: str, value: Any) -> np.ndarray:
+    """An array of numbers of what is an array, a number, a list of them, or a tensor.
+
+    A tensor of torch is known by its methods; torch itself is never imported.
+
+    Raises:
+      DataError: it is none of these.
+    """
+    if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if "bfloat16" in str(getattr(value, "dtype", "")):
+            value = value.float()  # a type that numpy does not have
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise DataError(f"{label}: {_first_line(error)}. Pass an array of numbers.") from None
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"{label}: {repr(value)[:60]} ({array.dtype.name} values); expected numbers. Convert "
+            "them."
+        )
+    return array
+
+
+def as_samples(label: str, value: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, bool]:
+    """Samples of `shape` each, counted by axis 0; one sample may come without that axis.
+
+    Args:
+      shape: of one sample; axes of size 1 may be there or not.
+    Returns:
+      An array [n, ...], and whether it was one sample without the axis.
+    Raises:
+      DataError: neither fits; says what was found and expected.
+    """
+    array = as_array(label, value)
+    alone = array.ndim <= len(shape) and _fits(array.shape, shape)
+    if not alone and (not array.ndim or not _fits(array.shape[1:], shape)):
+        if array.ndim == len(shape) + 1:
+            check_layout(label, array.shape[1:], shape)
+        raise DataError(
+            f"{label} has shape {list(array.shape)}; expected {list(shape)} for one sample, or "
+            f"{['n', *shape]} for several.".replace("'n'", "n")
+        )
+    return (array[None], True) if alone else (array, False)
+
+
+def as_targets(label: str, value: Any, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Targets of `count` samples, of `shape` each; of one sample it may come without axis 0.
+
+    Raises:
+      DataError: another number or shape.
+    """
+    array = as_array(label, value)
+    if count == 1 and array.size == math.prod(shape) and _fits(array.shape, shape):
+        return array.reshape(1, *shape)
+    if array.shape[:1] != (count,) or not _fits(array.shape[1:], shape):
+        raise DataError(
+            f"{label} has shape {list(array.shape)}; expected {[count, *shape]}: "
+            f"{count} sample{'s' * (count != 1)}. Give as many targets as samples."
+        )
+    return array
+
+
+def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return [size for size in found if size != 1] == [size for size in wanted if size != 1]
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).splitlines()
+    return text[0].rstrip(".")[:120] if text else type(error).__name__

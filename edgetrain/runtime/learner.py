@@ -1,0 +1,248 @@
+"""A Program that learns from samples as they come: steps, predictions, weights, checkpoints."""
+
+import time
+from abc import abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import UsageError
+from ..kernels import control
+from ..losses import Loss
+from ..optim import Schedule
+from ..optim.schedules import Constant
+from ..program import Program
+from ..program.stored import write_stored
+from ..program.trained import export_trained
+from ..sparse import rewiring_of
+from ..units import finite_number
+from .callbacks import Callbacks
+from .folder import RunFolder
+from .given import Given
+from .keeper import Keeper
+from .loading import opened_program
+from .metrics import check_metrics
+from .parameters import Parameters
+from .session import Session, StepResult
+from .settings import Settings
+from .stored_run import keep_schedule
+
+
+def _silent(event: dict[str, Any]) -> None:
+    """Where nobody wants events; the dictionaries of steps are not made then."""
+
+
+class Learner:
+    """What a Trainer does without data of its own.
+
+    Args:
+      program, out: as in `Trainer`.
+      settings: checked here.
+    Attributes:
+      parameters: weights by torch's names, to read and to write: see `Parameters`.
+      labels: names of the classes, where the data has them; they go into the trained model.
+    """
+
+    def __init__(
+        self, program: Program | str | Path, out: str | Path | RunFolder | None, settings: Settings
+    ) -> None:
+        settings.check(out)
+        self._settings, self.program = settings, opened_program(program)
+        check_metrics(settings.metrics, Loss.of_json(self.program.recipe["loss"]))
+        self._callbacks = Callbacks(settings.callbacks)
+        self.folder = RunFolder(out) if isinstance(out, str | Path) else out
+        self.out = self.folder.path if self.folder else None
+        self.session = Session(self.program, settings.threads)
+        self.parameters, self._given = Parameters(self.session), Given(self.session)
+        self._emit = settings.on_event or _silent
+        self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
+        self.labels: tuple[str, ...] | None = None
+        self._ending, self._kept, self._saved_at = "", False, time.monotonic()
+        self.rewiring = rewiring_of(self.program.recipe)
+        self.total_steps = 0
+        self.schedule: Schedule = settings.schedule or Constant()
+        own = self.program.recipe["optimizer"]["lr"]
+        self._started_lr: float = own if settings.lr is None else float(settings.lr)
+        self._set_rate(self._started_lr, settings.total_steps or 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def steps(self) -> int:
+        """Steps done, skipped ones included."""
+        return self.session.step
+
+    @property
+    def checkpoint_nbytes(self) -> int:
+        """About what a checkpoint takes: the tensors of the state."""
+        return sum(array.nbytes for array in self.session.state().values())
+
+    @property
+    def lr(self) -> float:
+        """The learning rate that the schedule multiplies; may be set at any time."""
+        return float(self.session.reals[control.BASE_LR])
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        lr = finite_number("trainer: lr", value, least=0)
+        self.schedule.check_rates(lr)
+        self.session.reals[control.BASE_LR] = lr
+
+    def _set_rate(self, lr: float, steps: int) -> None:
+        schedule = replace(self.schedule, total_steps=steps)
+        if schedule.needs_total and not steps:
+            self.session.set_rate(lr, Constant(), 0)  # `fit` is to say how long the run is
+            return
+        if schedule.needs_total and schedule.warmup_steps >= steps:
+            raise UsageError(
+                f"warmup_steps {schedule.warmup_steps} of {steps} steps: expected fewer."
+            )
+        schedule.check_rates(lr)
+        self.total_steps, self.schedule = steps, schedule
+        self.session.set_rate(lr, schedule, steps)
+
+    # Learning step by step.
+
+    def step(self, x: Any, y: Any = None, weights: Any = None) -> StepResult:
+        """Learn from one sample or several: one step, however many they are.
+
+        Loss and gradient are the mean over the samples given, at most a minibatch.
+
+        Args:
+          x: a sample in the model's shape, or several [n, ...]; of a model with several inputs a
+            dict of them by name. Arrays, lists, tensors.
+          y: as many targets; None where the loss takes none.
+          weights: of the samples, [n].
+        Raises:
+          DataError: they are not what the model takes.
+          UsageError: more than a minibatch, or a schedule that needs the run's length.
+          RunError: too many steps in a row were skipped.
+        """
+        if self.schedule.needs_total and not self.total_steps:
+            raise UsageError(
+                f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
+                "total_steps, or set trainer.lr as you go."
+            )
+        result = self._given.step(self._given.samples(x, y, weights))
+        assert result is not None
+        self._tell(result)
+        if self._is_due():
+            self.save()
+        return result
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The model's output (before a final softmax) in evaluation mode, float32.
+
+        Args:
+          x: as in `step`; of one sample without an axis that counts samples, the output has none.
+        """
+        return self._given.predict(x)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Parameters and running statistics by torch's names: float32 copies."""
+        return dict(Parameters(self.session, buffers=True))
+
+    def load_state_dict(self, state: Any) -> None:
+        """Write all parameters and running statistics; the optimizer's state stays.
+
+        Args:
+          state: of `state_dict`, or of the torch module that was exported.
+        Raises:
+          DataError: names or shapes are not the model's.
+        """
+        Parameters(self.session, buffers=True).load(state)
+
+    def _tell(self, result: StepResult) -> None:
+        """Events, callbacks and the record of skipped steps."""
+        if self._emit is not _silent:
+            self._emit({
+                "event": "step", "step": self.steps, "total_steps": self.total_steps,
+                "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
+                "loss_scale": self.session.loss_scale, "skipped": result.skipped,
+                "reason": result.reason,
+            })  # fmt: skip
+            if result.rewired:
+                self._emit({"event": "rewire", "step": self.steps, **result.rewired})
+        self._callbacks.call("on_step", self, result)
+        self._keeper.count(result)
+
+    def stop(self, reason: str = "asked to") -> None:
+        """End `fit` after the present step; for callbacks."""
+        self._ending = reason
+
+    # What is left behind.
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the trained model: original names and layout, for inference anywhere.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
+        return export_trained(self.program, self.session.state(), path, labels=self.labels)
+
+    def save(self) -> Path | None:
+        """Write a checkpoint of the state between minibatches.
+
+        Returns:
+          None without `out`, and where the state is not finite amid steps that are skipped for
+          it: a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or the disk is full.
+        """
+        if self.folder is None:
+            return None
+        with self._keeper.writing():
+            self._keep_program()
+            path = self._keeper.save(self._meta())
+        self._saved_at = time.monotonic()
+        if path is not None:
+            self._callbacks.call("on_save", self, path)
+        return path
+
+    def _keep_program(self) -> None:
+        if self.folder is not None and not self._kept:
+            self.folder.keep_program(self.program)
+            self._kept = True
+
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is, for the steps or the time since the last one."""
+        every, seconds = self._settings.save_steps, self._settings.save_seconds
+        if self.out is None:
+            return False
+        late = bool(seconds) and time.monotonic() - self._saved_at >= seconds
+        return late or bool(every and self.steps % every == 0)
+
+    def keep_best(self) -> None:
+        """Keep the state as it is apart from the checkpoints, for `restore_best`."""
+        self._keeper.keep_best()
+
+    def restore_best(self) -> None:
+        """Go back to the weights that `keep_best` kept."""
+        self._keeper.restore_best()
+
+    @abstractmethod
+    def _meta(self) -> dict[str, Any]:
+        """What a checkpoint says besides the tensors."""
+
+    def save_stored(self, path: str | Path, program: Program | None = None) -> None:
+        """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
+
+        Args:
+          program: the bundle's; None: this one. Of another, values go on and not bits.
+        Raises:
+          CheckpointError: the other Program has other parameters.
+          RunError: it cannot be written.
+        """
+        block = self.session.ints.copy()
+        keep_schedule(block, self.schedule)
+        write_stored(path, program or self.program, self.session.state(), block)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.session.close()

@@ -1,0 +1,144 @@
+"""Weights and running statistics of a session by name, as float32 arrays in the model's layout."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from ..data.tensors import as_array
+from ..errors import DataError, UsageError
+from ..formats import decoded, of_dtype
+from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
+from .session import Session
+
+_COUNTERS = ".num_batches_tracked"  # in torch's state, not in ONNX
+
+
+class Parameters(MutableMapping[str, np.ndarray]):
+    """The model's parameters, trained and frozen, by torch's names and in torch's layout.
+
+    Reading gives a float32 copy (a sparse weight dense), writing puts an array of the same shape
+    into the arena: rounded to nearest where weights are stored in fp16. Nothing is added or
+    deleted.
+
+    Args:
+      buffers: running statistics too.
+    """
+
+    def __init__(self, session: Session, *, buffers: bool = False) -> None:
+        self._session = session
+        roles = ("parameter", "buffer") if buffers else ("parameter",)
+        slots = [slot for slot in session.program.persistent if slot.role in roles]
+        self._slots = {slot.name: slot for slot in slots if slot.name != POOL}
+        self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
+        self._names = tuple(self._layers) + tuple(self._slots)
+
+    def __repr__(self) -> str:
+        return f"Parameters({', '.join(self._names)})"
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self._check_known(name)
+        layer = self._layers.get(name)
+        values = self._session.values
+        found = dense(layer, values) if layer else values[name]
+        return decoded(found).astype(np.float32)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._check_known(name)
+        self._write(name, self._checked(name, value))
+
+    def __delitem__(self, name: str) -> None:
+        raise UsageError(f"parameter {name!r}: what a Program trains is fixed. Set it to zeros.")
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Write all of them at once, or none.
+
+        Args:
+          state: by name, such as `state_dict` of the torch module; its counters of batches are
+            left aside.
+        Raises:
+          DataError: a name is missing or unknown, or an array does not fit.
+        """
+        if not isinstance(state, Mapping):
+            raise UsageError(f"state {repr(state)[:80]}: expected arrays by name.")
+        given = {name: value for name, value in state.items() if not _is_counter(name)}
+        for what, names in (
+            ("lacks", set(self._names) - set(given)),
+            ("has the unknown", set(given) - set(self._names)),
+        ):
+            if names:
+                shown = ", ".join(sorted(map(str, names))[:3])
+                raise DataError(
+                    f"state: {what} {shown}{' ..' * (len(names) > 3)}; expected the names of "
+                    "state_dict(). Take the state of the same model."
+                )
+        arrays = {name: self._checked(name, value) for name, value in given.items()}
+        for name, array in arrays.items():
+            self._write(name, array)
+
+    def _check_known(self, name: object) -> None:
+        if name not in self._names:
+            raise UsageError(
+                f"parameter {str(name)[:80]!r}: no such name; found {', '.join(self._names)[:200]}."
+            )
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        layer = self._layers.get(name)
+        if layer is None:
+            return self._slots[name].shape
+        return layer.shape[::-1] if layer.turned else layer.shape
+
+    def _checked(self, name: str, value: Any) -> np.ndarray:
+        """The array as it is stored.
+
+        Raises:
+          DataError: another shape, or values that the storage does not have.
+        """
+        array, shape = as_array(f"parameter {name!r}", value), self._shape(name)
+        if array.shape != shape:
+            raise DataError(
+                f"parameter {name!r}: shape {list(array.shape)}; expected {list(shape)}."
+            )
+        storage = of_dtype(self._session.values[POOL if name in self._layers else name].dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = storage.encode(array.astype(np.float32))
+        if not np.isfinite(decoded(stored)).all():
+            raise DataError(
+                f"parameter {name!r}: not all values are finite as {storage.name} stores them."
+            )
+        layer = self._layers.get(name)
+        if layer is not None:
+            off = layer.flat(stored).copy()
+            off[self._where(layer)] = 0
+            if off.any():
+                raise DataError(
+                    f"parameter {name!r}: {np.count_nonzero(off)} nonzeros where the sparse weight "
+                    "has none. Set those alone that parameters[..] gives."
+                )
+        return stored
+
+    def _write(self, name: str, stored: np.ndarray) -> None:
+        values, layer = self._session.values, self._layers.get(name)
+        if layer is None:
+            values[name][...] = stored
+            return
+        pointers = values[pointers_name(name)]
+        pool = values[POOL].reshape(-1)
+        pool[int(pointers[0]) : int(pointers[-1])] = layer.flat(stored)[self._where(layer)]
+
+    def _where(self, layer: Layer) -> np.ndarray:
+        values = self._session.values
+        return positions_of(layer, values[COLUMNS], values[pointers_name(layer.name)])
+
+
+def _is_counter(name: object) -> bool:
+    return isinstance(name, str) and name.endswith(_COUNTERS)

@@ -1,0 +1,156 @@
+"""Passes over what is trained on: which samples the next step takes."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..data.batches import steps_per_epoch
+from ..data.items import Batches, batch_of
+from ..data.permute import permuted
+from ..data.source import Source
+from ..errors import DataError, UsageError
+from .given import Given, Samples
+from .session import Session, StepResult
+
+
+class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
+    """There is no other batch in this pass."""
+
+
+class SourcePasses:
+    """Passes over a source, each in another order, which depends on seed and epoch alone.
+
+    Args:
+      stopped: whether the minibatch is to be discarded.
+    Attributes:
+      length: steps of a pass.
+    """
+
+    def __init__(
+        self, session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
+    ) -> None:
+        self._session, self._source, self._stopped = session, source, stopped
+        self._keep_last = keep_last and source.n % session.program.minibatch != 0
+        self.length: int = steps_per_epoch(source.n, session.program.minibatch, keep_last)
+        self.samples = source.n
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Nothing: a step's number says which samples it takes."""
+
+    def run(self) -> StepResult | None:
+        """The next step; None where it was discarded."""
+        session, source = self._session, self._source
+        buffers = session.staging(source, "micro")
+        epoch, done = divmod(session.step, self.length)
+        key = (session.program.recipe["seed"], epoch)
+
+        def fill(indices: np.ndarray) -> bool:
+            if self._stopped():
+                return False
+            session.fill(source, indices, "micro", buffers, key=key, train=True)
+            return True
+
+        if not self._keep_last:
+            return session.minibatch(source.n, fill)
+        minibatch, microbatch = session.program.minibatch, session.program.microbatch
+        start = done * minibatch
+        count = min(minibatch, source.n - start)
+        order = permuted(*key, np.arange(start, start + count), source.n)
+
+        def part(first: int, valid: int) -> bool:
+            indices = order[first : first + valid]
+            return fill(indices[np.arange(microbatch) % valid])
+
+        return session.given(count, part)
+
+
+class BatchPasses:
+    """Passes over batches that come one after the other, each of them a step.
+
+    Samples that come one by one are gathered to minibatches.
+
+    Attributes:
+      length: steps of a pass; None where that is not known.
+    """
+
+    samples = 0
+
+    def __init__(
+        self, session: Session, batches: Batches, keep_last: bool, stopped: Callable[[], bool]
+    ) -> None:
+        self._session, self._batches, self._keep_last = session, batches, keep_last
+        self._given, self._stopped = Given(session), stopped
+        self._names = session.program.input_names
+        self._items: Iterator[Any] | None = None
+        self._ended = False
+        self.length = batches.length
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Begin a pass, or go on in one.
+
+        Args:
+          done: its steps that were taken already: they are passed over, where the data begins
+            from the front again.
+        Raises:
+          UsageError: the data has ended, and cannot begin again.
+        """
+        if self._items is not None and done:
+            return
+        if self._ended and not self._batches.again:
+            raise UsageError(
+                f"{self._batches.name}: gave its last batch, and a generator cannot begin again. "
+                "Give a list, a DataLoader, or a function that makes the generator."
+            )
+        self._items = iter(self._batches)
+        if done and self._batches.again:
+            for _ in range(done):
+                self._next()
+
+    def run(self) -> StepResult | None:
+        """The next step; None where it was discarded.
+
+        Raises:
+          EndOfPass: there is no batch for it.
+        """
+        samples = self._next()
+        return None if self._stopped() else self._given.step(samples)
+
+    def _next(self) -> Samples:
+        assert self._items is not None
+        first = next(self._items, None)
+        if first is None:
+            self._end()
+        samples = self._samples(first)
+        if not samples.alone:
+            return samples
+        minibatch = self._session.program.minibatch
+        more = [self._samples(item) for item in islice(self._items, minibatch - 1)]
+        if len(more) < minibatch - 1 and not self._keep_last:
+            self._end()
+        if not all(one.alone for one in more):
+            raise DataError(f"{self._batches.name}: gave samples and batches in turn. Give one.")
+        return _joined([samples, *more])
+
+    def _end(self) -> NoReturn:
+        self._items, self._ended = None, True
+        raise EndOfPass
+
+    def _samples(self, item: Any) -> Samples:
+        return self._given.samples(*batch_of(item, self._names))
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    first = parts[0]
+    inputs = {k: np.concatenate([part.inputs[k] for part in parts]) for k in first.inputs}
+    targets = [part.target for part in parts if part.target is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    if weights and len(weights) != len(parts):
+        raise DataError("weights: some samples have one, some have none. Give it to each.")
+    return Samples(
+        inputs,
+        np.concatenate(targets) if targets else None,
+        np.concatenate(weights) if weights else None,
+        False,
+    )

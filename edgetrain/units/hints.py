@@ -1,0 +1,54 @@
+"""What somebody may have meant: names that other tools use, and slips of a letter."""
+
+from collections.abc import Collection
+
+# What others call it -> what it is called here, both without dashes.
+_ELSEWHERE = {
+    "batch_size": "minibatch", "batch": "minibatch", "bs": "minibatch",
+    "train_batch_size": "minibatch", "per_device_train_batch_size": "microbatch",
+    "micro_batch_size": "microbatch", "gradient_accumulation_steps": "microbatch",
+    "learning_rate": "lr", "rate": "lr", "epoch": "epochs", "num_epochs": "epochs",
+    "num_train_epochs": "epochs", "n_epochs": "epochs", "max_steps": "steps",
+    "num_steps": "steps", "iterations": "steps", "optim": "optimizer", "opt": "optimizer",
+    "criterion": "loss", "loss_fn": "loss", "wd": "weight_decay", "l2": "weight_decay",
+    "dataset": "data", "train_data": "data", "input": "data", "x": "data",
+    "val": "validation", "val_data": "validation", "validation_data": "validation",
+    "validation_split": "validation", "test": "validation", "test_data": "validation",
+    "output_dir": "out", "outdir": "out", "logdir": "out", "save_dir": "out", "dir": "out",
+    "checkpoint": "resume", "ckpt": "resume", "resume_from": "resume", "restore": "resume",
+    "scheduler": "lr_schedule", "lr_scheduler": "lr_schedule",
+    "lr_scheduler_type": "lr_schedule", "schedule": "lr_schedule", "warmup": "warmup_steps",
+    "grad_clip": "max_grad_norm", "clip_grad": "max_grad_norm", "clip": "max_grad_norm",
+    "gradient_clip_val": "max_grad_norm", "clip_grad_norm": "max_grad_norm",
+    "memory": "budget", "mem": "budget", "ram": "budget", "max_memory": "budget",
+    "dtype": "precision", "fp16": "precision", "half": "precision", "amp": "precision",
+    "sparsity": "density", "num_workers": "threads", "workers": "threads", "jobs": "threads",
+    "num_threads": "threads", "early_stopping": "patience", "random_state": "seed",
+    "random_seed": "seed", "class_weight": "class_weights", "metric": "metrics",
+    "save_best": "keep_best", "drop_last": "keep_last", "save_every": "save_steps",
+    "smoothing": "label_smoothing", "shape": "dim", "dims": "dim", "dim": "dims",
+    "trainable": "train", "frozen": "freeze", "augmentation": "augment", "beta_1": "beta1",
+    "beta_2": "beta2", "epsilon": "eps",
+}  # fmt: skip
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """The one of `known` that was meant by `name`; "" where nothing is near.
+
+    Args:
+      name, known: without dashes in front; dashes and underscores are alike.
+    """
+    plain = name.lstrip("-").partition("=")[0].replace("-", "_").lower()
+    by_name = {one.lstrip("-").replace("-", "_"): one for one in known}
+    if _ELSEWHERE.get(plain) in by_name:
+        return by_name[_ELSEWHERE[plain]]
+    from difflib import get_close_matches  # only where something is wrong already
+
+    near = get_close_matches(plain, by_name, n=1, cutoff=0.7)
+    return by_name[near[0]] if near else ""
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """`meant` as a question, a blank before it; "" where nothing is near."""
+    found = meant(name, known)
+    return f" Did you mean {found}?" if found else ""

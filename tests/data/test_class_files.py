@@ -1,0 +1,179 @@
+"""Folders of pictures and sounds: what they become, and what is refused."""
+
+import struct
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from edgetrain.data.registry import open_data
+from edgetrain.data.sounds import log_mel, read_wav
+from edgetrain.errors import DataError, EdgetrainError
+
+RATE = 8000
+
+
+def write_pictures(folder: Path, sizes: dict[str, tuple[int, int]], suffix: str = ".png") -> Path:
+    """A folder per colour with one picture of that colour; sizes: (width, height)."""
+    for name, size in sizes.items():
+        place = folder / name
+        place.mkdir(parents=True)
+        Image.new("RGB", size, name).save(place / f"one{suffix}")
+        (place / "notes.txt").write_text("left aside")
+    return folder
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int = RATE, width: int = 2) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    channels = 1 if samples.ndim == 1 else samples.shape[1]
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        whole = np.round(samples.reshape(-1) * (2 ** (8 * width - 1) - 1)).astype(np.int64)
+        if width == 1:
+            raw = (whole + 128).astype(np.uint8).tobytes()
+        else:
+            raw = b"".join(struct.pack("<q", int(v))[:width] for v in whole)
+        file.writeframes(raw)
+
+
+def filled(source, shape: tuple[int, ...]) -> np.ndarray:
+    out = np.empty((source.n, *shape), np.float32)
+    source.adapt({"x": shape})
+    source.fill(np.arange(source.n), {"x": out})
+    return out
+
+
+@pytest.mark.parametrize("spec", ["dir", "images"])
+@pytest.mark.parametrize("shape", [(3, 4, 6), (4, 6, 3), (1, 4, 6), (4, 6)])
+def test_pictures_become_what_the_model_takes(tmp_path: Path, spec: str, shape) -> None:
+    write_pictures(tmp_path, {"red": (12, 20), "lime": (6, 4), "blue": (9, 4)})
+    source = open_data(f"{spec}:{tmp_path}")
+    assert (source.n, source.classes, source.labels) == (3, 3, ("blue", "lime", "red"))
+    found = filled(source, shape)
+    colours = {"blue": (0, 0, 1), "lime": (0, 1, 0), "red": (1, 0, 0)}
+    for row, name in zip(found, source.labels, strict=True):
+        if 3 not in shape:
+            grey = np.dot(colours[name], (0.299, 0.587, 0.114))
+            np.testing.assert_allclose(row, np.full(shape, grey), atol=0.005)
+        else:
+            pixels = row if shape[0] != 3 else np.moveaxis(row, 0, 2)
+            np.testing.assert_allclose(pixels, np.broadcast_to(colours[name], (4, 6, 3)))
+    y = np.empty(3, np.int64)
+    source.fill(np.arange(3), {"y": y})
+    assert y.tolist() == [0, 1, 2] and "scaled to cover" in source.note
+
+
+def test_pictures_keep_their_pixels_where_sizes_agree(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    (tmp_path / "a").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "a" / "x.png")
+    source = open_data(f"images:{tmp_path}")
+    found = filled(source, (3, 5, 7))[0]
+    np.testing.assert_array_equal(found, np.moveaxis(pixels, 2, 0) * np.float32(1 / 255))
+    assert source.note == ""
+
+
+def test_pictures_are_cut_in_the_middle(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 8, 3), np.uint8)
+    pixels[:, 2:6] = 255
+    (tmp_path / "a").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "a" / "x.png")
+    assert filled(open_data(f"images:{tmp_path}"), (3, 4, 4)).min() == 1.0
+
+
+def test_folders_of_splits_share_classes(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "train", {"red": (4, 4), "blue": (4, 4)})
+    write_pictures(tmp_path / "val", {"red": (4, 4)})
+    source = open_data(f"dir:{tmp_path}")
+    assert source.splits == ("train", "test")
+    test = source.for_split("test")
+    y = np.empty(1, np.int64)
+    test.fill(np.arange(1), {"y": y})
+    assert y.tolist() == [1] and test.labels == ("blue", "red")
+
+
+def test_broken_pictures_are_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path, {"red": (4, 4), "blue": (4, 4)})
+    (tmp_path / "red" / "two.png").write_bytes(b"no picture")
+    source = open_data(f"dir:{tmp_path}")
+    with pytest.raises(DataError, match=r"red/two.png: not a picture"):
+        filled(source, (3, 4, 4))
+
+
+@pytest.mark.parametrize("content", [{}, {"a": []}])
+def test_folders_without_samples_are_refused(tmp_path: Path, content: dict) -> None:
+    for name in content:
+        (tmp_path / name).mkdir()
+    for kind in ("images", "sounds", "dir"):
+        with pytest.raises(EdgetrainError):
+            open_data(f"{kind}:{tmp_path}")
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_sounds_of_every_width_are_read(tmp_path: Path, width: int) -> None:
+    wanted = np.sin(np.arange(200) / 7) * 0.9
+    write_wav(tmp_path / "a.wav", np.stack([wanted, wanted], 1), width=width)
+    found, rate = read_wav(tmp_path / "a.wav")
+    assert rate == RATE and found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, atol=2.0 ** (2 - 8 * width) + 1e-6)
+
+
+def test_sounds_are_cut_and_followed_by_silence(tmp_path: Path) -> None:
+    write_wav(tmp_path / "no" / "1.wav", np.linspace(-0.5, 0.5, 100))
+    write_wav(tmp_path / "yes" / "1.wav", np.full(20, 0.25))
+    source = open_data(f"dir:{tmp_path}")
+    assert source.labels == ("no", "yes") and source.fields["x"].shape == (1, 100)
+    found = filled(source, (1, 40))
+    np.testing.assert_allclose(found[0, 0], np.linspace(-0.5, 0.5, 100)[30:70], atol=1e-4)
+    np.testing.assert_allclose(found[1, 0], [0.25] * 20 + [0.0] * 20, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rate", "mels", "frames"), [(8000, 20, 30), (16000, 40, 98)])
+def test_log_mel_is_what_the_docs_say(rate: int, mels: int, frames: int) -> None:
+    window, hop = round(0.025 * rate), round(0.01 * rate)
+    count = window + (frames - 1) * hop
+    samples = np.random.default_rng(0).standard_normal(count).astype(np.float32) * 0.1
+    size = 2 ** int(np.ceil(np.log2(window)))
+    padded = torch.zeros(size, dtype=torch.float64)
+    padded[:window] = torch.hann_window(window, dtype=torch.float64)
+    pieces = torch.tensor(samples, dtype=torch.float64).unfold(0, window, hop)
+    spectra = torch.fft.fft(torch.nn.functional.pad(pieces, (0, size - window)) * padded)
+    power = spectra.abs().square()[:, : size // 2 + 1].numpy()
+    points = np.linspace(2595 * np.log10(1 + 20 / 700), 2595 * np.log10(1 + rate / 1400), mels + 2)
+    edges = 700 * (10 ** (points / 2595) - 1)
+    wanted = np.zeros((mels, frames))
+    for m in range(mels):
+        for k in range(size // 2 + 1):
+            f = k * rate / size
+            if edges[m] < f < edges[m + 2]:
+                up = (f - edges[m]) / (edges[m + 1] - edges[m])
+                down = (edges[m + 2] - f) / (edges[m + 2] - edges[m + 1])
+                wanted[m] += power[:, k] * min(up, down)
+    found = log_mel(samples, rate, mels, frames)
+    np.testing.assert_allclose(found, np.log(np.maximum(wanted, 1e-6)), atol=1e-4)
+
+
+def test_sounds_become_features_of_models_with_two_axes(tmp_path: Path) -> None:
+    tone = np.sin(2 * np.pi * 1000 * np.arange(4000) / RATE) * 0.5
+    write_wav(tmp_path / "a" / "1.wav", tone)
+    found = filled(open_data(f"sounds:{tmp_path}"), (1, 20, 30))[0, 0]
+    assert found.shape == (20, 30) and 8 <= found[:, 5].argmax() <= 11  # 1 kHz of 20 Hz to 4 kHz
+
+
+def test_sounds_of_other_rates_are_named(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a" / "1.wav", np.zeros(10))
+    write_wav(tmp_path / "a" / "2.wav", np.zeros(10), rate=16000)
+    with pytest.raises(DataError, match=r"2.wav: 16000 samples a second; expected 8000"):
+        filled(open_data(f"dir:{tmp_path}"), (1, 10))
+
+
+def test_broken_sounds_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.wav").write_bytes(b"RIFF....")
+    with pytest.raises(DataError, match=r"1.wav: not a wav file"):
+        open_data(f"dir:{tmp_path}")

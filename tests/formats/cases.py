@@ -1,0 +1,17 @@
+"""A case of every storage format: numbers, and their bits in memory."""
+
+import numpy as np
+
+# Numbers that kernels compute with, and what lies in memory for them as whole numbers.
+FORMAT_CASES: dict[str, tuple[np.ndarray, list[int]]] = {
+    "f64": (np.float64([1.0, -0.5]), [0x3FF0_0000_0000_0000, 0xBFE0_0000_0000_0000]),
+    "f32": (np.float32([1.0, -0.1, np.inf]), [0x3F800000, 0xBDCCCCCD, 0x7F800000]),
+    "f16": (  # the third is a tie between two neighbours, the fifth too large
+        np.float32([1.0, -0.1, 1 + 2**-11, 1 + 3 * 2**-11, 1e6, 2**-24]),
+        [0x3C00, 0xAE66, 0x3C00, 0x3C02, 0x7C00, 0x0001],
+    ),
+    "i64": (np.int64([-1, 2**40]), [0xFFFF_FFFF_FFFF_FFFF, 2**40]),
+    "i32": (np.int64([-1, 2**31 - 1]), [0xFFFFFFFF, 0x7FFFFFFF]),
+    "u16": (np.int64([0, 65535]), [0, 0xFFFF]),
+    "u8": (np.int64([0, 255]), [0, 0xFF]),
+}

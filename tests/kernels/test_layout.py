@@ -1,0 +1,54 @@
+"""Sizes and parts of scratch: what a kernel finds is what its declaration says."""
+
+import numpy as np
+import pytest
+
+from edgetrain.kernels.conv.layout import Layout
+from edgetrain.kernels.expression import expression
+from edgetrain.kernels.words.prim import st_i64
+
+from .harness import call, declared
+
+LAYOUT = Layout(
+    sizes={
+        "rows": "(n + 3) // 4",
+        "most": "min(rows * 2, 9) if n % 2 == 0 and rows > 1 else 5 - 4 * (n == 7)",
+    },
+    parts={"table": "4 * rows + 63", "lines": "64 * rows", "sums": "8 * most + 63"},
+)
+
+
+def _places():
+    places = LAYOUT.places
+
+    def run(thread, nthreads, k):
+        at = places(k.ws, k)
+        st_i64(k.out, 0, at.rows)
+        st_i64(k.out, 1, at.most)
+        st_i64(k.out, 2, at.table - k.ws)
+        st_i64(k.out, 3, at.lines - k.ws)
+        st_i64(k.out, 4, at.sums - k.ws)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return declared("layout", f"out:w:i64[5] ws:t[{LAYOUT.nbytes}] n", _places)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 33, 100])
+def test_layout_places_parts_as_declared(kernel, n):
+    rows, most, table, lines, sums = call(kernel, out=(5,), n=n)["out"].tolist()
+    assert (rows, most) == (
+        (n + 3) // 4,
+        min(rows * 2, 9) if n % 2 == 0 and rows > 1 else 5 - 4 * (n == 7),
+    )
+    assert (table, lines % 64, sums % 64) == (0, 0, 0)
+    assert lines >= 4 * rows and sums >= lines + 64 * rows
+    assert sums + 8 * most <= expression(LAYOUT.nbytes)({"n": n})
+
+
+def test_layout_is_one_expression_of_the_integers():
+    values = {"n": np.int64(100)}
+    assert expression(LAYOUT.nbytes)(values) == (4 * 25 + 63) + 64 * 25 + (8 * 9 + 63)

@@ -1,0 +1,323 @@
+"""`fit` on lists, data sets, loaders and generators; callbacks, early stopping, metrics."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.losses import Loss
+from edgetrain.program import Program
+from edgetrain.runtime.metrics import Metrics
+from tests.runtime.online_net import CLASSES, Net, compiled, drawn, exported
+from tests.runtime.test_online import torch_steps
+
+X, Y = drawn(60)
+TEST = drawn(30, 1)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> tuple[Net, Path, Program]:
+    module, path = exported(tmp_path_factory.mktemp("loops"))
+    return module, path, compiled(path)
+
+
+def weights(trainer: et.Trainer) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in trainer.parameters.items()}
+
+
+def batches(size: int = 16) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(X[k : k + size], Y[k : k + size]) for k in range(0, len(X), size)]
+
+
+def generator(size: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield from batches(size)
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.tensor(X[index]), int(Y[index])
+
+
+def as_tensors(rows) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = zip(*rows, strict=True)
+    return torch.stack(list(x)), torch.tensor(y)
+
+
+BATCHES: dict[str, Any] = {
+    "list": lambda: batches(),
+    "dicts": lambda: [{"x": x, "label": y} for x, y in batches()],
+    "generator": lambda: generator(),
+    "function": lambda: generator,
+    "loader": lambda: torch.utils.data.DataLoader(Samples(), batch_size=16),
+    "single samples, whole minibatches and the rest": lambda: (
+        (x, y) for x, y in zip(X, Y, strict=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_fit_takes_each_batch_as_torch_would(net, kind: str) -> None:
+    module = Net()
+    module.load_state_dict(net[0].state_dict())
+    expected = torch_steps(module, batches())
+    seen: list[float] = []
+    hook = et.Callback(on_step=lambda trainer, result: seen.append(result.loss))
+    with et.Trainer(net[2], BATCHES[kind](), callbacks=hook, keep_last=True) as trainer:
+        last = trainer.fit(epochs=1)
+        for name, value in module.named_parameters():
+            np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=2e-6)
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
+    assert (last["epoch"], last["step"]) == (1, 4)
+    assert last["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: list(zip(X, Y, strict=True)), Samples])
+def test_samples_one_by_one_are_a_data_set_like_arrays(net, make) -> None:
+    with et.Trainer(net[2], (X, Y)) as arrays, et.Trainer(net[2], make()) as items:
+        arrays.fit(epochs=2)
+        items.fit(epochs=2)
+        assert weights(arrays) == weights(items) and items.source.n == 60
+
+
+def test_a_generator_cannot_begin_again(net) -> None:
+    with et.Trainer(net[2], generator()) as trainer:
+        with pytest.raises(et.UsageError, match="a generator cannot begin again"):
+            trainer.fit(epochs=2)
+        assert trainer.steps == 4
+    with et.Trainer(net[2], generator) as trainer:
+        assert trainer.fit(epochs=2)["step"] == 8
+
+
+WRONG = {
+    "too many": ([(X, Y)], "60 samples; this Program's minibatch is 16"),
+    "no pairs": ([(X[0], Y[0], 1, 2)], "a tuple of 4"),
+    "other shape": (iter([(X[:4, :3], Y[:4])]), r"the model expects \[6\]"),
+    "text": (iter(["a"]), "of type str"),
+    "nothing": (iter([]), "gave no batch"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_batches_that_do_not_fit_are_refused(net, kind: str) -> None:
+    data, message = WRONG[kind]
+    with (
+        pytest.raises(et.EdgetrainError, match=message),
+        et.Trainer(net[2], data) as trainer,
+    ):
+        trainer.fit(epochs=1)
+
+
+def test_schedule_needs_to_know_how_many_batches(net) -> None:
+    with et.Trainer(net[2], generator, schedule=et.Schedule("cosine")) as trainer:
+        with pytest.raises(et.UsageError, match="Give steps"):
+            trainer.fit(epochs=1)
+        assert trainer.fit(steps=6)["step"] == 6
+
+
+def test_last_partial_minibatch_is_kept_where_asked(net) -> None:
+    sizes: list[int] = []
+    hook = et.Callback(on_step=lambda trainer, result: sizes.append(result.counted))
+    with et.Trainer(net[2], (X, Y), keep_last=True, callbacks=hook) as trainer:
+        trainer.fit(epochs=2)
+    assert sizes == 2 * [16, 16, 16, 12]
+    with et.Trainer(net[2], (X[:5], Y[:5]), keep_last=True) as trainer:
+        assert trainer.fit(epochs=3)["step"] == 3
+    with pytest.raises(et.UsageError, match="keep the last"):
+        et.Trainer(net[2], (X[:5], Y[:5]))
+
+
+def test_kept_last_sees_every_sample_once(net) -> None:
+    seen: list[int] = []
+    with et.Trainer(net[2], (X, Y), keep_last=True) as trainer:
+        fill = trainer.source.fill
+
+        def watch(indices, *args, **named) -> None:
+            seen.extend(indices.tolist())
+            fill(indices, *args, **named)
+
+        trainer.source.fill = watch
+        trainer.fit(epochs=1)
+    assert sorted(seen) == list(range(60))
+
+
+class Counting(et.Callback):
+    """Remembers how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.total = 0.0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            self.calls.append(name)
+        return super().__getattribute__(name)
+
+    def on_step(self, trainer: et.Trainer, result: et.StepResult) -> None:
+        self.total += result.loss
+
+    def state(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def load_state(self, state) -> None:
+        self.total = state["total"]
+
+
+def test_callbacks_are_called_in_order(net, tmp_path: Path) -> None:
+    hook = Counting()
+    settings = {"validation": TEST, "callbacks": [hook], "out": tmp_path / "run"}
+    with et.Trainer(net[2], (X[:32], Y[:32]), **settings) as trainer:
+        hook.calls.clear()
+        trainer.fit(epochs=1, evaluate=True)
+    assert hook.calls == [
+        "on_fit_begin", "on_step", "on_step", "on_save", "on_evaluate", "on_epoch_end",
+        "on_fit_end",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["arrays", "list", "keep_last"])
+@pytest.mark.parametrize("cut", [1, 4, 6, 9])
+def test_a_run_with_callbacks_resumes_bit_for_bit(net, tmp_path: Path, kind: str, cut: int) -> None:
+    data = batches() if kind == "list" else (X, Y)
+
+    def run(out: Path | None, stop_at: int = 0) -> tuple[Any, ...]:
+        hook = Counting()
+        stopping = et.EarlyStopping("accuracy", patience=2, min_delta=0.02)
+        settings: dict[str, Any] = {"out": out, "save_steps": 1} if out else {}
+        if kind == "keep_last":
+            settings["keep_last"] = True
+        ending = et.Callback(on_step=lambda t, r: t.steps == stop_at and t.interrupt())
+        best = et.KeepBest("loss")
+        with et.Trainer(
+            net[2], data, validation=TEST, callbacks=[hook, stopping, best, ending], **settings
+        ) as trainer:
+            if out:
+                trainer.resume()
+            try:
+                trainer.fit(epochs=8, evaluate=True)
+            except et.errors.Interrupted:
+                return ()
+            return trainer.steps, weights(trainer), hook.total, stopping.state(), best.state()
+
+    through = run(None)
+    assert run(tmp_path / "run", stop_at=cut) == ()
+    assert run(tmp_path / "run") == through
+
+
+def test_early_stopping_ends_and_keep_best_restores(net, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    losses = iter([3.0, 1.0, 2.0, 2.5, 0.5])
+    kept: dict[str, bytes] = {}
+
+    def at_end(trainer: et.Trainer, event) -> None:
+        event["evaluation"]["own"] = next(losses)
+        if trainer.steps == 6:
+            kept.update(weights(trainer))
+
+    for out in (None, tmp_path / "run"):
+        losses, kept = iter([3.0, 1.0, 2.0, 2.5, 0.5]), {}
+        callbacks = [
+            et.Callback(on_epoch_end=at_end),
+            et.KeepBest("own"),
+            et.EarlyStopping("own", patience=2),
+        ]
+        with et.Trainer(
+            net[2], (X, Y), out, validation=TEST, callbacks=callbacks, on_event=events.append
+        ) as trainer:
+            trainer.fit(epochs=9, evaluate=True)
+            assert trainer.steps == 12 and weights(trainer) == kept
+    assert [e["reason"] for e in events if e["event"] == "stop"] == [
+        "own did not get better in 2 epochs; best 1 at step 6"
+    ] * 2
+
+
+def test_resume_refuses_other_callbacks(net, tmp_path: Path) -> None:
+    with et.Trainer(net[2], (X, Y), tmp_path, callbacks=et.EarlyStopping()) as trainer:
+        trainer.fit(epochs=1)
+    with (
+        et.Trainer(net[2], (X, Y), tmp_path) as trainer,
+        pytest.raises(et.CheckpointError, match="callbacks EarlyStopping, now none"),
+    ):
+        trainer.resume()
+
+
+def test_monitor_of_no_metric_is_named(net) -> None:
+    with (
+        et.Trainer(net[2], (X, Y), callbacks=et.EarlyStopping("f1")) as trainer,
+        pytest.raises(et.UsageError, match="monitor 'f1': an epoch has loss, train_loss"),
+    ):
+        trainer.fit(epochs=1)
+
+
+def test_metrics_of_classes_against_plain_counts(net) -> None:
+    x, y = TEST
+
+    def spread(outputs: np.ndarray, targets: np.ndarray) -> float:
+        assert outputs.shape == (30, CLASSES) and targets.shape == (30,)
+        return float(outputs.std())
+
+    asked = ["top2", "f1", "precision", "recall", "confusion", "perplexity", spread]
+    with et.Trainer(net[2], (X, Y), metrics=asked) as trainer:
+        trainer.fit(epochs=3)
+        found = trainer.evaluate((x, y))
+        outputs = trainer.predict(x)
+        loader = [(x[k : k + 7], y[k : k + 7]) for k in range(0, 30, 7)]
+        by_batches = trainer.evaluate(loader)
+    said = outputs.argmax(axis=1)
+    table = [[int(((y == a) & (said == b)).sum()) for b in range(3)] for a in range(3)]
+    f1 = np.mean([2 * table[k][k] / ((y == k).sum() + (said == k).sum()) for k in range(3)])
+    top2 = np.mean([label in np.argsort(-row)[:2] for row, label in zip(outputs, y, strict=True)])
+    assert found["confusion"] == table
+    assert found["accuracy"] == pytest.approx((said == y).mean())
+    assert found["f1"] == pytest.approx(f1) and found["top2"] == pytest.approx(top2)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["spread"] == pytest.approx(outputs.std(), rel=1e-6)
+    assert by_batches.keys() == found.keys()
+    for name in ("loss", "accuracy", "f1", "top2", "spread"):
+        assert by_batches[name] == pytest.approx(found[name], rel=1e-6), name
+
+
+def test_metrics_of_values_and_of_pairs_of_classes() -> None:
+    draw = np.random.default_rng(0)
+    outputs, targets = draw.standard_normal((20, 4)), draw.standard_normal((20, 4))
+    counted = Metrics("mae,rmse", Loss.of("mse"), (8, 4))
+    for k in range(0, 20, 8):
+        counted.update(outputs[k : k + 8], targets[k : k + 8])
+    away = outputs.astype(np.float32) - targets
+    assert counted.results(0.0) == {
+        "mae": pytest.approx(np.abs(away).mean()),
+        "rmse": pytest.approx(np.sqrt((away**2).mean())),
+    }
+    binary = Metrics("accuracy,f1,confusion", Loss.of("bce_with_logits"), (8, 1))
+    binary.update(np.array([[1.0], [-1], [2], [-2], [3]]), np.array([[1.0], [1], [0], [0], [1]]))
+    assert binary.results(0.0) == {
+        "accuracy": pytest.approx(0.6), "f1": pytest.approx(2 / 3), "confusion": [[1, 1], [1, 2]],
+    }  # fmt: skip
+
+
+def test_a_metric_that_fails_is_named(net) -> None:
+    def broken(outputs: np.ndarray, targets: np.ndarray) -> float:
+        raise ValueError("no")
+
+    with (
+        et.Trainer(net[2], (X, Y)) as trainer,
+        pytest.raises(et.UsageError, match="metric broken: ValueError: no"),
+    ):
+        trainer.evaluate(TEST, metrics=broken)
+
+
+def test_save_seconds_writes_between_epochs(net, tmp_path: Path) -> None:
+    saved: list[int] = []
+    hook = et.Callback(on_save=lambda trainer, path: saved.append(trainer.steps))
+    settings = {"save_seconds": 1e-6, "callbacks": hook, "save_total_limit": None}
+    with et.Trainer(net[2], (X, Y), tmp_path / "run", **settings) as trainer:
+        trainer.fit(epochs=1)
+    assert saved == [1, 2, 3, 3]

@@ -1,0 +1,234 @@
+"""Steps on samples that are handed over, weights by name, and what is refused in one line."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.program import Program
+from tests.runtime.online_net import CLASSES, FEATURES, Net, compiled, drawn, exported
+
+CLOSE = 2e-6  # of weights near 1 after a dozen steps in fp32, added in another order
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> tuple[Net, Path, Program]:
+    module, path = exported(tmp_path_factory.mktemp("online"))
+    return module, path, compiled(path)
+
+
+@pytest.fixture()
+def trainer(net) -> Iterator[et.Trainer]:
+    with et.Trainer(net[2]) as made:
+        yield made
+
+
+def torch_steps(module: Net, batches) -> list[float]:
+    """What a torch loop does with them; leaves the module trained."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor(y))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_step_is_torchs_for_any_number_of_samples(net, trainer: et.Trainer) -> None:
+    module = Net()
+    module.load_state_dict(net[0].state_dict())
+    batches = [drawn(n, seed) for seed, n in enumerate([1, 3, 4, 5, 16, 9, 1, 8])]
+    found = [trainer.step(x[0], y[0]) if len(x) == 1 else trainer.step(x, y) for x, y in batches]
+    expected = torch_steps(module, batches)
+    np.testing.assert_allclose([one.loss for one in found], expected, rtol=1e-5)
+    assert [one.counted for one in found] == [len(x) for x, _ in batches]
+    for name, value in module.named_parameters():
+        np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=CLOSE)
+    x, _ = drawn(7, 50)
+    outputs = module(torch.tensor(x)).detach()
+    np.testing.assert_allclose(trainer.predict(x), outputs, atol=1e-5)
+    np.testing.assert_allclose(trainer.predict(x[2]), outputs[2], atol=1e-5)
+
+
+def test_step_repeats_samples_for_batch_norm(tmp_path: Path) -> None:
+    module, path = exported(tmp_path, norm=True)
+    program = compiled(path, microbatch=8)
+    batches = [drawn(n, n) for n in (2, 4, 8)]
+    with et.Trainer(program) as trainer:
+        losses = [trainer.step(x, y).loss for x, y in batches]
+        np.testing.assert_allclose(losses, torch_steps(module, batches), rtol=1e-4)
+        for name, value in module.named_parameters():
+            np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=1e-5)
+        assert "norm.running_mean" in trainer.state_dict()
+        assert "norm.running_mean" not in trainer.parameters
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_step_gives_the_bits_of_a_whole_minibatch(net, threads: int) -> None:
+    x, y = drawn(16)
+    with et.Trainer(net[2], (x, y), threads=threads) as whole, et.Trainer(net[2]) as given:
+        order: list[np.ndarray] = []
+        fill = whole.source.fill
+        whole.source.fill = lambda indices, *a, **k: (
+            order.append(indices.copy()),
+            fill(indices, *a, **k),
+        )[1]
+        whole.fit(steps=1)
+        taken = np.concatenate(order)
+        given.step(x[taken], y[taken])
+        for name, value in whole.parameters.items():
+            assert value.tobytes() == given.parameters[name].tobytes(), name
+
+
+def test_step_takes_lists_tensors_and_dicts(net) -> None:
+    x, y = drawn(2)
+    forms = [
+        (x, y), (x.tolist(), y.tolist()), (torch.tensor(x), torch.tensor(y)),
+        ({"x": x.astype(np.float64)}, y[:, None]), (torch.tensor(x, requires_grad=True), y),
+    ]  # fmt: skip
+    name = list(net[2].inputs["micro"])[0].name
+    losses = []
+    for one, target in forms:
+        with et.Trainer(net[2]) as trainer:
+            one = {name: one["x"]} if isinstance(one, dict) else one
+            losses.append(trainer.step(one, target).loss)
+    assert len({*losses}) == 1
+
+
+def test_parameters_are_written_and_read_back(net, trainer: et.Trainer) -> None:
+    state = {name: value + 1 for name, value in net[0].state_dict().items()}
+    trainer.load_state_dict(state)
+    for name, value in trainer.state_dict().items():
+        np.testing.assert_array_equal(value, state[name].numpy())
+    trainer.parameters["fc2.bias"] = [1, 2, 3]
+    assert trainer.parameters["fc2.bias"].tolist() == [1, 2, 3]
+    copy = trainer.parameters["fc2.bias"]
+    copy[:] = 0
+    assert trainer.parameters["fc2.bias"].tolist() == [1, 2, 3]
+
+
+def test_parameters_of_sparse_weights_keep_their_pattern(net) -> None:
+    program = compiled(net[1], density=0.5, density_overrides={"fc1.*": 0.5, "fc2.*": 1.0})
+    with et.Trainer(program) as trainer:
+        weight = trainer.parameters["fc1.weight"]
+        assert weight.shape == (16, FEATURES) and 0 < np.count_nonzero(weight) <= weight.size // 2
+        trainer.parameters["fc1.weight"] = weight * 2
+        np.testing.assert_array_equal(trainer.parameters["fc1.weight"], weight * 2)
+        with pytest.raises(et.DataError, match="nonzeros where the sparse weight has none"):
+            trainer.parameters["fc1.weight"] = np.ones((16, FEATURES))
+
+
+def test_lr_may_be_set_while_running(net, trainer: et.Trainer) -> None:
+    x, y = drawn(4)
+    trainer.lr = 0.0
+    before = trainer.parameters["fc1.weight"]
+    assert trainer.step(x, y).lr == 0.0
+    np.testing.assert_array_equal(trainer.parameters["fc1.weight"], before)
+    trainer.lr = 0.25
+    assert trainer.step(x, y).lr == 0.25 and (trainer.parameters["fc1.weight"] != before).any()
+
+
+def test_checkpoint_of_steps_goes_on_bit_for_bit(net, tmp_path: Path) -> None:
+    batches = [drawn(n, n) for n in (1, 5, 16, 2, 7, 1)]
+
+    def after(trainer: et.Trainer, part) -> dict[str, bytes]:
+        for x, y in part:
+            trainer.step(x, y)
+        return {name: array.tobytes() for name, array in trainer.session.state().items()}
+
+    with et.Trainer(net[2]) as through:
+        expected = after(through, batches)
+    with et.Trainer(net[2], out=tmp_path / "run") as first:
+        after(first, batches[:3])
+        first.save()
+    with et.Trainer(str(tmp_path / "run" / "program.edge"), out=tmp_path / "run") as second:
+        assert second.resume() and second.steps == 3
+        assert after(second, batches[3:]) == expected
+
+
+def test_a_schedule_that_needs_the_length_is_told_it(net) -> None:
+    x, y = drawn(4)
+    cosine = et.Schedule("cosine")
+    with (
+        et.Trainer(net[2], schedule=cosine) as trainer,
+        pytest.raises(et.UsageError, match="total_steps"),
+    ):
+        trainer.step(x, y)
+    with et.Trainer(net[2], schedule=cosine, total_steps=4) as trainer:
+        rates = [trainer.step(x, y).lr for _ in range(4)]
+    assert rates[0] == pytest.approx(0.1) and rates == sorted(rates, reverse=True)
+
+
+X, Y = drawn(5)
+REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
+    (lambda t: t.step(X, [1]), r"target has shape \[1\]; expected \[5\]"),
+    (lambda t: t.step("abc", 1), "expected numbers"),
+    (lambda t: t.step([[1, 2], [3]], 1), "input 'input_0'|input 'x'"),
+    (lambda t: t.step(X[0], 7), "value 7, expected a whole number from 0 to 2"),
+    (lambda t: t.step(X[0], 0.5), "expected a whole number"),
+    (lambda t: t.step([1, 2], 1), r"expected \[6\] for one sample, or \[n, 6\] for several"),
+    (lambda t: t.step(X), "target: none"),
+    (lambda t: t.step(np.zeros((17, 6)), np.zeros(17, int)), "minibatch is 16"),
+    (lambda t: t.step(np.zeros((0, 6)), np.zeros(0, int)), "expected one number, 1 or more"),
+    (lambda t: t.step({"a": X}, Y), "the model's are"),
+    (lambda t: t.fit(1), "has no data"),
+    (lambda t: t.evaluate(), "evaluate"),
+    (lambda t: t.evaluate(3), "data of type int"),
+    (lambda t: t.parameters["no"], "no such name; found fc1.weight"),
+    (lambda t: t.parameters.update({"fc1.weight": [1]}), r"shape \[1\]; expected \[16, 6\]"),
+    (lambda t: t.parameters.update({"fc2.bias": [1, 2, np.nan]}), "finite"),
+    (lambda t: t.parameters.pop("fc2.bias"), "what a Program trains is fixed"),
+    (lambda t: t.load_state_dict({}), "lacks fc1.bias"),
+    (lambda t: t.load_state_dict([1]), "expected arrays by name"),
+    (lambda t: setattr(t, "lr", -1), "lr"),
+    (lambda t: setattr(t, "lr", "big"), "lr"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_is_wrong_is_one_line(net, trainer: et.Trainer, number: int) -> None:
+    act, message = REFUSED[number]
+    before = {name: value.tobytes() for name, value in trainer.parameters.items()}
+    with pytest.raises(et.EdgetrainError, match=message) as found:
+        act(trainer)
+    assert "\n" not in str(found.value)
+    assert before == {name: value.tobytes() for name, value in trainer.parameters.items()}
+
+
+OPENED: list[tuple[Callable[[Program], Any], str]] = [
+    (lambda p: et.Trainer(p, lrr=3), "lrr: no setting of this name"),
+    (lambda p: et.Trainer("x.onnx"), "not yet compiled"),
+    (lambda p: et.Trainer(5), "expected what compile returned"),
+    (lambda p: et.Trainer("/"), "a directory"),
+    (lambda p: et.Trainer(p, callbacks=[3]), "callbacks: 3"),
+    (lambda p: et.Trainer(p, callbacks=[et.EarlyStopping]), "callback"),
+    (lambda p: et.Trainer(p, metrics="mae"), "mae: of values; the loss is cross_entropy"),
+    (lambda p: et.Trainer(p, metrics=["topmost"]), "topmost"),
+    (lambda p: et.Trainer(p, [(X, Y)], validation=0.2), "no samples can be held out"),
+    (lambda p: et.Trainer(p, []), "empty list"),
+    (lambda p: et.Trainer(p, keep_last=1), "keep_last"),
+    (lambda p: et.compile(3), "expected the path of an ONNX file"),
+    (lambda p: et.compile("nope.onnx"), "nope.onnx"),
+    (lambda p: et.Callback(on_stepp=print), "on_stepp"),
+    (lambda p: et.EarlyStopping(patience=0), "patience"),
+    (lambda p: et.KeepBest(mode="best"), "mode"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(OPENED)))
+def test_what_cannot_be_opened_is_one_line(net, number: int) -> None:
+    act, message = OPENED[number]
+    with pytest.raises(et.EdgetrainError, match=message) as found:
+        act(net[2])
+    assert "\n" not in str(found.value)
+
+
+def test_predict_refuses_other_shapes(trainer: et.Trainer) -> None:
+    with pytest.raises(et.DataError, match=r"the model expects \[6\]"):
+        trainer.predict(np.zeros((2, CLASSES)))

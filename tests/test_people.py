@@ -1,0 +1,173 @@
+"""What people type: hints, data that is shown, early stopping by commands, the help."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.cli.arguments import command_parsers
+from edgetrain.cli.examples import EXAMPLES
+from edgetrain.cli.progress import _Left, describe, duration
+from edgetrain.units.hints import meant
+from tests.digits_runs import MODEL
+
+SLIPS = [
+    (["train", "m.onnx", "--data", "digits", "--epochs", "1", "--batch-size", "3"], "--minibatch"),
+    (["train", "m.onnx", "--data", "digits", "--epochs", "1", "--learning-rate", "3"], "--lr"),
+    (["train", "m.onnx", "--data", "digits", "--epochs", "1", "--optimiser", "sgd"], "--optimizer"),
+    (["plan", "m.onnx", "--memory=3MB"], "--budget"),
+    (["plan", "m.onnx", "--minibach", "3"], "--minibatch"),
+    (["trian"], "train"),
+]
+
+
+@pytest.mark.parametrize(("argv", "wanted"), SLIPS)
+def test_slips_get_a_question(argv: list[str], wanted: str, capsys) -> None:
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert f"Did you mean {wanted}?" in err and err.count("\n") == 1
+
+
+def test_slips_in_python_get_a_question() -> None:
+    with pytest.raises(et.UsageError, match="batch_size: no option of this name. Did you mean min"):
+        et.compile(MODEL, batch_size=3)
+    assert meant("--zzz", ["--lr"]) == ""
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_help_ends_with_examples_that_parse(command: str, capsys) -> None:
+    parsers = command_parsers()
+    assert {*EXAMPLES} == {*parsers}
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    for line in EXAMPLES[command]:
+        assert line in text
+        words = line.partition("edgetrain ")[2].partition(">")[0].strip(' )"').replace("'", "")
+        assert main([*words.split(), "--help"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_options(shell: str, capsys) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("bundle", "minibatch", "cross_entropy", "save-seconds"))
+
+
+def test_completion_of_bash_completes(capsys) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    ask = (
+        "COMP_WORDS=({}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _edgetrain; "
+        'echo "${{COMPREPLY[@]}}"'
+    )
+
+    def completed(words: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "-c", f"{script}\n{ask.format(words)}"], capture_output=True, text=True
+        )
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        return done.stdout.split()
+
+    assert completed("edgetrain tr") == ["train"]
+    assert completed("edgetrain train --keep-b") == ["--keep-best"]
+    assert completed("edgetrain plan --precision fp3") == ["fp32"]
+
+
+def test_data_shows_what_a_source_holds(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{k},{k % 3},{'red' if k % 3 else 'blue'},{k}" for k in range(12)]
+    Path("c.csv").write_text("\n".join(["a,b,kind,d", *rows]))
+    assert main(["data", "csv:c.csv", "--label", "kind", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["splits"] == {"train": 12} and found["labels"] == ["blue", "red"]
+    assert found["counts"] == [4, 8] and found["fields"]["x"]["max"] == 11
+    assert main(["data", "csv:c.csv", "--label", "kind"]) == 0
+    assert "2 classes: blue 4, red 8" in capsys.readouterr().out
+    assert main(["data", "digits", str(MODEL)]) == 0
+    assert "it fits" in capsys.readouterr().out
+    assert main(["data", "csv:c.csv", str(MODEL), "--label", "kind"]) == 4
+    shown = capsys.readouterr()
+    assert "it does not fit" in shown.out and "the model expects [1, 8, 8]" in shown.err
+
+
+def test_early_stopping_and_the_best_by_commands(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv = ["train", str(MODEL), "--data", "digits", "--minibatch", "16", "--microbatch", "8"]
+    stop = ["--patience", "2", "--keep-best", "--monitor", "accuracy", "--metrics", "f1"]
+    # a rate at which nothing gets better
+    length = ["--lr", "1e-9", "--epochs", "9", "--threads", "1"]
+    assert main([*argv, *stop, *length, "--out", "run"]) == 0
+    err = capsys.readouterr().err
+    assert "stopped at step 267: accuracy did not get better in 2 epochs" in err and "f1" in err
+    assert main(["eval", "run", "--data", "digits", "--best", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 360
+    assert main(["export", "run", "--best", "-o", "best.onnx"]) == 0
+    assert main([*argv, "--epochs", "1", "--monitor", "loss"]) == 2
+    assert "--monitor" in capsys.readouterr().err
+    Path("run/best.ckpt").unlink()
+    assert main(["export", "run", "--best", "-o", "best.onnx"]) == 4
+    assert "--keep-best" in capsys.readouterr().err
+
+
+def test_a_run_says_what_its_checkpoints_write(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv = ["train", str(MODEL), "--data", "digits", "--steps", "4", "--save-steps", "2"]
+    plan = ["--minibatch", "16", "--microbatch", "8", "--threads", "1", "--no-eval"]
+    assert main([*argv, *plan, "--out", "run"]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("checkpoints"))
+    words = line.replace(",", "").split()
+    assert (words[1], words[9]) == ("2", str(2 * int(words[3])))
+    found = Path("run/step-00000004.ckpt").stat().st_size
+    assert int(words[3]) <= found < int(words[3]) + 8192
+
+
+def test_plan_says_how_long_and_at_most_twelve_rows(capsys) -> None:
+    assert main(["plan", str(MODEL), "--minibatch", "16"]) == 0
+    out = capsys.readouterr().out
+    rows = out.partition("plans (")[2].splitlines()[2:]
+    assert "ms a minibatch" in out and 0 < len(rows) <= 12
+
+
+def test_one_output_is_told_of_bce(tmp_path: Path, capsys) -> None:
+    from tests.runtime.models import write_rows
+
+    path = write_rows(tmp_path / "one.onnx", classes=1)
+    assert main(["plan", str(path)]) == 2
+    assert "bce_with_logits" in capsys.readouterr().err
+
+
+def test_time_left_is_what_the_steps_took(monkeypatch) -> None:
+    now = iter([0.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(now))
+    left = _Left()
+    event = {"event": "step", "total_steps": 40}
+    assert left.after(event | {"step": 1}) is None
+    assert left.after(event | {"step": 11}) == pytest.approx(29)
+    assert left.after({"event": "epoch", "step": 21}) == pytest.approx(19)
+    assert left.after(event | {"step": 40}) is None
+    assert [duration(s) for s in (5, 300, 9000)] == ["5 s", "5 min", "2.5 h"]
+    epoch = {"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": 1, "samples_per_second": 9}
+    assert describe(epoch | {"left": 300.0}).endswith(", 5 min left")
+
+
+@pytest.mark.parametrize("call", [
+    lambda: et.forward(MODEL, 3),
+    lambda: et.forward(MODEL, {}),
+    lambda: et.forward(MODEL, {"x": "text"}),
+    lambda: et.loss_and_gradients(MODEL, {"x": 5}, [0]),
+    lambda: et.loss_and_gradients(MODEL, np.zeros((2, 1, 8, 8)), "ab"),
+    lambda: et.compile(MODEL, minibatch="many"),
+    lambda: et.compile(MODEL, loss=3),
+    lambda: et.compile(MODEL, optimizer=et.SGD),
+    lambda: et.compile(MODEL, budget="much"),
+    lambda: et.Schedule("cosin"),
+])  # fmt: skip
+def test_wrong_arguments_are_one_line(call) -> None:
+    with pytest.raises(et.EdgetrainError) as found:
+        call()
+    assert "\n" not in str(found.value)
