@@ -30,6 +30,20 @@ from .units.options import check_needs
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
 
+def _place_of(option: str) -> str:
+    """Where an option belongs that people give to `compile`; "" where that is nowhere."""
+
+    def has(family: Any) -> bool:
+        kinds = family.kinds.values()
+        return any(option == field.name for kind in kinds for field in dataclasses.fields(kind))
+
+    if option == "learning_rate" or has(Optimizer):
+        return " It is the optimizer's: optimizer=et.SGD(lr=0.1)."
+    if has(Loss):
+        return " It is the loss': loss=et.Loss('cross_entropy', label_smoothing=0.1)."
+    return " It is the Trainer's." if option in ("data", "epochs", "steps", "out") else ""
+
+
 def make_options(
     *,
     loss: str | Loss = "cross_entropy",
@@ -70,7 +84,8 @@ def make_options(
         if strange:
             raise UsageError(
                 f"compile: {strange[0]}: no option of this name."
-                f"{did_you_mean(strange[0], known)} See help(edgetrain.compile)."
+                f"{_place_of(strange[0]) or did_you_mean(strange[0], known)} See "
+                "help(edgetrain.compile)."
             ) from error
         raise UsageError(f"compile: {error}.") from error
     densities = {"density": options.density, "density_overrides": options.density_overrides}
@@ -104,10 +119,15 @@ def _known(model: Model | str | PathLike) -> Model:
         from .importer import load_onnx
 
         return load_onnx(Path(model))
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        raise UsageError(
+            f"model {type(model).__name__}: a module of torch. Export it first: "
+            "edgetrain.exporters.export_torch(module, (example_input,), 'model.onnx')."
+        )
     if not isinstance(model, Model):
         raise UsageError(
-            f"model {repr(model)[:80]}: expected the path of an ONNX file, or what load_onnx "
-            "returned."
+            f"model {' '.join(repr(model).split())[:80]}: expected the path of an "
+            "ONNX file, or what load_onnx returned."
         )
     return model
 
