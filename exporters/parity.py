@@ -8,9 +8,9 @@ the cause.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -149,23 +149,22 @@ def parity(
         model, batch, device=device, dtype=REFERENCES[reference], dims=dims,
         output=options.get("output"), **held,
     )  # fmt: skip
-    draw = np.random.default_rng(seed)
-
-    def samples() -> Batch:
-        if inputs is not None and target is not None:
-            return inputs, target
-        return sample_batch(exact.graph, exact.output, loss, draw)
-
-    first = samples()
+    batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, seed)
+    first = next(batches)
     program = gradient_program(
         model, *first, loss=loss, precision=precision, budget=budget, dims=dims,
         optimizer=optimizer, seed=seed, **options,
     )  # fmt: skip
-    batches = chain([first], (samples() for _ in range(steps - 1)))
-    rows = _rows(program, model, exact, batches)
+    rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
     facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+
+
+def _samples(exact: Reference, loss: Loss, seed: int) -> Iterator[Batch]:
+    draw = np.random.default_rng(seed)
+    while True:
+        yield sample_batch(exact.graph, exact.output, loss, draw)
 
 
 def _known(option: str, value: str, known: Mapping[str, Any]) -> None:

@@ -15,7 +15,6 @@ from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
 from ..units.hints import did_you_mean
 from ..units.options import flag
-from .completion import SHELLS
 from .data_arguments import (
     KINDS,
     add_best,
@@ -339,7 +338,7 @@ def _looking(command) -> None:
     completion = command(
         "completion", "completion", "Print what a shell needs to complete commands.", json=False
     )
-    completion.add_argument("shell", choices=SHELLS)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     command("ops", "looking", "List the ONNX op types that can be trained.")
     warm = command("warm", "warming", "Compile beforehand what a model, or any, will need.")
     warm.add_argument("model", metavar="MODEL", nargs="?", help=".onnx or .edge")

@@ -4,8 +4,6 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping
 
-SHELLS = ("bash", "zsh", "fish")
-
 _BASH = """_edgetrain() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} last=${{COMP_WORDS[COMP_CWORD-1]}} words=
   if [ "$COMP_CWORD" -eq 1 ]; then
