@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ..data.labels import class_weights
+from ..data.labels import class_weights, numbered_as
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
@@ -210,7 +210,7 @@ def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
-    program, state, _ = _opened(Path(arguments.model), arguments.best)
+    program, state, labels = _opened(Path(arguments.model), arguments.best)
     session = Session(program, arguments.threads)
     try:
         if state is not None:
@@ -219,6 +219,7 @@ def evaluate(arguments: Namespace) -> int:
             arguments.data, split=arguments.split, label=arguments.label,
             target=arguments.data_target,
         )  # fmt: skip
+        source = numbered_as(source, labels)
         check_metrics(arguments.metrics, session.loss)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
