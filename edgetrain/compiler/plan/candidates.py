@@ -18,8 +18,8 @@ SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itsel
 LONG_SCHEDULE = 600  # from so many on half the points
 # Most steps -> effort of the search for schedules at most, in its own unit of work.
 EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
-STEP_EFFORT = 0.04  # at most, for each step
-GAIN = 0.01  # part of the front that a round of the search must improve for another one
+STEP_EFFORT = 0.06  # at most, for each step
+GAIN = 0.01  # part of the front that rounds of the search must improve for more; not of short ones
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
         most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
         effort = min(most, len(problem.steps) * STEP_EFFORT)
         with stage(f"searching schedules of microbatch {candidate.microbatch}"):
-            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
+            gain = GAIN if len(problem.steps) > SHORT_SCHEDULE else 0.0
+            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain)
         long = len(problem.steps) > LONG_SCHEDULE
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
