@@ -17,6 +17,7 @@ from .data.items import named_inputs
 from .data.source import Source
 from .data.tensors import as_array
 from .errors import DataError, UsageError
+from .formats import decoded
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
@@ -27,6 +28,20 @@ from .units.hints import did_you_mean
 from .units.options import check_needs
 
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
+
+
+def _place_of(option: str) -> str:
+    """Where an option belongs that people give to `compile`; "" where that is nowhere."""
+
+    def has(family: Any) -> bool:
+        kinds = family.kinds.values()
+        return any(option == field.name for kind in kinds for field in dataclasses.fields(kind))
+
+    if option == "learning_rate" or has(Optimizer):
+        return " It is the optimizer's: optimizer=et.SGD(lr=0.1)."
+    if has(Loss):
+        return " It is the loss': loss=et.Loss('cross_entropy', label_smoothing=0.1)."
+    return " It is the Trainer's." if option in ("data", "epochs", "steps", "out") else ""
 
 
 def make_options(
@@ -69,7 +84,8 @@ def make_options(
         if strange:
             raise UsageError(
                 f"compile: {strange[0]}: no option of this name."
-                f"{did_you_mean(strange[0], known)} See help(edgetrain.compile)."
+                f"{_place_of(strange[0]) or did_you_mean(strange[0], known)} See "
+                "help(edgetrain.compile)."
             ) from error
         raise UsageError(f"compile: {error}.") from error
     densities = {"density": options.density, "density_overrides": options.density_overrides}
@@ -103,10 +119,15 @@ def _known(model: Model | str | PathLike) -> Model:
         from .importer import load_onnx
 
         return load_onnx(Path(model))
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        raise UsageError(
+            f"model {type(model).__name__}: a module of torch. Export it first: "
+            "edgetrain.exporters.export_torch(module, (example_input,), 'model.onnx')."
+        )
     if not isinstance(model, Model):
         raise UsageError(
-            f"model {repr(model)[:80]}: expected the path of an ONNX file, or what load_onnx "
-            "returned."
+            f"model {' '.join(repr(model).split())[:80]}: expected the path of an "
+            "ONNX file, or what load_onnx returned."
         )
     return model
 
@@ -233,7 +254,7 @@ def forward(
         executor.run("eval")
     finally:
         executor.close()
-    found = [arena.view(slot) for slot in program.outputs["eval"]]
+    found = [decoded(arena.view(slot)) for slot in program.outputs["eval"]]
     arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in found]
     return dict(zip(program.recipe["outputs"], arrays, strict=True))
 
@@ -350,8 +371,8 @@ def gradients(session) -> dict[str, np.ndarray]:
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
         if slot.role == "parameter" and slot.name != POOL and name in session.values:
-            out[slot.name] = session.values[name].astype(np.float32) * np.float32(factor)
+            out[slot.name] = decoded(session.values[name]).astype(np.float32) * np.float32(factor)
     for layer in session.layers:
-        found = dense(layer, session.values, accumulator_name(POOL)).astype(np.float32)
+        found = decoded(dense(layer, session.values, accumulator_name(POOL))).astype(np.float32)
         out[layer.name] = found * np.float32(factor)
     return out

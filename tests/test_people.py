@@ -99,8 +99,8 @@ def test_early_stopping_and_the_best_by_commands(tmp_path: Path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     argv = ["train", str(MODEL), "--data", "digits", "--minibatch", "16", "--microbatch", "8"]
     stop = ["--patience", "2", "--keep-best", "--monitor", "accuracy", "--metrics", "f1"]
-    # a rate at which nothing gets better
-    length = ["--lr", "1e-9", "--epochs", "9", "--threads", "1"]
+    # a rate at which nothing gets better, and no running statistics that move
+    length = ["--lr", "1e-9", "--epochs", "9", "--threads", "1", "--freeze-bn"]
     assert main([*argv, *stop, *length, "--out", "run"]) == 0
     err = capsys.readouterr().err
     assert "stopped at step 267: accuracy did not get better in 2 epochs" in err and "f1" in err
@@ -121,7 +121,7 @@ def test_a_run_says_what_its_checkpoints_write(tmp_path: Path, monkeypatch, caps
     assert main([*argv, *plan, "--out", "run"]) == 0
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("checkpoints"))
     words = line.replace(",", "").split()
-    assert (words[1], words[9]) == ("2", str(2 * int(words[3])))
+    assert (words[1], words[8]) == ("2", str(2 * int(words[3])))
     found = Path("run/step-00000004.ckpt").stat().st_size
     assert int(words[3]) <= found < int(words[3]) + 8192
 
@@ -153,6 +153,15 @@ def test_time_left_is_what_the_steps_took(monkeypatch) -> None:
     assert [duration(s) for s in (5, 300, 9000)] == ["5 s", "5 min", "2.5 h"]
     epoch = {"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": 1, "samples_per_second": 9}
     assert describe(epoch | {"left": 300.0}).endswith(", 5 min left")
+
+
+def test_where_options_belong_is_said() -> None:
+    for name, value, wanted in (
+        ("lr", 0.1, "optimizer=et.SGD"), ("momentum", 0.9, "the optimizer's"),
+        ("label_smoothing", 0.1, "the loss'"), ("epochs", 3, "the Trainer's"),
+    ):  # fmt: skip
+        with pytest.raises(et.UsageError, match=wanted):
+            et.compile(MODEL, **{name: value})
 
 
 @pytest.mark.parametrize("call", [

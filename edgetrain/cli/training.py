@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ..data.labels import class_weights
+from ..data.labels import class_weights, numbered_as
 from ..data.registry import check_label, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
@@ -30,6 +30,7 @@ from .choices import schedule
 from .process import resident_nbytes
 from .progress import make_progress
 from .tables import account_lines, metric_lines, to_json
+from .waiting import waited
 
 
 def train(arguments: Namespace) -> int:
@@ -46,13 +47,15 @@ def train(arguments: Namespace) -> int:
 
 def _train(arguments: Namespace, folder: RunFolder) -> int:
     rates = schedule(arguments)
-    source = _source(arguments)
-    program = _program(arguments, source)
+    with waited("reading the model"):
+        source = _source(arguments)
+        program = _program(arguments, source)
     with make_progress(arguments.json) as progress:
-        trainer = Trainer(
-            program, source, folder, validation=_validation(arguments, source),
-            on_event=progress, **_settings(arguments, rates),
-        )  # fmt: skip
+        with waited("loading kernels"):
+            trainer = Trainer(
+                program, source, folder, validation=_validation(arguments, source),
+                on_event=progress, **_settings(arguments, rates),
+            )  # fmt: skip
         try:
             progress(_start_event(program, trainer, arguments))
             if arguments.resume is not None and not trainer.resume(arguments.resume):
@@ -207,7 +210,7 @@ def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
-    program, state, _ = _opened(Path(arguments.model), arguments.best)
+    program, state, labels = _opened(Path(arguments.model), arguments.best)
     session = Session(program, arguments.threads)
     try:
         if state is not None:
@@ -216,6 +219,7 @@ def evaluate(arguments: Namespace) -> int:
             arguments.data, split=arguments.split, label=arguments.label,
             target=arguments.data_target,
         )  # fmt: skip
+        source = numbered_as(source, labels)
         check_metrics(arguments.metrics, session.loss)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:

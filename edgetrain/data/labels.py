@@ -1,6 +1,6 @@
 """Labels that are words: numbered in the order of their names, which go into the trained model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -62,6 +62,57 @@ def check_names(found: set[str], where: str) -> None:
     if "" in found or len(found) > MOST:
         what = "an empty label" if "" in found else f"more than {MOST} different labels"
         raise DataError(f"{where}: {what}; expected the names of classes. Correct the data.")
+
+
+class Renumbered(Source):
+    """Another source whose classes have the numbers that a run gave their names.
+
+    Raises:
+      DataError: a class that the run does not know.
+    """
+
+    def __init__(self, whole: Source, names: Sequence[str]) -> None:
+        known = {name: k for k, name in enumerate(names)}
+        strange = [name for name in whole.labels or () if name not in known]
+        if strange:
+            raise DataError(
+                f"{whole.name}: class {strange[0]!r}; the run's are {', '.join(names[:10])}"
+                f"{' ..' * (len(names) > 10)}. Use data of the run's classes."
+            )
+        super().__init__(
+            whole.name, whole.n, whole.fields, classes=len(names), split=whole.split,
+            scale=whole.scale, limits=whole.limits,
+        )  # fmt: skip
+        self.labels, self.held_out, self.splits = tuple(names), whole.held_out, whole.splits
+        self.allow_nonfinite = whole.allow_nonfinite
+        self._whole = whole
+        self._numbers = np.array([known[name] for name in whole.labels or ()], np.int64)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        found = self._whole.read(names, indices, key, train)
+        if "y" in names:
+            found["y"] = self._numbers[found["y"].astype(np.int64)]
+        return found
+
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._whole.adapt(shapes)
+        self.fields, self.note = self._whole.fields, self._whole.note
+
+    def where(self, index: int) -> str:
+        return self._whole.where(index)
+
+
+def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
+    """A source whose classes have the numbers of these names; itself where it has no names.
+
+    Raises:
+      DataError: a class that is none of them.
+    """
+    if names is None or source.labels is None or source.labels == tuple(names):
+        return source
+    return Renumbered(source, names)
 
 
 def class_counts(source: Source) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from .layout import check_layout
+from .layout import check_layout, fitting_transpose
 
 
 def as_array(label: str, value: Any) -> np.ndarray:
@@ -47,6 +47,8 @@ def as_samples(label: str, value: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
     array = as_array(label, value)
     alone = array.ndim <= len(shape) and _fits(array.shape, shape)
     if not alone and (not array.ndim or not _fits(array.shape[1:], shape)):
+        if array.ndim == len(shape) and fitting_transpose(array.shape, shape) is not None:
+            check_layout(label, array.shape, shape)
         if array.ndim == len(shape) + 1:
             check_layout(label, array.shape[1:], shape)
         raise DataError(
@@ -68,9 +70,15 @@ def as_targets(label: str, value: Any, shape: tuple[int, ...], count: int) -> np
     if array.shape[:1] != (count,) or not _fits(array.shape[1:], shape):
         raise DataError(
             f"{label} has shape {list(array.shape)}; expected {[count, *shape]}: "
-            f"{count} sample{'s' * (count != 1)}. Give as many targets as samples."
+            f"{count} sample{'s' * (count != 1)}. {_advice(array.shape, shape, count)}"
         )
     return array
+
+
+def _advice(found: tuple[int, ...], wanted: tuple[int, ...], count: int) -> str:
+    if found[:1] == (count,) and len(found) == len(wanted) + 2:
+        return "Where these are one of each class (one-hot), pass y.argmax(1): classes by number."
+    return "Give as many targets as samples."
 
 
 def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

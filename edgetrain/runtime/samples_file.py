@@ -31,6 +31,8 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
     staged = program.staged("micro")
     filled = {name: field for field, name in fields(source, program, "micro").items()}
     pairs = [(filled[name], slot) for name, slot in staged.items()]
+    for part in parts:
+        part.adapt({name: slot.shape[1:] for name, slot in pairs})
     source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs})
     first, slot = pairs[0]
     small = len(pairs) == 2 and slot.format.floats and _are_bytes(source, first)

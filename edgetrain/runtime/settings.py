@@ -95,7 +95,10 @@ class Settings:
         if self.on_event is not None and not callable(self.on_event):
             raise UsageError(f"trainer: on_event {repr(self.on_event)[:80]}: expected a function.")
         if not isinstance(out, str | PathLike | RunFolder | None):
-            raise UsageError(f"trainer: out {repr(out)[:80]}: expected a directory.")
+            pair = " Give data as a pair: (x, y)." if hasattr(out, "__len__") else ""
+            raise UsageError(
+                f"trainer: out {' '.join(repr(out).split())[:80]}: expected a directory.{pair}"
+            )
         names = "save_steps", "save_seconds", "save_total_limit"
         values = {name: getattr(self, name) for name in names}
         usual = {field.name: field.default for field in dataclasses.fields(self)}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.items import Batches, opened
+from ..data.labels import numbered_as
 from ..data.registry import open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
@@ -77,6 +78,8 @@ class Trainer(Learner):
         self.data = Division(data, None if self._tested else asked)
         self.source: Source | None = self.data.train
         self.labels = None if self.source is None else self.source.labels
+        if self.data.chosen is not None:
+            self.data.chosen = numbered_as(self.data.chosen, self.labels)
         self._passes: SourcePasses | BatchPasses | None = None
 
         def discarded() -> bool:
@@ -254,7 +257,7 @@ class Trainer(Learner):
             return evaluate_batches(self.session, found, self._give_up, metrics)
         if data is not None and found is None:
             found = open_evaluation(tuple(data) if isinstance(data, list) else data)
-        source = found or self.data.evaluation()
+        source = self.data.evaluation() if found is None else numbered_as(found, self.labels)
         if source is None:
             name = self.source.name if self.source is not None else "this Trainer"
             raise UsageError(

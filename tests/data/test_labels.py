@@ -87,6 +87,20 @@ def test_labels_go_into_the_run_and_the_trained_model(model: Path, tmp_path: Pat
         trainer.resume()
 
 
+def test_other_data_gets_the_run_s_numbers(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", x=X[:4], y=np.array(["dog", "cat", "dog", "cat"]))
+    program = et.compile(model, minibatch=4, microbatch=4)
+    some = X[:4], np.array([2, 1, 2, 1])
+    with et.Trainer(program, (X, WORDS), tmp_path / "run") as trainer:
+        trainer.fit(epochs=1)
+        assert trainer.evaluate(f"npz:{tmp_path}/some.npz") == trainer.evaluate(some)
+        with pytest.raises(et.DataError, match="class 'cow'; the run's are ant, cat, dog"):
+            trainer.evaluate((X[:2], np.array(["cow", "dog"])))
+        with et.Trainer(program, (X, WORDS), validation=(X[:2], np.array(["dog", "cat"]))) as other:
+            assert targets(other.data.evaluation()) == [2, 1]
+    assert main(["eval", str(tmp_path / "run"), "--data", f"npz:{tmp_path}/some.npz"]) == 0
+
+
 def test_an_input_may_be_the_target(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=X)
     (tmp_path / "x.csv").write_text("\n".join(",".join(map(str, row)) for row in X[:, 0]))

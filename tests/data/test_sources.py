@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgetrain.data.registry import OPENERS, open_data
 from edgetrain.errors import DataError, UsageError
+from tests.data.test_class_files import write_wav
 
 from . import writers as w
 
@@ -81,6 +83,20 @@ def dir_splits(tmp_path):
     return f"dir:{tmp_path}", {"train": (X[order], Y[order]), "test": (X[:1], Y[:1])}
 
 
+def images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
+    for k, name in enumerate(("a", "a", "b")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.fromarray(pixels[k]).save(tmp_path / name / f"{k}.png")
+    return f"images:{tmp_path}", {"whole": (np.moveaxis(pixels, 3, 1), np.array([0, 0, 1]))}
+
+
+def sounds(tmp_path):
+    for k, name in enumerate(("a", "b")):
+        write_wav(tmp_path / name / f"{k}.wav", np.zeros(6))
+    return f"sounds:{tmp_path}", {"whole": (np.zeros((2, 1, 6)), np.array([0, 1]))}
+
+
 def arrays_pair(tmp_path):
     return (X, Y), {"whole": (X, Y)}
 
@@ -92,7 +108,7 @@ def arrays_dict(tmp_path):
 
 CASES = [
     digits, mnist, mnist_gz, cifar10, cifar10_inner, npz, npz_compressed, npz_fortran, npy,
-    npy_pair, csv, csv_plain, dir_classes, dir_splits, arrays_pair, arrays_dict,
+    npy_pair, csv, csv_plain, dir_classes, dir_splits, images, sounds, arrays_pair, arrays_dict,
 ]  # fmt: skip
 
 
@@ -255,7 +271,7 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
         ({"a": [1, 2]}, DataError, "found arrays a"),
         ((np.zeros((3, 2)), np.zeros(4)), DataError, "x 3, y 4|x 3|y 4"),
         ((np.zeros((0, 2)), np.zeros(0)), DataError, "above 0"),
-        ((np.zeros((3, 2)), np.array(["a", "b", "c"])), DataError, "expected numbers"),
+        ((np.array(["a", "b", "c"]), np.zeros(3)), DataError, "expected numbers"),
         ((np.zeros((3, 2), complex), np.zeros(3)), DataError, "expected numbers"),
         (([[1], [2, 3]], [1, 2]), DataError, "Pass arrays of numbers"),
         ((np.float32(1), np.float32(1)), DataError, "expected numbers"),

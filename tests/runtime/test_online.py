@@ -1,5 +1,7 @@
 """Steps on samples that are handed over, weights by name, and what is refused in one line."""
 
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.step([[1, 2], [3]], 1), "input 'input_0'|input 'x'"),
     (lambda t: t.step(X[0], 7), "value 7, expected a whole number from 0 to 2"),
     (lambda t: t.step(X[0], 0.5), "expected a whole number"),
+    (lambda t: t.step(X, np.eye(3)[Y]), r"pass y.argmax\(1\)"),
     (lambda t: t.step([1, 2], 1), r"expected \[6\] for one sample, or \[n, 6\] for several"),
     (lambda t: t.step(X), "target: none"),
     (lambda t: t.step(np.zeros((17, 6)), np.zeros(17, int)), "minibatch is 16"),
@@ -204,6 +207,8 @@ def test_what_is_wrong_is_one_line(net, trainer: et.Trainer, number: int) -> Non
 OPENED: list[tuple[Callable[[Program], Any], str]] = [
     (lambda p: et.Trainer(p, lrr=3), "lrr: no setting of this name"),
     (lambda p: et.Trainer("x.onnx"), "not yet compiled"),
+    (lambda p: et.Trainer(p, X, Y), r"Give data as a pair: \(x, y\)"),
+    (lambda p: et.compile(Net()), "a module of torch. Export it first"),
     (lambda p: et.Trainer(5), "expected what compile returned"),
     (lambda p: et.Trainer("/"), "a directory"),
     (lambda p: et.Trainer(p, callbacks=[3]), "callbacks: 3"),
@@ -232,3 +237,70 @@ def test_what_cannot_be_opened_is_one_line(net, number: int) -> None:
 def test_predict_refuses_other_shapes(trainer: et.Trainer) -> None:
     with pytest.raises(et.DataError, match=r"the model expects \[6\]"):
         trainer.predict(np.zeros((2, CLASSES)))
+
+
+def test_weights_of_samples_are_torchs(net) -> None:
+    loss = et.Loss("cross_entropy", sample_weights=True)
+    module = Net()
+    module.load_state_dict(net[0].state_dict())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    draw = np.random.default_rng(3)
+    with et.Trainer(compiled(net[1], loss=loss)) as trainer:
+        for n in (5, 16, 1, 3):
+            x, y = drawn(n, n)
+            w = draw.uniform(0.1, 2, n).astype(np.float32)
+            each = torch.nn.functional.cross_entropy(
+                module(torch.tensor(x)), torch.tensor(y), reduction="none"
+            )
+            expected = (each * torch.tensor(w)).sum() / w.sum()
+            optimizer.zero_grad()
+            expected.backward()
+            optimizer.step()
+            assert trainer.step(x, y, w).loss == pytest.approx(expected.item(), rel=1e-5)
+        for name, value in module.named_parameters():
+            np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=CLOSE)
+        with pytest.raises(et.DataError, match="weights"):
+            trainer.step(x, y, [-1.0, 1, 1])
+        assert trainer.step(x, y).counted == 3
+    with et.Trainer(net[2]) as plain, pytest.raises(et.UsageError, match="sample_weights=True"):
+        plain.step(x, y, [1, 1, 1])
+
+
+def test_a_thousand_steps_take_little_over_the_tapes_and_no_memory(net) -> None:
+    x, y = drawn(1)
+    with et.Trainer(net[2], threads=1) as trainer:
+
+        def seconds(act: Callable[[], Any]) -> float:
+            found = []
+            for _ in range(5):
+                start = time.process_time()
+                for _ in range(200):
+                    act()
+                found.append((time.process_time() - start) / 200)
+            return min(found)
+
+        def tapes() -> None:
+            trainer.session.executor.run("micro")
+            trainer.session.executor.run("update")
+
+        trainer.step(x[0], y[0])
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                trainer.step(x[0], y[0])
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(300):
+                trainer.step(x[0], y[0])
+            assert tracemalloc.get_traced_memory()[0] - before < 4096
+        finally:
+            tracemalloc.stop()
+        over = seconds(lambda: trainer.step(x[0], y[0])) - seconds(tapes)
+        assert over <= 0.3e-3, f"{1e3 * over:.3f} ms a step"
+
+
+def test_parameters_are_rounded_as_they_are_stored(net) -> None:
+    with et.Trainer(compiled(net[1], precision="fp16")) as trainer:
+        trainer.parameters["fc2.bias"] = [1.0001, -2, 3]
+        assert trainer.parameters["fc2.bias"].tolist() == [1.0, -2.0, 3.0]
+        with pytest.raises(et.DataError, match="not all values are finite as f16 stores them"):
+            trainer.parameters["fc2.bias"] = [1e6, 0, 0]
