@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.yardsticks import solve
 from benchmarks.yardsticks.peak import peak_nbytes
 from edgetrain.compiler.remat import Problem, Schedule, Step
-from edgetrain.compiler.remat.packed import pack
+from edgetrain.compiler.remat.search.flat_problem import flatten
 from edgetrain.errors import EdgetrainError
 
 # Millions of simulated steps, two searches at once, in about a second of a slow machine.
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flops = sum(problem.steps[step].flops for step in schedule)
     again = flops - sum(step.flops for step in problem.steps)
     print(json.dumps({
-        "peak_bytes": peak_nbytes(problem, pack(problem), schedule),
+        "peak_bytes": peak_nbytes(problem, flatten(problem), schedule),
         "extra_fwd_fraction": again / max(1, problem.forward_flops()),
     }))  # fmt: skip
     return 0

@@ -73,9 +73,10 @@ int main(void) {
     if (report.step != newest && report.step != newest + 1) return 3;
     newest = report.step;
     if (digits_digest(net) != expected[newest]) return 4;
-    if (newest == MOST) newest = -1, flash[0][0] = flash[1][0] = 0;
+    if (newest == MOST) newest = -1, cut--, flash[0][0] = flash[1][0] = 0;
     left = (int32_t)draw(DIGITS_STORED / PAGE + 24);
-    if (newest >= 0 && digits_step(net) == DIGITS_DONE) digits_save(net, &store);
+    if (newest >= 0 && digits_step(net) == DIGITS_DONE && digits_save(net, &store) == DIGITS_DONE)
+      cut--; /* it was saved before the power went */
     if (newest < 0) newest = 0;
     left = INT32_MAX;
   }

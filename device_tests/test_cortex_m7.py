@@ -32,7 +32,7 @@ def _made(folder: Path, *words: str) -> str:
     surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*command, *words], capture_output=True, text=True, env=surroundings)
     assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

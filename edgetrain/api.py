@@ -17,6 +17,7 @@ from .data.items import named_inputs
 from .data.source import Source
 from .data.tensors import as_array
 from .errors import DataError, UsageError
+from .formats import decoded
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
@@ -253,7 +254,7 @@ def forward(
         executor.run("eval")
     finally:
         executor.close()
-    found = [arena.view(slot) for slot in program.outputs["eval"]]
+    found = [decoded(arena.view(slot)) for slot in program.outputs["eval"]]
     arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in found]
     return dict(zip(program.recipe["outputs"], arrays, strict=True))
 
@@ -370,8 +371,8 @@ def gradients(session) -> dict[str, np.ndarray]:
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
         if slot.role == "parameter" and slot.name != POOL and name in session.values:
-            out[slot.name] = session.values[name].astype(np.float32) * np.float32(factor)
+            out[slot.name] = decoded(session.values[name]).astype(np.float32) * np.float32(factor)
     for layer in session.layers:
-        found = dense(layer, session.values, accumulator_name(POOL)).astype(np.float32)
+        found = decoded(dense(layer, session.values, accumulator_name(POOL))).astype(np.float32)
         out[layer.name] = found * np.float32(factor)
     return out

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.formats import decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session
 
@@ -31,16 +32,17 @@ class Slots:
         """As float64."""
         layer = self._layers.get(name)
         found = dense(layer, self._values, POOL + tag) if layer else self._values[name + tag]
-        return found.astype(np.float64)
+        return decoded(found).astype(np.float64)
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
         if layer is None:
-            self._values[name + tag][...] = array
+            found = self._values[name + tag]
+            found[...] = of_dtype(found.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
         pool = self._values[POOL + tag].reshape(-1)
-        pool[first:last] = layer.flat(array)[self._positions(layer)]
+        pool[first:last] = of_dtype(pool.dtype).encode(layer.flat(array)[self._positions(layer)])
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

@@ -1,6 +1,7 @@
 """The command line: what it prints, and the status it ends with."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgetrain.cli import main, planning
+from edgetrain.cli import main, planning, waiting
 from edgetrain.compiler import cost
+from edgetrain.kernels import load
 from tests.digits_runs import CHOICES, MODEL
 
 PLAN_KEYS = {
@@ -349,6 +351,24 @@ def test_ops_lists_onnx_names(run: Run) -> None:
     status, out, _ = run("ops")
     assert status == 0 and {"Conv", "Gemm", "BatchNormalization"} <= set(out.split())
     assert json.loads(run("ops", "--json")[1])["ops"] == sorted(out.split())
+
+
+def test_warm_compiles_beforehand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, _ = run("warm", MODEL, "--json")
+    facts = json.loads(out)
+    assert status == 0 and facts["kernels"] > 10 and facts["planner_units"] >= 5
+    assert run("warm")[0] == 2 and run("warm", MODEL, "--all")[0] == 2
+    asked: list[object] = []
+    monkeypatch.setattr(load, "addresses", asked.extend)
+    assert run("warm", "--all")[0] == 0 and len(asked) > 500
+
+
+def test_plan_says_what_it_does_from_the_start(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(waiting, "FIRST", 0.0)
+    monkeypatch.setattr(waiting, "NEXT", 0.0)
+    assert main(["plan", str(MODEL)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said and all(re.match(r" *\d+ s  \S", line) for line in said)
 
 
 def test_doctor_says_what_is_here(run: Run) -> None:

@@ -162,6 +162,8 @@ ELSEWHERE = {
     ("plan", "json"): "tests.test_cli.test_plan_json_has_the_promised_keys_and_adds_up",
     ("compile", "json"): "tests.test_cli.test_compile_writes_a_program",
     ("train", "resume"): "tests.test_cli.test_resume_goes_on_and_refuses_another_recipe",
+    ("warm", "json"): "tests.test_cli.test_warm_compiles_beforehand",
+    ("warm", "all"): "tests.test_cli.test_warm_compiles_beforehand",
     ("train", "metrics"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
     ("train", "patience"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
     ("train", "monitor"): "tests.test_people.test_early_stopping_and_the_best_by_commands",

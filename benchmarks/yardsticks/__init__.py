@@ -9,9 +9,9 @@ from itertools import chain as chain_iterables
 from edgetrain.compiler import remat
 from edgetrain.compiler.remat import DEFAULT_EFFORT, Problem, Schedule, Simulation, simulate
 from edgetrain.compiler.remat.bound import least_cost
-from edgetrain.compiler.remat.chain import Ladder, expand
-from edgetrain.compiler.remat.packed import pack
-from edgetrain.compiler.remat.stages import Chain, chain_of
+from edgetrain.compiler.remat.chain.ladder import Ladder, expand
+from edgetrain.compiler.remat.chain.stages import Chain, chain_of
+from edgetrain.compiler.remat.search.flat_problem import flatten
 from edgetrain.compiler.remat.store_all import store_all
 from edgetrain.errors import BudgetError, UsageError
 
@@ -142,7 +142,7 @@ def within(problem: Problem, stages: Chain, nbytes: int) -> Schedule | None:
     limit = 1.05 * max(0, nbytes - always) + 1
     ladder = Ladder(problem, stages, limit)
     candidates = (ladder.emit(k) for k, p in enumerate(ladder.points) if p[0] <= limit)
-    packed = pack(problem)
+    packed = flatten(problem)
     for schedule in chain_iterables(candidates, _tightest(problem, stages)):
         if peak_nbytes(problem, packed, schedule) <= nbytes:
             return schedule

@@ -2,13 +2,15 @@
 
 import numpy as np
 
-from edgetrain.compiler.remat.packed import Packed
 from edgetrain.compiler.remat.problem import Problem, Schedule
 from edgetrain.compiler.remat.referee import simulate
-from edgetrain.kernels.jit import hot
+from edgetrain.compiler.remat.search.flat_problem import FlatProblem
+from edgetrain.kernels.loops import IntRows, Ints, Unit, loop
+
+PEAK = Unit("peaks of schedules", "benchmarks.yardsticks", ("peak",))
 
 
-def peak_nbytes(problem: Problem, packed: Packed, schedule: Schedule) -> int:
+def peak_nbytes(problem: Problem, flat: FlatProblem, schedule: Schedule) -> int:
     """The peak of a valid schedule in bytes, as the referee has it.
 
     Problems that keep values or share bytes in place are left to the referee itself.
@@ -18,11 +20,11 @@ def peak_nbytes(problem: Problem, packed: Packed, schedule: Schedule) -> int:
     always = sum(problem.nbytes[v] for v in problem.always_live)
     change = np.zeros(len(schedule) + 1, np.int64)
     lives = np.full((3, len(problem.nbytes)), -1, np.int64)
-    return always + int(_peak(packed, np.array(schedule, np.int64), lives, change))
+    return always + int(_peak(flat, np.array(schedule, np.int64), lives, change))
 
 
-@hot
-def _peak(p, schedule, lives, change):
+@PEAK.entry
+def _peak(p: FlatProblem, schedule: Ints, lives: IntRows, change: Ints) -> int:
     """`lives`: where the current instance of each value begins, was last used, whether read."""
     born, last, read = lives[0], lives[1], lives[2]
     for at in range(schedule.size):
@@ -50,7 +52,7 @@ def _peak(p, schedule, lives, change):
     return peak
 
 
-@hot
+@loop
 def _close(p, v, born, last, read, change):
     if born[v] >= 0 and not p.present[v] and (read[v] or not p.optional[v]):
         change[born[v]] += p.size[v]

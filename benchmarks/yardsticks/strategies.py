@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 
-from edgetrain.compiler.remat import engine
-from edgetrain.compiler.remat.packed import pack
 from edgetrain.compiler.remat.problem import Problem, Schedule
-from edgetrain.compiler.remat.profile import Idle, crossing, cuts, idle_values
+from edgetrain.compiler.remat.search.evaluate import INFEASIBLE, evaluate, new_trace
+from edgetrain.compiler.remat.search.flat_problem import flatten
+from edgetrain.compiler.remat.search.idle_times import IdleTimes, crossing, cuts, idle_values
 
 # Forward FLOPs per byte below which a value counts as free to make again (BN, ReLU, add).
 _CHEAP = 4.0
@@ -88,12 +88,12 @@ def residual_2(problem: Problem, effort: int = 0) -> list[Schedule]:
     return residual(problem, 2, False) + residual(problem, 2, True)
 
 
-def _cheap(problem: Problem, idle: Idle) -> np.ndarray:
+def _cheap(problem: Problem, idle: IdleTimes) -> np.ndarray:
     flops = np.array([problem.steps[k].flops for k in idle.born])
     return flops <= _CHEAP * idle.nbytes
 
 
-def _block_ends(problem: Problem, idle: Idle) -> list[int]:
+def _block_ends(problem: Problem, idle: IdleTimes) -> list[int]:
     """Values that alone cross from what is before them to what follows, with two readers."""
     counts = np.zeros(len(problem.steps) + 2, np.int64)
     for born, last in zip(idle.born, idle.last, strict=True):
@@ -114,9 +114,9 @@ def _block_ends(problem: Problem, idle: Idle) -> list[int]:
 
 def _schedules(problem: Problem, keys: np.ndarray) -> list[Schedule]:
     """The schedule of some drops, as a list; empty where they make none."""
-    packed = pack(problem)
-    trace = engine.new_trace(packed, 64 * len(problem.steps) + 64)
+    packed = flatten(problem)
+    trace = new_trace(packed, 64 * len(problem.steps) + 64)
     order, drops = np.arange(len(problem.steps)), np.zeros(len(keys) + 1, np.int64)
     drops[: len(keys)] = np.sort(keys)
-    got = engine.evaluate(packed, order, drops, len(keys), engine.INFEASIBLE, trace)
-    return [tuple(trace.schedule[: got[0]].tolist())] if got[2] < engine.INFEASIBLE else []
+    got = evaluate(packed, order, drops, len(keys), INFEASIBLE, trace)
+    return [tuple(trace.schedule[: got.length].tolist())] if got.peak < INFEASIBLE else []

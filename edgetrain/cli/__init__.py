@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from ..errors import EdgetrainError, Interrupted
 from ..units.packages import explained
 from .limited import address_limit, needed, no_memory, supervised
+from .waiting import waited
 
 _FAILED = 1
+_SLOW = ("plan", "compile", "bundle", "eval", "parity", "warm")  # say what they do meanwhile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,8 +101,13 @@ def _bug(arguments: Namespace, error: Exception) -> int:
 
 
 def _run(arguments: Namespace) -> int:
-    module = importlib.import_module(f".{arguments.module}", __name__)
-    return getattr(module, arguments.function)(arguments)
+    with (
+        waited(f"{arguments.command}: loading")
+        if arguments.command in _SLOW
+        else contextlib.nullcontext()
+    ):
+        module = importlib.import_module(f".{arguments.module}", __name__)
+        return getattr(module, arguments.function)(arguments)
 
 
 def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:

@@ -341,6 +341,11 @@ def _looking(command) -> None:
     )
     completion.add_argument("shell", choices=SHELLS)
     command("ops", "looking", "List the ONNX op types that can be trained.")
+    warm = command("warm", "warming", "Compile beforehand what a model, or any, will need.")
+    warm.add_argument("model", metavar="MODEL", nargs="?", help=".onnx or .edge")
+    warm.add_argument("--all", action="store_true", default=False, help="every kernel there is")
+    _plan_options(warm)
+    _learning_rate(warm)
     command("doctor", "doctor", "Say what works on this machine.")
 
 

@@ -71,7 +71,7 @@ Found = tuple[dict[str, Any], list[str]]
 
 def _model(path: Path, arguments: Namespace) -> Found:
     from ..api import make_options
-    from ..compiler.frontier import obstacle
+    from ..compiler.plan.frontier import obstacle
     from ..compiler.weights import constant_notes
     from ..importer import load_onnx
 

@@ -10,8 +10,8 @@ from ..api import make_options
 from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
-from ..compiler.explain import explain, frontier_rows
-from ..compiler.frontier import microbatches
+from ..compiler.plan.explain import explain, frontier_rows
+from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
 from ..errors import BudgetError, UsageError
@@ -20,6 +20,7 @@ from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import check_target
+from ..units.stages import stage
 from .choices import compile_arguments
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
@@ -96,7 +97,8 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
-    model = load_onnx(arguments.model)
+    with stage(f"reading {arguments.model}"):
+        model = load_onnx(arguments.model)
     _say_notes(model, options)
     try:
         chosen, front, facts = plan_model(model, options, budget)

@@ -30,6 +30,7 @@ from .choices import schedule
 from .process import resident_nbytes
 from .progress import make_progress
 from .tables import account_lines, metric_lines, to_json
+from .waiting import waited
 
 
 def train(arguments: Namespace) -> int:
@@ -46,13 +47,15 @@ def train(arguments: Namespace) -> int:
 
 def _train(arguments: Namespace, folder: RunFolder) -> int:
     rates = schedule(arguments)
-    source = _source(arguments)
-    program = _program(arguments, source)
+    with waited("reading the model"):
+        source = _source(arguments)
+        program = _program(arguments, source)
     with make_progress(arguments.json) as progress:
-        trainer = Trainer(
-            program, source, folder, validation=_validation(arguments, source),
-            on_event=progress, **_settings(arguments, rates),
-        )  # fmt: skip
+        with waited("loading kernels"):
+            trainer = Trainer(
+                program, source, folder, validation=_validation(arguments, source),
+                on_event=progress, **_settings(arguments, rates),
+            )  # fmt: skip
         try:
             progress(_start_event(program, trainer, arguments))
             if arguments.resume is not None and not trainer.resume(arguments.resume):

@@ -1,4 +1,4 @@
-"""Model + options + bytes -> Program. pipeline.py lists the passes, frontier.py finds the plans.
+"""Model + options + bytes -> Program. pipeline.py lists the passes, plan/ finds the plans.
 
 Names load on first use: a device that only runs Programs imports program/ and no pass.
 """
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
     "Options": "options",
-    "Plan": "frontier",
-    "compile_model": "driver",
-    "plan_model": "driver",
+    "Plan": "plan.frontier",
+    "compile_model": "compile",
+    "plan_model": "compile",
 }
 
 __all__ = ["Options", "Plan", "compile_model", "plan_model"]
 
 if TYPE_CHECKING:
-    from .drafts import Plan
-    from .driver import compile_model, plan_model
+    from .compile import compile_model, plan_model
     from .options import Options
+    from .plan.candidates import Plan
 
 
 def __getattr__(name: str) -> Any:

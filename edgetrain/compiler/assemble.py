@@ -15,12 +15,12 @@ from ..optim.base import PARTIALS
 from ..program import TARGET, Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
-from .drafts import Plan
-from .frontier import peak_of
 from .listing import training_facts
 from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
+from .plan.candidates import Plan
+from .plan.frontier import peak_of
 from .steps import ALIGN, Placed, TapeProblem
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..units import format_bytes
-from .drafts import Plan
+from .plan.candidates import Plan
 from .remat.bound import least_cost, least_peak
 
 

@@ -7,17 +7,21 @@ kernels/words/prim.py.
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
+from .fp16 import FP16
 from .fp32 import FP32
-
-from .fp16 import FP16  # isort: skip - after what is there without being asked for
 from .integers import SUMS, WHOLE
 
 if TYPE_CHECKING:
     import numpy as np
 
-# By the user's name: what the values of a model may be stored as; the first is the default.
-PRECISIONS: dict[str, Format] = {f.precision: f for f in FORMATS.values() if f.precision}
-FLOATS = tuple(name for name, format in FORMATS.items() if format.precision)
+# By the user's name, in order of their numbers: what the values of a model may be stored as; the
+# first is the default.
+PRECISIONS: dict[str, Format] = {
+    format.precision: format
+    for format in sorted(FORMATS.values(), key=lambda format: format.number)
+    if format.precision
+}
+FLOATS = tuple(format.name for format in PRECISIONS.values())
 
 
 def of_dtype(dtype: "np.dtype") -> Format:
@@ -25,9 +29,14 @@ def of_dtype(dtype: "np.dtype") -> Format:
     return next(format for format in FORMATS.values() if format.dtype == dtype)
 
 
+def coded(array: "np.ndarray") -> bool:
+    """Whether numpy lacks the numbers of this array."""
+    return array.dtype.kind == "V"
+
+
 def decoded(array: "np.ndarray") -> "np.ndarray":
     """An array of a run's memory as numbers of numpy's."""
-    return of_dtype(array.dtype).decode(array)
+    return of_dtype(array.dtype).decode(array) if coded(array) else array
 
 
 def narrowest() -> Format:
@@ -44,6 +53,7 @@ __all__ = [
     "SUMS",
     "WHOLE",
     "Format",
+    "coded",
     "decoded",
     "narrowest",
     "of_dtype",

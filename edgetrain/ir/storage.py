@@ -20,7 +20,8 @@ class Format:
     Attributes:
       name: such as "f16".
       number: what stands for it in files; no two formats have one.
-      array: numpy's type of an element in memory, or of as many bytes that are decoded.
+      array: numpy's type of an element in memory; of numbers that it has not, as many raw bytes
+        ("V2"), a type that no other format has.
       block_nbytes: bytes of `block` elements, and what they are aligned to.
       block: elements that lie together; a thread takes whole blocks.
       floats: it holds numbers; else positions, counts and truths.

@@ -7,24 +7,20 @@ one kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p of s
 from .registry import kernel
 
 
-def _is_float(storage) -> bool:
-    return storage.name in ("f32", "f16")
-
-
 def _mixed(S, T):
     """load from S as T's kind, add, store: for pairs of which one is an integer format."""
     from .jit import inline
     from .words.prim import to_float, to_int
 
     ld, st, old = S.ld, T.st, T.ld
-    if _is_float(T):
+    if T.floats:
 
         @inline
         def move(x, i, y, j, scale, acc):
             value = to_float(ld(x, i)) * scale
             st(y, j, value + old(y, j) if acc else value)
 
-    elif _is_float(S):
+    elif S.floats:
 
         @inline
         def move(x, i, y, j, scale, acc):
@@ -70,7 +66,7 @@ def copy(S, T):
     float becomes an integer by truncation. x and y may be one tensor where the places are the
     same.
     """
-    if not (_is_float(S) and _is_float(T)):
+    if not (S.floats and T.floats):
         return _integer_copy(S, T)
     from .words.block import BLOCK, first, get, new, put
     from .words.mathf import ONE
@@ -111,7 +107,7 @@ def fill(S):
     from .words.prim import to_int
 
     st = S.st
-    if not _is_float(S):
+    if not S.floats:
 
         def run(thread, nthreads, k):
             for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):

@@ -35,7 +35,7 @@ def gather(W, S):
     from .words.prim import div
 
     ld, st, wrapped = W.ld, S.st, wrapping()
-    nothing = ZERO if S.name in ("f32", "f16") else 0
+    nothing = ZERO if S.floats else 0
 
     def run(thread, nthreads, k):
         rows = k.outer * k.count

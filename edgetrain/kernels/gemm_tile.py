@@ -10,7 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .words.prim import F16, F32, I32, I64, POINTER, element
+from .words.prim import F32, I32, I64, POINTER, element
+from .words.vector import load_vector
 
 MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
 WIDTH = 16  # floats of a vector
@@ -100,10 +101,7 @@ def micro_kernel(rows: int, vectors: int):
 
 
 def _load_vector(builder, storage, address, index, count):
-    scalar = F16 if storage.name == "f16" else F32
-    place = element(builder, address, index, storage.nbytes)
-    value = builder.load(place, typ=_vector(count, scalar), align=storage.nbytes)
-    return value if scalar is F32 else builder.fpext(value, _vector(count))
+    return load_vector(builder, storage, element(builder, address, index, storage.nbytes), count)
 
 
 def copier(storage):

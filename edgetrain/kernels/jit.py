@@ -1,4 +1,4 @@
-"""Kernels as objects: made from Python, or as they were kept (cache.py); and the planner's loops.
+"""Kernels as objects: made from Python, or as they were kept (cache.py).
 
 A second start neither compiles nor imports numba and llvmlite. Objects for other processors come
 from the same text.
@@ -16,7 +16,7 @@ from ..units.sha import sha256
 from . import cache, processor, sources
 from .processor import Target
 
-__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "hot", "inline", "objects_for"]
+__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "objects_for"]
 
 AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
@@ -108,17 +108,6 @@ def inline(function: Callable) -> Callable:
     return native.inline(function)
 
 
-def hot(function: Callable) -> Callable:
-    """A hot loop of the planner on numpy arrays: numba, kept in the cache."""
-    import numba
-
-    from .planner_cache import PlannerCache
-
-    compiled = numba.njit(error_model="numpy", nogil=True)(function)
-    compiled._cache = PlannerCache(function)
-    return compiled
-
-
 @functools.cache
 def compiler() -> str:
     """Versions of what compiles, or of what did where nothing can."""
@@ -135,6 +124,11 @@ def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: 
         return ""
     machine = target.triple, target.cpu, target.features, target.pointer_bits
     return repr((symbol, kinds, machine, builtins, sources.digest(module), compiler()))
+
+
+def kept_as(identity: str) -> str:
+    """Where the cache has an object of this identity."""
+    return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
 
 
 def objects_for(
@@ -162,7 +156,7 @@ def objects_for(
     for target in targets:
         builtins = target == host()
         identity = identity_of(symbol, kinds, target, module, builtins)
-        name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
+        name = kept_as(identity)
         code = cache.read(name, identity) if identity else None
         if code is None and not available():
             raise NotKept(symbol)

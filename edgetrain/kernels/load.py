@@ -4,6 +4,7 @@ What no library holds becomes one shared object for the kernels of a Program, ke
 objects; LLVM's own loader is left for systems whose files are not ELF.
 """
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import RunError, UnsupportedOpError
 from ..units.sha import sha256
+from ..units.stages import stage
 from . import cache, library
 
 if TYPE_CHECKING:
@@ -85,14 +87,55 @@ def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     name = f"libraries/{identity[:40]}.so"
     path = cache.path_of(name, identity)
     if path is None:
-        objects = [make() for make in makers.values()]
-        code = _joined(objects)
+        _make_at_once(missing, identities)
+        objects = []
+        for number, (symbol, make) in enumerate(makers.items(), 1):
+            with stage(f"kernel {number} of {len(makers)}: {symbol}"):
+                objects.append(make())
+        code = joined(objects)
         if code is not None:
             cache.write(name, identity, code)
             path = cache.path_of(name, identity)
         if path is None:
             return opened(objects, missing)
-    return _found(path, missing)
+    return found(path, missing)
+
+
+def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> None:
+    """Put those kernels into the cache that it lacks, on all processors."""
+    from . import jit, registry, workers
+
+    tasks = []
+    for identity, (kernel, storages) in zip(identities, missing.values(), strict=True):
+        variants = registry.variants(kernel.name)
+        if kernel in variants and cache.read(jit.kept_as(identity), identity) is None:
+            number = variants.index(kernel)
+            tasks.append({"kernel": kernel.name, "number": number, "storages": dict(storages)})
+    if len(tasks) < 2:
+        return
+    with _Counted(len(tasks)) as counted:
+        running = workers.started(tasks, made=counted)
+        if running is not None:
+            running.wait()
+
+
+class _Counted:
+    """Says which kernel of how many is being compiled."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._stage = total, contextlib.ExitStack()
+
+    def __enter__(self) -> "_Counted":
+        self(0)
+        return self
+
+    def __call__(self, done: int) -> None:
+        self._stage.close()
+        if done < self._total:
+            self._stage.enter_context(stage(f"compiling kernel {done + 1} of {self._total}"))
+
+    def __exit__(self, *_: object) -> None:
+        self._stage.close()
 
 
 def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
@@ -109,20 +152,26 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     return {symbol: _loaded[symbol] for symbol in objects}
 
 
-def opened(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+def opened(
+    objects: Sequence[bytes], symbols: Iterable[str], imports: Sequence[str] = IMPORTS
+) -> dict[str, int]:
     """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
-    code = _joined(objects)
+    code = joined(objects, imports)
     return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
 
 
-def _joined(objects: Sequence[bytes]) -> bytes | None:
-    """The objects as one file; None where this system has others, or code of another kind."""
+def joined(objects: Sequence[bytes], imports: Sequence[str] = IMPORTS) -> bytes | None:
+    """The objects as one file; None where this system has others, or code of another kind.
+
+    Args:
+      imports: what the process has that the objects call.
+    """
     if sys.platform != "linux":
         return None
     from .shared_object import shared_object
 
     try:
-        return shared_object(objects, IMPORTS)
+        return shared_object(objects, imports)
     except UnsupportedOpError:
         return None
 
@@ -133,7 +182,7 @@ def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
         with open(file, "wb", closefd=False) as out:
             out.write(code)
         # The system's loader knows files by their paths: no two may be the same.
-        return _found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
+        return found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
     finally:
         os.close(file)
 
@@ -144,7 +193,8 @@ def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]
     return engine.load(objects, symbols, jit.host())
 
 
-def _found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+    """Symbol -> address of a shared object's file."""
     handle = ctypes.CDLL(str(path))
     _handles.append(handle)
     return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}

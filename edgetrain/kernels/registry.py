@@ -93,12 +93,11 @@ _UNREAD: dict[str, str] = {}  # declarations by kernel, as JSON that was not nee
 
 
 def kernel(
-    name: str, operands: str, *, variant: str = "plain", when: str = "", check: str = "",
-    work: str = "",
-) -> Callable[[Callable], Callable]:  # fmt: skip
+    name: str, operands: str, *, variant: str = "plain", **texts: str
+) -> Callable[[Callable], Callable]:
     """Register a kernel's factory under `name`; see spec.py for the declaration's grammar.
 
-    Args:
+    Texts, each of which may be left out:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
@@ -111,27 +110,23 @@ def kernel(
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         _FACTORIES[name, variant] = factory
         module = factory.__module__.removeprefix(f"{__package__}.")
+        row = {"name": name, "variant": variant, "operands": operands, "module": module}
         if (name, variant) not in _DECLARATIONS:
-            _declare(name, variant, operands, check, when, module, work, factory)
+            _declare(dict.fromkeys(("when", "check", "work"), "") | row | texts, factory)
         return factory
 
     return register
 
 
-def _declare(
-    name: str, variant: str, operands: str, check: str, when: str, module: str,
-    work: str, factory: Callable | None = None,
-) -> None:  # fmt: skip
-    condition = expression(when) if when else None
-    _DECLARATIONS[name, variant] = {
-        "name": name, "variant": variant, "operands": operands, "check": check, "when": when,
-        "module": module, "work": work,
-    }  # fmt: skip
-    spec = Spec.parse(operands, check, work)
+def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
+    name, variant, when = row["name"], row["variant"], row["when"]
+    _DECLARATIONS[name, variant] = row
+    spec = Spec.parse(row["operands"], row["check"], row["work"])
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
-    known.append(Kernel(name, variant, spec, factory, condition, module))
+    condition = expression(when) if when else None
+    known.append(Kernel(name, variant, spec, factory, condition, row["module"]))
     known.sort(key=lambda k: k.when is None)
 
 
@@ -182,7 +177,7 @@ def variants(name: str) -> list[Kernel]:
     _load_families()
     for row in json.loads(_UNREAD.pop(name, "[]")):
         if (name, row["variant"]) not in _DECLARATIONS:
-            _declare(**row)
+            _declare(row)
     if name not in _KERNELS:
         raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
     return _KERNELS[name]

@@ -12,9 +12,10 @@ from ..units.sha import sha256
 
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
-    ("cache", "choices", "decode", "engine", "expression", "jit", "library", "load", "nearby",
-     "paired", "planner_cache", "processor", "registry", "relocatable", "relocate", "shared_file",
-     "shared_object", "sources", "spec", "targets")
+    ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",
+     "load", "nearby", "loops", "loops_compiled", "paired", "processor", "registry",
+     "relocatable", "relocate", "shared_file", "shared_object", "sources", "spec", "targets",
+     "workers")
 )  # fmt: skip
 COMPILER = "native"
 MADE, DECLARATIONS = "made.json", "declarations.txt"

@@ -170,7 +170,7 @@ def second_moment(V):
     def store(v, i, value, root, key):
         st(v, i, value)
 
-    return (load_root, store_root) if V.name == "f16" else (ld, store)
+    return (load_root, store_root) if V.short_range else (ld, store)
 
 
 @kernel(

@@ -8,6 +8,8 @@ from .registry import Call, Op, onnx_rule, register
 class Dropout(Op):
     """y = x / (1 - p) where the mask keeps it, else 0."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = node.inputs[0], node.outputs[0]
         args = {"x": x, "y": y, "ctl": "ctl", "key": node.attrs["key"], "p": node.attrs["p"]}
@@ -18,21 +20,17 @@ class Dropout(Op):
         if dy and grads.needs(x):
             grads.contribute(x, "dropout_bwd", [dy], dict(node.attrs))
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
 
 class DropoutBackward(Op):
     """dx (+)= dy through the same mask; may overwrite dy."""
+
+    in_place = ((0, 0),)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy, dx = node.inputs[0], node.outputs[0]
         args = {"dy": dy, "dx": dx, "ctl": "ctl", "key": node.attrs["key"], "p": node.attrs["p"]}
         args |= {"n": graph.values[dx].size, "acc": node.attrs["acc"]}
         return [Call("dropout_bwd", args)]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
 
 
 register(Dropout("dropout"))

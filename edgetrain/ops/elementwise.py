@@ -65,6 +65,8 @@ _BY_KERNEL = {row.kernel: row for row in UNARY.values()} | _EXTRA
 class UnaryOp(Op):
     """y = f(x); attrs a, b."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = node.inputs[0], node.outputs[0]
         args = {"x": x, "y": y, "a": node.attrs.get("a", 0.0), "b": node.attrs.get("b", 0.0)}
@@ -79,12 +81,11 @@ class UnaryOp(Op):
         attrs = {"f": self.name, "a": node.attrs.get("a", 0.0), "b": node.attrs.get("b", 0.0)}
         grads.contribute(x, "unary_bwd", [saved, dy], attrs)
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
 
 class UnaryBackward(Op):
     """dx (+)= dy * f'(saved)."""
+
+    in_place = ((0, 1), (0, 0))
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         saved, dy, *_ = node.inputs
@@ -93,32 +94,27 @@ class UnaryBackward(Op):
         args |= {"a": node.attrs["a"], "b": node.attrs["b"], "s": saved or dy}
         return [Call(f"un_{node.attrs['f']}_bwd", args)]
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 1), (0, 0))
-
 
 class ReluMask(Op):
     """y = relu(x), mask = one bit an element; the fusion of a ReLU whose output is not kept."""
+
+    in_place = ((0, 0),)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         y, mask = node.outputs
         args = {"x": node.inputs[0], "y": y, "mask": mask, "n": graph.values[y].size}
         return [Call("relu_mask", args)]
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
 
 class ReluMaskBackward(Op):
     """dx (+)= dy where the bit is set."""
+
+    in_place = ((0, 1),)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         mask, dy, *_ = node.inputs
         args = {"mask": mask, "dy": dy, "dx": node.outputs[0], "acc": node.attrs["acc"]}
         return [Call("relu_mask_bwd", args | {"n": graph.values[dy].size})]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 1),)
 
 
 for _name in _BY_KERNEL:
@@ -198,6 +194,8 @@ def clip(context, node) -> None:
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
 
+    in_place = ((0, 0), (0, 1))
+
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(name)
         self.rules = rules  # gradient rules of a and b
@@ -225,14 +223,12 @@ class BinaryOp(Op):
                 a, b = (n if r in READS[rule] else "" for n, r in pairs)
                 grads.contribute(name, "bgrad", [dy, a, b], {"rule": rule})
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0), (0, 1))
-
 
 class BroadcastGrad(Op):
     """out (+)= sum over broadcast dimensions of dy * slope(a, b)."""
 
     rounds = True
+    in_place = ((0, 0),)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy = graph.values[node.inputs[0]]
@@ -255,9 +251,6 @@ class BroadcastGrad(Op):
         args |= {"na": a.size if a else 0, "nb": b.size if b else 0, "ndy": dy.size}
         args |= {"nout": out.size} | store_as(node, graph, out)
         return [Call(f"bgrad_{node.attrs['rule']}", args)]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
 
     def flops(self, node: Node, graph: Graph) -> int:
         return graph.values[node.inputs[0]].size

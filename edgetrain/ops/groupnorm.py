@@ -20,6 +20,8 @@ def _sizes(node: Node, graph: Graph) -> dict[str, int]:
 class Normalise(Op):
     """y = normalised x * scale (+ shift); inputs x, scale(, shift); outputs y, stat."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, gamma, *beta = node.inputs
         args: dict = {"x": x, "gamma": gamma or None, "y": node.outputs[0]}
@@ -40,9 +42,6 @@ class Normalise(Op):
         if grads.needs(x):
             grads.contribute(x, f"{self.name}_dx", [x, affine[0], stat, dy], node.attrs)
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
     def flops(self, node: Node, graph: Graph) -> int:
         return 6 * graph.values[node.inputs[0]].size
 
@@ -50,13 +49,12 @@ class Normalise(Op):
 class NormaliseInputGrad(Op):
     """dx (+)= gradient of each group; may overwrite dy."""
 
+    in_place = ((0, 3),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, gamma, stat, dy = node.inputs[:4]
         args = {"x": x, "gamma": gamma or None, "stat": stat, "dy": dy, "dx": node.outputs[0]}
         return [Call(self.name, args | {"acc": node.attrs["acc"]} | _sizes(node, graph))]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 3),)
 
     def flops(self, node: Node, graph: Graph) -> int:
         return 8 * graph.values[node.inputs[0]].size

@@ -43,13 +43,12 @@ class LossForward(Op):
 class LossBackward(Op):
     """dx = gradient of the scaled loss, over the logits in place."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         args = {"x": x, "t": t, "dx": node.outputs[0], "ctl": "ctl", "acc": node.attrs["acc"]}
         return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
 
 
 register(LossForward("loss"))

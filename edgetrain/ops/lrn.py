@@ -31,13 +31,12 @@ class Lrn(Op):
 class LrnBackward(Op):
     """dx (+)= gradient from x and dy; may overwrite dy."""
 
+    in_place = ((0, 1),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x = graph.values[node.inputs[0]]
         args = {"x": x.name, "dy": node.inputs[1], "dx": node.outputs[0]}
         return [Call("lrn_bwd", args | _sizes(node, x) | {"acc": node.attrs["acc"]})]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 1),)
 
     def flops(self, node: Node, graph: Graph) -> int:
         return (4 * node.attrs["size"] + 40) * graph.values[node.inputs[0]].size

@@ -82,6 +82,8 @@ class BatchApply(Op):
     attrs: frozen, where stat is of the running averages and does not depend on x.
     """
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, stat, gamma, beta = node.inputs
         args = {"x": x, "stat": stat, "gamma": gamma or None, "beta": beta or None}
@@ -106,9 +108,6 @@ class BatchApply(Op):
         elif grads.needs(x):
             grads.contribute(x, "bn_dx", [x, stat, gamma, beta, sums, dy], attrs)
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
     def flops(self, node: Node, graph: Graph) -> int:
         return 2 * graph.values[node.inputs[0]].size
 
@@ -130,6 +129,8 @@ class BatchReduce(Op):
 class BatchInputGrad(Op):
     """dx (+)= gradient through normalisation and statistics; may overwrite dy."""
 
+    in_place = ((0, 5),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, stat, gamma, beta, sums, dy = node.inputs[:6]
         args = {"x": x, "stat": stat, "gamma": gamma or None, "beta": beta or None, "dy": dy}
@@ -138,15 +139,14 @@ class BatchInputGrad(Op):
             args["sums"] = sums
         return [Call(self.name, args | _ncs(graph.values[x].shape) | _act(node))]
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 5),)
-
     def flops(self, node: Node, graph: Graph) -> int:
         return 6 * graph.values[node.inputs[0]].size
 
 
 class LayerNorm(Op):
     """Normalise rows of n elements; outputs y, stat[2, rows]; inputs x, gamma, beta."""
+
+    in_place = ((0, 0),)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, gamma, beta = node.inputs
@@ -168,9 +168,6 @@ class LayerNorm(Op):
         if grads.needs(x):
             grads.contribute(x, "layer_norm_dx", [x, gamma, stat, dy], {"n": n})
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
     def flops(self, node: Node, graph: Graph) -> int:
         return 6 * graph.values[node.inputs[0]].size
 
@@ -178,15 +175,14 @@ class LayerNorm(Op):
 class LayerNormInputGrad(Op):
     """dx (+)= gradient of the rows; may overwrite dy."""
 
+    in_place = ((0, 3),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, gamma, stat, dy = node.inputs[:4]
         n = node.attrs["n"]
         args = {"x": x, "gamma": gamma or None, "stat": stat, "dy": dy, "dx": node.outputs[0]}
         args |= {"rows": graph.values[x].size // n, "n": n, "acc": node.attrs["acc"]}
         return [Call("layer_norm_dx", args)]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 3),)
 
 
 class LayerNormParamGrad(Op):

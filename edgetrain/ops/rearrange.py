@@ -62,6 +62,8 @@ def depth_space(context, node) -> None:
 class CumSum(Op):
     """y = running sum of x along attrs['axis']; attrs exclusive, reverse."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         args: dict = {"x": node.inputs[0], "y": node.outputs[0], "acc": node.attrs.get("acc", 0)}
         args |= {key: node.attrs[key] for key in ("exclusive", "reverse")}
@@ -73,9 +75,6 @@ class CumSum(Op):
         if dy and grads.needs(x):
             attrs = {**node.attrs, "reverse": 1 - node.attrs["reverse"]}
             grads.contribute(x, "cumsum", [dy], attrs)
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
 
 
 register(CumSum("cumsum"))

@@ -92,10 +92,12 @@ class Op:
       recompute: may run again in a microbatch (False: it moves state).
       rounds: what it adds to an accumulator is rounded stochastically (False: it goes through a
         value of its own).
+      in_place: (output, input) index pairs that may share bytes when the input is not read again.
     """
 
     recompute = True
     rounds = False
+    in_place: tuple[tuple[int, int], ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -109,8 +111,8 @@ class Op:
         raise NotImplementedError(f"op {self.name} has no gradient rule")
 
     def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        """(output, input) index pairs that may share bytes when the input is not read again."""
-        return ()
+        """`in_place` of a node."""
+        return self.in_place
 
     def flops(self, node: Node, graph: Graph) -> int:
         """Floating point operations, a multiply-add counted as two."""

@@ -69,15 +69,14 @@ class Where(Op):
 class MaskKeep(Op):
     """dx (+)= dy where the mask is attrs['want']; may overwrite dy."""
 
+    in_place = ((0, 1),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         mask, dy, dx = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
         dims, sm, _ = merged(dy.shape, broadcast(mask.shape, dy.shape), contiguous(dy.shape))
         args = {"mask": mask.name, "dy": dy.name, "dx": dx.name, "nm": mask.size}
         args |= {"want": node.attrs["want"], "acc": node.attrs["acc"]}
         return [Call("mask_keep", args | {"d": dims, "sm": sm})]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 1),)
 
 
 COMPARISONS = {

@@ -13,6 +13,8 @@ def split_at(shape, axis: int) -> dict[str, int]:
 class Softmax(Op):
     """y = softmax or log_softmax of x over attrs['axis']."""
 
+    in_place = ((0, 0),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, y = node.inputs[0], node.outputs[0]
         sizes = split_at(graph.values[x].shape, node.attrs["axis"])
@@ -24,9 +26,6 @@ class Softmax(Op):
             attrs = {"axis": node.attrs["axis"]}
             grads.contribute(x, f"{self.name}_bwd", [node.outputs[0], dy], attrs)
 
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
     def flops(self, node: Node, graph: Graph) -> int:
         return 5 * graph.values[node.outputs[0]].size
 
@@ -34,14 +33,13 @@ class Softmax(Op):
 class SoftmaxBackward(Op):
     """dx (+)= gradient from y and dy; may overwrite dy."""
 
+    in_place = ((0, 1),)
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         y, dy = node.inputs[:2]
         sizes = split_at(graph.values[y].shape, node.attrs["axis"])
         args = {"y": y, "dy": dy, "dx": node.outputs[0], "acc": node.attrs["acc"]}
         return [Call(self.name, args | sizes)]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 1),)
 
 
 for _name in ("softmax", "log_softmax"):

@@ -18,7 +18,7 @@ _MAX_ELEMENTS = 2**48
 PROGRAM_KIND = "edgetrain-program"
 _RESERVED = ("sha256", "nbytes", "kind", "version")
 _DTYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2",
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
 }  # fmt: skip

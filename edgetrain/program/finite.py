@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import decoded
+
 
 def nonfinite(tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> str:
     """The first tensor or number of `meta` with an infinity or a NaN; "" where all is finite.
 
-    Nothing as large as a tensor is allocated.
+    Nothing as large as a tensor is allocated, but of a format that numpy lacks.
     """
     for name, array in tensors.items():
+        array = decoded(array)
         if array.dtype.kind == "f" and array.size:
             with np.errstate(invalid="ignore"):
                 if not (math.isfinite(array.min()) and math.isfinite(array.max())):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ProgramError, RunError
+from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
@@ -175,7 +176,7 @@ def _store(tensor: Message, name: str, array: np.ndarray) -> None:
             f"parameter {name!r}: trained shape {list(array.shape)}, the graph's {dims}. Use the "
             "state that was trained with this Program."
         )
-    values = array.astype("<f4")
+    values = decoded(array).astype("<f4")
     if code == _BFLOAT16:
         values = _bfloat16(values)
     elif code in _STORED:

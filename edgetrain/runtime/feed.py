@@ -8,6 +8,7 @@ import numpy as np
 
 from ..data.source import Source
 from ..errors import DataError
+from ..formats import coded, of_dtype
 from ..losses import Loss
 from ..program import TARGET, WEIGHT, Program
 
@@ -113,6 +114,17 @@ def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:
         )
 
 
+def _fill_coded(source: Source, indices: np.ndarray, staged, chosen, how) -> None:
+    """`Source.fill` where numpy lacks a buffer's numbers: sample by sample, through float32."""
+    for row in range(len(indices)):
+        part = slice(row, row + 1)
+        wide = {name: np.empty(b[part].shape, np.float32) for name, b in chosen.items()}
+        others = {name: b[part] for name, b in staged.items() if name not in chosen}
+        source.fill(indices[part], others | wide, **how)
+        for name, values in wide.items():
+            chosen[name][part] = of_dtype(chosen[name].dtype).encode(values)
+
+
 def fill(
     source: Source,
     indices: np.ndarray,
@@ -127,7 +139,11 @@ def fill(
     Raises:
       DataError: as in `Source.fill`; a weight below 0.
     """
-    source.fill(indices, staged, **how)
+    wide = {name: buffer for name, buffer in staged.items() if coded(buffer)}
+    if wide:
+        _fill_coded(source, indices, staged, wide, how)
+    else:
+        source.fill(indices, staged, **how)
     if weights is None:
         return
     if all(buffer is not weights for buffer in staged.values()):

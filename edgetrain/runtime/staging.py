@@ -7,6 +7,7 @@ import numpy as np
 from ..data.check import check_integers
 from ..data.layout import check_layout
 from ..errors import DataError
+from ..formats import of_dtype
 from ..program import TARGET, Program, Slot
 from .arena import Arena
 
@@ -35,7 +36,7 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
         ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
         check_integers(array, buffer.dtype, limit, ignored, lambda row: f"{label}: sample {row}")
     with np.errstate(over="ignore", invalid="ignore"):
-        buffer[...] = array.reshape(buffer.shape)
+        buffer[...] = of_dtype(buffer.dtype).encode(array.reshape(buffer.shape))
 
 
 def stage_inputs(

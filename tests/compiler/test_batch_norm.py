@@ -4,7 +4,7 @@ import pytest
 
 from edgetrain.api import make_options, plan
 from edgetrain.compiler import batch_norm
-from edgetrain.compiler.frontier import microbatches
+from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import ModelError, UsageError
 
 from .nets import Net, graphs, residual

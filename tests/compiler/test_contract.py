@@ -6,7 +6,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.frontier import find_frontier
+from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.errors import BudgetError
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import jit

@@ -7,7 +7,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
 from edgetrain.compiler.autodiff import accumulator_name
-from edgetrain.compiler.drafts import make_candidate
+from edgetrain.compiler.plan.candidates import make_candidate
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import jit
 from examples.zoo import ZOO

@@ -9,8 +9,9 @@ import pytest
 
 from edgetrain.api import compile as compile_
 from edgetrain.api import loss_and_gradients, make_options, plan
-from edgetrain.compiler import frontier, plan_model
-from edgetrain.compiler.frontier import find_frontier, microbatches
+from edgetrain.compiler import plan_model
+from edgetrain.compiler.plan import frontier
+from edgetrain.compiler.plan.frontier import find_frontier, microbatches
 from edgetrain.errors import BudgetError, UsageError
 from edgetrain.kernels import jit
 from edgetrain.runtime.session import Session

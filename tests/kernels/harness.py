@@ -85,7 +85,7 @@ class _Buffer:
 
 
 def _array(operand, value, storages) -> np.ndarray:
-    dtype = DTYPES[storages.get(operand.storage, operand.storage)]
+    dtype = FORMATS[storages.get(operand.storage, operand.storage)].dtype
     if isinstance(value, (tuple, int)):
         value = np.empty(value, dtype)
     assert value.dtype == dtype, f"operand {operand.name}: {value.dtype}, expected {dtype}"

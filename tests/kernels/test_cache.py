@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from edgetrain.kernels import cache, jit, native, planner_cache, registry
+from edgetrain.kernels import cache, jit, loops, loops_compiled, native, registry
 from edgetrain.kernels.expression import expression
+
+from . import doubled
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "cut short": lambda data: data[: len(data) // 2],
@@ -100,24 +103,27 @@ def test_damaged_objects_are_compiled_again(
     assert (one.read_bytes(), two.read_bytes()) == sound
 
 
-def _twice(n):
-    return 2 * n
-
-
 @pytest.mark.parametrize("kind", ["unharmed", "a flipped bit"])
 def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner_cache, "_digest", lambda folder: "sources")
-    assert jit.hot(_twice)(21) == 42
-    (path,) = (chosen / "planner").iterdir()
-    sound = path.read_bytes()
-    if kind in DAMAGE:
-        path.write_bytes(DAMAGE[kind](sound))
-    again = jit.hot(_twice)
-    assert again(4) == 8
-    assert sum(again.stats.cache_hits.values()) == (kind == "unharmed")
-    assert list((chosen / "planner").iterdir()) == [path]
+    compiled = []
+    make = loops_compiled.object_of
+    monkeypatch.setattr(
+        loops_compiled, "object_of", lambda *args: compiled.append(1) or make(*args)
+    )
+    for _ in range(2):
+        unit = loops.Unit("doubling", __package__, ("doubled",))
+        entry = unit.entry(doubled.doubled)
+        numbers = doubled.Numbers(np.arange(3), 0.5)
+        assert entry(numbers, 2) == doubled.Sums(6, 3.0)
+        assert (numbers.values == [0, 2, 4]).all()
+        (path,) = (chosen / "libraries").iterdir()
+        if kind in DAMAGE:
+            damaged = DAMAGE[kind](path.read_bytes())
+            path.unlink()  # what is loaded stays mapped
+            path.write_bytes(damaged)
+    assert len(compiled) == (1 if kind == "unharmed" else 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A canary: what native.py and planner_cache.py take from numba's inside is as they expect it."""
+"""A canary: what native.py and loops_compiled.py take from numba's inside is as they expect it."""
 
 import inspect
 import re
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numba
 import pytest
-from numba.core import caching, codegen, compiler, cpu, dispatcher, registry, serialize
+from numba.core import caching, codegen, compiler, cpu, registry, serialize
 
 from edgetrain.kernels import native
 from edgetrain.kernels.words.prim import st_i64
 
 MOVE = (
     f"numba {numba.__version__} is not what edgetrain/kernels was written for. Look at _text_only, "
-    "_linked and planner_cache.py before the upper bound in pyproject.toml is raised."
+    "_linked and loops_compiled.py before the upper bound in pyproject.toml is raised."
 )
 HOOKS: dict[str, tuple[Callable, str]] = {
     "finalize": (codegen.CPUCodeLibrary.finalize, "self"),
@@ -42,12 +42,6 @@ def test_numba_has_the_hooks_that_are_used(hook: str) -> None:
         assert len(found.split(", ")) >= 9 and found.startswith("target_context, libdata"), MOVE
     else:
         assert found == expected, f"{hook}({found}), expected ({expected}): {MOVE}"
-
-
-def test_numba_keeps_functions_where_the_planner_cache_puts_itself() -> None:
-    source = inspect.getsource(dispatcher.Dispatcher.compile)
-    for text in ("self._cache.load_overload(sig, self.targetctx)", "self._cache.save_overload("):
-        assert text in source, f"Dispatcher.compile without {text}: {MOVE}"
 
 
 @native.inline

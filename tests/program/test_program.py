@@ -69,7 +69,7 @@ def test_running_a_program_imports_neither_onnx_nor_the_compiler(path):
         f"s = Session(load_program({str(path)!r}));"
         "s.predict({'x': np.zeros((8, 2, 5, 5), np.float32)}); s.close();"
         "bad = {'onnx', 'scipy.optimize', 'scipy.sparse', 'torch', 'edgetrain.compiler.autodiff',"
-        "'edgetrain.compiler.frontier', 'edgetrain.importer'} & set(sys.modules);"
+        "'edgetrain.compiler.plan.frontier', 'edgetrain.importer'} & set(sys.modules);"
         "sys.exit(f'imported {sorted(bad)}' if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

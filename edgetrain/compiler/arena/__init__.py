@@ -6,15 +6,15 @@ import numpy as np
 
 from edgetrain.errors import UsageError
 
-from .climb import climb
-from .coarse import STEPS, coarse
 from .exact import branch_and_bound
 from .greedy import orders, place_in_order
+from .hill_climb import hill_climb
+from .large_first import STEPS, large_first
 from .problem import Buffer, aligned, peak_live
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
-COARSE_EFFORT = 30  # of one try of the large buffers
+LARGE_EFFORT = 30  # of one try of the large buffers
 NEAR = 256  # a gap of less than this part of the bound is not halved
 
 
@@ -28,7 +28,7 @@ def greedy(
     """
     start, stop, size = _columns(buffers, align)
     goal = peak_live(buffers, align) if capacity is None else capacity
-    best, height = np.zeros(len(size), np.int64), np.int64(2**62)
+    best, height = np.zeros(len(size), np.int64), 2**62
     for order in orders(start, stop, size):
         for tight in (False, True):
             offset = np.zeros(len(size), np.int64)
@@ -71,7 +71,7 @@ def place(
     live = np.flatnonzero((stop > start) & (size > 0))
     columns = start[live], stop[live], size[live]
     above = STEPS if capacity is None else STEPS[:1]
-    rough = coarse(*columns, goal, height, min(effort * 0.3, COARSE_EFFORT), above=above)
+    rough = large_first(*columns, goal, height, min(effort * 0.3, LARGE_EFFORT), above=above)
     if rough is not None:
         offsets, height = _scatter(rough[0], live, len(size)), rough[1]
     spare = effort * 0.8 if capacity is not None else effort * 0.4
@@ -87,7 +87,7 @@ def place(
         low, spare = (low + height) // 2 // align * align, max(1.0, spare / 2)
     if height > goal and len(live):
         order = np.lexsort((np.array(offsets)[live], -columns[2]))
-        placed, reached = climb(*columns, order, goal, int(effort * 0.2e6) + 1, 1)
+        placed, reached = hill_climb(*columns, order, goal, int(effort * 0.2e6) + 1, 1)
         if reached < height:
             offsets, height = _scatter(placed, live, len(size)), int(reached)
     top = max((at + int(n) for at, n in zip(offsets, size, strict=True)), default=0)

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.jit import hot
+from edgetrain.kernels.loops import Flags, IntRows32, Ints, Words, loop
+
+from .units import EXACT
 
 
 class Search(NamedTuple):
@@ -39,31 +41,31 @@ class Search(NamedTuple):
       work: touched sections so far, and how many are allowed; length of the trail.
     """
 
-    first: np.ndarray
-    last: np.ndarray
-    size: np.ndarray
-    near_at: np.ndarray
-    near: np.ndarray
-    low: np.ndarray
-    placed: np.ndarray
-    floor: np.ndarray
-    release: np.ndarray
-    queue: np.ndarray
-    trail_buffer: np.ndarray
-    trail_low: np.ndarray
-    rows: np.ndarray
-    picks: np.ndarray
-    held: np.ndarray
-    picked: np.ndarray
-    next_pick: np.ndarray
-    parent: np.ndarray
-    beyond: np.ndarray
-    least: np.ndarray
-    gate: np.ndarray
-    mark: np.ndarray
-    sign: np.ndarray
-    failed: np.ndarray
-    work: np.ndarray
+    first: Ints
+    last: Ints
+    size: Ints
+    near_at: Ints
+    near: Ints
+    low: Ints
+    placed: Flags
+    floor: Ints
+    release: Ints
+    queue: Ints
+    trail_buffer: Ints
+    trail_low: Ints
+    rows: IntRows32
+    picks: IntRows32
+    held: Ints
+    picked: Ints
+    next_pick: Ints
+    parent: Ints
+    beyond: Ints
+    least: Ints
+    gate: Ints
+    mark: Ints
+    sign: Words
+    failed: Words
+    work: Ints
 
 
 def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray) -> Search:
@@ -79,7 +81,7 @@ def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.
     trail = near_at[-1] + count + 1
     rooms = [sections, count, count, trail, trail]
     frames = [np.zeros(count + 3, np.int64) for _ in range(8)]
-    arrays = [first, last, size, near_at, np.nonzero(meets)[1]]
+    arrays = [first, last, size, near_at, np.ascontiguousarray(np.nonzero(meets)[1])]
     arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
     arrays += [np.zeros(room, np.int64) for room in rooms]
     arrays += [np.zeros((count + 3, count), np.int32) for _ in range(2)]
@@ -87,7 +89,7 @@ def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.
     return Search._make([*arrays, np.zeros(3, np.int64)])
 
 
-@hot
+@loop
 def _place(q, i):
     """Fix buffer i at its lowest offset and push up what shares time with it."""
     q.placed[i] = True
@@ -104,7 +106,7 @@ def _place(q, i):
     q.work[2] = trail + 1
 
 
-@hot
+@loop
 def _undo(q, mark):
     trail = q.work[2]
     while trail > mark:
@@ -117,7 +119,7 @@ def _undo(q, mark):
     q.work[2] = trail
 
 
-@hot
+@loop
 def _holds(q, members, least, gate, capacity):
     """Whether every section can hold what its unplaced buffers still need.
 
@@ -158,7 +160,7 @@ def _holds(q, members, least, gate, capacity):
     return True
 
 
-@hot
+@loop
 def _split(q, f, left, top):
     """Open frame `top` for the unplaced members of frame f that share time with section `left`,
     directly or not, or with the next one that holds any; False where there are none.
@@ -192,22 +194,34 @@ def _split(q, f, left, top):
     return True
 
 
-@hot
+@loop
 def _crowd(q, f):
     """Order frame f's row by the bytes left in the fullest section of each, the most first."""
     members = q.rows[f][: q.held[f]]
     for i in members:
-        q.floor[q.first[i] : q.last[i]] = 0
+        for s in range(q.first[i], q.last[i]):
+            q.floor[s] = 0
     for i in members:
-        q.floor[q.first[i] : q.last[i]] += q.size[i]
-    crowd = np.empty(members.size, np.int64)
-    for k, i in enumerate(members):
-        crowd[k] = -q.floor[q.first[i] : q.last[i]].max() * q.size.size + i
-    members[:] = members[np.argsort(crowd)]
+        for s in range(q.first[i], q.last[i]):
+            q.floor[s] += q.size[i]
+    for i in members:
+        most = np.int64(0)
+        for s in range(q.first[i], q.last[i]):
+            most = max(most, q.floor[s])
+        q.release[i] = -most * q.size.size + i
+    gap = members.size // 2
+    while gap > 0:
+        for k in range(gap, members.size):
+            i, at = members[k], k
+            while at >= gap and q.release[members[at - gap]] > q.release[i]:
+                members[at] = members[at - gap]
+                at -= gap
+            members[at] = i
+        gap //= 2
     q.gate[f] = 0
 
 
-@hot
+@loop
 def _signature(q, f):
     """Hash of all that the rest of the search in frame f depends on; never 0."""
     h = np.uint64(0)
@@ -223,7 +237,7 @@ def _signature(q, f):
     return h | np.uint64(1)
 
 
-@hot
+@loop
 def _rank(q, f):
     """Fill frame f's picks: members that may come next, by offset, then by preference.
 
@@ -251,7 +265,7 @@ def _rank(q, f):
     q.picked[f], q.next_pick[f], q.mark[f] = count, 0, q.work[2]
 
 
-@hot
+@loop
 def _open(q, top, crowded):
     """Open frame top + 1 for what is left of `top`, else for the next part of an ancestor.
 
@@ -269,9 +283,9 @@ def _open(q, top, crowded):
     return True
 
 
-@hot
-def fits(q, capacity, crowded):
-    """Place all buffers within `capacity` bytes; False where that failed or work ran out.
+@EXACT.entry
+def fits(q: Search, capacity: int, crowded: int) -> int:
+    """Place all buffers within `capacity` bytes; 0 where that failed or work ran out.
 
     A frame holds one part; it fails once none of its picks leads on, which sends the search back
     to the frame whose placement split the part off, past parts that do not matter to it. Frame 0
@@ -283,7 +297,7 @@ def fits(q, capacity, crowded):
     if crowded:
         _crowd(q, 0)
     if not _open(q, 0, crowded):
-        return True
+        return 1
     top = 1
     while top > 0 and q.work[0] <= q.work[1]:
         if q.work[2] > q.mark[top]:
@@ -300,12 +314,12 @@ def fits(q, capacity, crowded):
         _place(q, i)
         if _holds(q, q.rows[top][: q.held[top]], q.low[i], at, capacity):
             if not _open(q, top, crowded):
-                return True
+                return 1
             top += 1
-    return False
+    return 0
 
 
-@hot
+@loop
 def _alone(q, i):
     """Nothing unplaced shares time with buffer i, so that its place cannot be at fault."""
     waiting = 0

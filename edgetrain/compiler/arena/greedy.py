@@ -6,21 +6,26 @@ Sekiyama et al. 2018 (best fit).
 
 import numpy as np
 
-from edgetrain.kernels.jit import hot
+from edgetrain.kernels.loops import ZERO, Ints
+
+from .units import GREEDY
 
 
-@hot
-def place_in_order(start, stop, size, order, offset, tight, fixed=0):
+@GREEDY.entry
+def fill_in_order(
+    start: Ints, stop: Ints, size: Ints, order: Ints, offset: Ints, placed: Ints, tight: int,
+    fixed: int,
+) -> int:  # fmt: skip
     """Fill `offset` (bytes) in the given order; returns the height.
 
     Args:
       start, stop: lifetimes, half-open.  size: bytes.  order: indices.
       offset: receives the result.  tight: choose the smallest gap that fits, not the lowest.
+      placed: scratch, one for each of the order.
       fixed: so many buffers of the order keep the offset they have.
     """
     n = order.size
-    placed = np.empty(n, np.int64)
-    height = np.int64(0)
+    height = ZERO
     for count in range(n):
         i = order[count]
         best, best_gap, low = np.int64(-1), np.int64(2**62), np.int64(0)
@@ -46,6 +51,15 @@ def place_in_order(start, stop, size, order, offset, tight, fixed=0):
             k -= 1
         placed[k] = i
     return height
+
+
+def place_in_order(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, offset: np.ndarray,
+    tight: bool, fixed: int = 0,
+) -> int:  # fmt: skip
+    """As `fill_in_order`, with scratch of its own."""
+    placed = np.zeros(len(order), np.int64)
+    return fill_in_order(start, stop, size, order, offset, placed, tight, fixed)
 
 
 def orders(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 
 from edgetrain.errors import UsageError
 
-from .chain import Ladder, chain
-from .general import general
+from .chain.ladder import Ladder, chain_ladder
+from .chain.stages import Chain, chain_of
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
-from .relax import relax
-from .stages import Chain, chain_of
+from .search import anneal_search, shorten_lifetimes
 from .store_all import store_all
 
 Solver = Callable[[Problem, int], list[Schedule]]
@@ -25,10 +24,29 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     """The general solver, from what the chain solver finds; that one alone on long plain chains."""
     stages = chain_of(problem)
     if stages is None:
-        return general(problem, effort)
+        return anneal_search(problem, effort)
     if is_long(stages):
-        return chain(problem)
-    return general(problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24))
+        return chain_ladder(problem)
+    return anneal_search(
+        problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24)
+    )
+
+
+def schedules_of_use(problem: Problem, effort: float, enough: int, gain: float) -> list[Schedule]:
+    """As 'auto' finds them, as long as it pays.
+
+    Args:
+      enough: bytes below which no peak is of use.
+      gain: what part of the front a round must improve for another one.
+    """
+    regular = store_all(problem)
+    if simulate(problem, regular[0]).peak_nbytes <= enough:
+        return regular
+    stages = chain_of(problem)
+    if stages is not None and is_long(stages):
+        return chain_ladder(problem)
+    seeds = [] if stages is None else Ladder(problem, stages).some(128 if _plain(stages) else 24)
+    return anneal_search(problem, effort, seeds, enough, gain)
 
 
 def _plain(stages: Chain) -> bool:
@@ -43,8 +61,8 @@ def is_long(stages: Chain) -> bool:
 
 SOLVERS: dict[str, Solver] = {
     "store_all": store_all,
-    "chain": chain,
-    "general": general,
+    "chain": chain_ladder,
+    "general": anneal_search,
     "auto": auto,
 }
 
@@ -124,8 +142,9 @@ __all__ = [
     "Step",
     "auto",
     "measured",
-    "relax",
     "schedules",
+    "schedules_of_use",
+    "shorten_lifetimes",
     "simulate",
     "store_all",
 ]

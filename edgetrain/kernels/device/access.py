@@ -1,21 +1,21 @@
 """Values of the arena by their number in ROM: read, replaced, summed up."""
 
 from ..drive.digest import crc32
-from ..drive.layout import PHASE, TYPES
+from ..drive.floats import load_float, store_float
+from ..drive.layout import PHASE
 from ..registry import kernel
-from ..words.prim import STORAGES, ld_i32, ld_i64, st_i64
+from ..words.prim import FP32, ld_i32, ld_i64, st_i64
 from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED
 VALUES, VALUE_COUNT = layout.VALUES, layout.VALUE_COUNT
 STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
-F16 = TYPES.index("f16")
 
 
 @kernel("drive_get", "memory rom number to out:w:i64[1]")
 def drive_get():
     """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
-    ld_f32, st_f32, ld_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].ld
+    st_f32 = FP32.st
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -24,9 +24,9 @@ def drive_get():
             st_i64(k.out, 0, REFUSED)
             return
         row = ld_i64(k.rom, VALUES) + 12 * k.number
-        value, half = k.memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+        value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
         for e in range(ld_i32(row, 1)):
-            st_f32(k.to, e, ld_f16(value, e) if half else ld_f32(value, e))
+            st_f32(k.to, e, load_float(storage, value, e))
         st_i64(k.out, 0, 0)
 
     return run
@@ -35,7 +35,7 @@ def drive_get():
 @kernel("drive_set", "memory rom number source out:w:i64[1]")
 def drive_set():
     """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
-    ld_f32, st_f32, st_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].st
+    ld_f32 = FP32.ld
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -47,12 +47,9 @@ def drive_set():
             status = BUSY
         else:
             row = ld_i64(k.rom, VALUES) + 12 * k.number
-            value, half = k.memory + ld_i32(row, 0), ld_i32(row, 2) == F16
+            value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
             for e in range(ld_i32(row, 1)):
-                if half:
-                    st_f16(value, e, ld_f32(k.source, e))
-                else:
-                    st_f32(value, e, ld_f32(k.source, e))
+                store_float(storage, value, e, ld_f32(k.source, e))
         st_i64(k.out, 0, status)
 
     return run

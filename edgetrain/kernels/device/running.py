@@ -2,7 +2,7 @@
 
 from .. import control
 from ..drive import layout as plans
-from ..drive.staging import nbytes_of
+from ..drive.floats import nbytes_of
 from ..drive.words import call_entry
 from ..jit import inline
 from ..registry import kernel
@@ -25,7 +25,7 @@ RAW, RAW_STRIDE, RAW_TYPE = plans.RAW, plans.RAW_STRIDE, plans.RAW_TYPE
 STAGED_TYPE, FACTOR, SHIFT = plans.STAGED_TYPE, plans.FACTOR, plans.SHIFT
 CHANNELS, INNER, MICROBATCH = plans.CHANNELS, plans.INNER, plans.MICROBATCH
 PREDICTIONS, OUTPUT_SIZE, DONE = plans.PREDICTIONS, plans.OUTPUT_SIZE, plans.DONE
-F32, F16, I32, I64, U8 = range(len(plans.TYPES))
+I32, U8 = plans.TYPES.index("i32"), plans.TYPES.index("u8")
 BASE_LR, TOTAL_STEPS, WARMUP = control.BASE_LR, control.TOTAL_STEPS, control.WARMUP
 RATE, STEP, LAST_LOSS = control.RATE, control.STEP, control.LAST_LOSS
 LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT

@@ -2,9 +2,10 @@
 
 from .. import control
 from ..registry import kernel
-from ..words.prim import STORAGES, ld_i64, st_i64
+from ..words.prim import FP32, ld_i64, st_i64
 from . import layout
 from .filling import fill_microbatch, fill_row
+from .floats import load_float
 from .minibatch import reset_counts, run_whole
 
 CTL, EVAL, STATUS, INDICES = layout.CTL, layout.EVAL, layout.STATUS, layout.INDICES
@@ -14,7 +15,6 @@ EVAL_FIELDS, EVAL_SPLIT = layout.EVAL_FIELDS, layout.EVAL_SPLIT
 OUTPUT, OUTPUT_TYPE = layout.OUTPUT, layout.OUTPUT_TYPE
 OUTPUT_SIZE, PREDICTIONS = layout.OUTPUT_SIZE, layout.PREDICTIONS
 COUNT, DONE = control.COUNT, layout.DONE
-F16 = layout.TYPES.index("f16")
 
 
 @kernel("drive_evaluate", "plan")
@@ -27,16 +27,15 @@ def drive_evaluate():
     """
     from ..jit import inline
 
-    ld_f32, st_f32, ld_f16 = STORAGES["f32"].ld, STORAGES["f32"].st, STORAGES["f16"].ld
+    st_f32 = FP32.st
 
     @inline
     def keep_outputs(plan, first, valid):
         out, size = ld_i64(plan, PREDICTIONS), ld_i64(plan, OUTPUT_SIZE)
-        value, half = ld_i64(plan, OUTPUT), ld_i64(plan, OUTPUT_TYPE) == F16
+        value, storage = ld_i64(plan, OUTPUT), ld_i64(plan, OUTPUT_TYPE)
         if out != 0:
             for e in range(valid * size):
-                found = ld_f16(value, e) if half else ld_f32(value, e)
-                st_f32(out, first * size + e, found)
+                st_f32(out, first * size + e, load_float(storage, value, e))
 
     @inline
     def fill(plan, first, valid, count):

@@ -3,7 +3,8 @@
 from ..jit import inline
 from ..words.prim import ld_i64, st_i64
 from . import layout
-from .staging import nbytes_of, stage
+from .floats import nbytes_of
+from .staging import stage
 from .words import call_fill, store_pointer
 
 FIELDS, SOURCE, POINTERS = layout.FIELDS, layout.SOURCE, layout.POINTERS

@@ -5,6 +5,8 @@ but the place where a minibatch goes on piece by piece; that state is the contro
 (control.py), in the arena.
 """
 
+from ...formats import FLOATS
+
 # Addresses; 0 where there is none.
 CTL = 0  # control block
 RUN_TAPE = 1  # entry of the interpreter
@@ -67,5 +69,6 @@ CHECK_IGNORED = 12
 ASIDE = 13  # address of where a callback leaves a raw sample that is wider than a staged one, or 0
 FIELD_WORDS = 16
 
-TYPES = ("f32", "f16", "i32", "i64", "u8")  # storages by their number in a field
-NBYTES = (4, 2, 4, 8, 1)
+RAW_TYPES = ("f32", "f16", "i32", "i64", "u8")  # what a caller may hand over, as in C headers
+# Storages by their number in a field.
+TYPES = RAW_TYPES + tuple(name for name in FLOATS if name not in RAW_TYPES)

@@ -9,27 +9,17 @@ import numpy as np
 
 from ..jit import inline
 from ..registry import kernel
-from ..words.prim import FP32, STORAGES, div, ld_i32, ld_i64, ld_u8, mod, st_i32, to_float
+from ..words.prim import FP32, div, ld_i32, ld_i64, ld_u8, mod, st_i32, to_float
 from . import layout
+from .floats import load_float, nbytes_of, store_float
 
-F32, F16, I32, I64, U8 = range(len(layout.TYPES))
-_ld_f16, _st_f16 = STORAGES["f16"].ld, STORAGES["f16"].st
-_ld_f32, _st_f32 = FP32.ld, FP32.st
+I32, I64, U8 = (layout.TYPES.index(name) for name in ("i32", "i64", "u8"))
+_ld_f32 = FP32.ld
 ZERO, ONE = np.float32(0), np.float32(1)
 STAGED, STAGED_TYPE, SIZE = layout.STAGED, layout.STAGED_TYPE, layout.SIZE
 RAW_TYPE, FACTOR, SHIFT = layout.RAW_TYPE, layout.FACTOR, layout.SHIFT
 CHANNELS, INNER, LIMIT = layout.CHANNELS, layout.INNER, layout.LIMIT
 IGNORED, CHECK_IGNORED = layout.IGNORED, layout.CHECK_IGNORED
-
-
-@inline
-def nbytes_of(storage):
-    """Bytes of an element of a storage's number."""
-    if storage == I64:
-        return 8
-    if storage == U8:
-        return 1
-    return 2 if storage == F16 else 4
 
 
 @inline
@@ -41,11 +31,9 @@ def _integer(raw, storage, e):
 
 @inline
 def _float(raw, storage, e):
-    if storage == F32:
-        return _ld_f32(raw, e)
-    if storage == F16:
-        return _ld_f16(raw, e)
-    return to_float(_integer(raw, storage, e))
+    if I32 <= storage <= U8:
+        return to_float(_integer(raw, storage, e))
+    return load_float(storage, raw, e)
 
 
 @inline
@@ -63,7 +51,7 @@ def _stage_integers(field, to, raw, storage, size):
 
 
 @inline
-def _stage_floats(field, to, raw, storage, size, half):
+def _stage_floats(field, to, raw, storage, size, staged):
     factors, shifts = ld_i64(field, FACTOR), ld_i64(field, SHIFT)
     channels, inner = ld_i64(field, CHANNELS), ld_i64(field, INNER)
     good = 1
@@ -73,14 +61,10 @@ def _stage_floats(field, to, raw, storage, size, half):
             channel = mod(div(e, inner), channels)
             value = value * _ld_f32(factors, channel)
             value = value + _ld_f32(shifts, channel)
+        store_float(staged, to, e, value)
+        value = load_float(staged, to, e)  # what is finite may not be in its storage
         if value - value != ZERO:
             good = 0
-        if half:
-            _st_f16(to, e, value)
-            if _ld_f16(to, e) - _ld_f16(to, e) != ZERO:
-                good = 0
-        else:
-            _st_f32(to, e, value)
     return good
 
 
@@ -95,7 +79,7 @@ def stage(field, row, raw):
     to = ld_i64(field, STAGED) + row * size * nbytes_of(staged)
     if staged == I32:
         return _stage_integers(field, to, raw, storage, size)
-    return _stage_floats(field, to, raw, storage, size, staged == F16)
+    return _stage_floats(field, to, raw, storage, size, staged)
 
 
 @kernel("drive_stage", "field raw stride first count bad:w:i64[1]", check="count >= 0")

@@ -15,8 +15,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..jit import inline
-from ..words.prim import F16, F32, I8, I32, I64, POINTER
-from ..words.vector import WIDTH, constant, fused, outline, shuffle, splat
+from ..words.prim import F32, I8, I32, I64, POINTER
+from ..words.vector import WIDTH, constant, fused, load_first, load_vector, outline, shuffle, splat
 
 TALL = 4  # rows of a tile
 _V = ir.VectorType(F32, WIDTH)
@@ -64,30 +64,9 @@ def _loop(builder, count, state: list, body) -> list:
     return phis
 
 
-def _vector(builder, storage, pointer):
-    kind = F16 if storage.name == "f16" else F32
-    value = builder.load(pointer, typ=ir.VectorType(kind, WIDTH), align=storage.nbytes)
-    return value if kind is F32 else builder.fpext(value, _V)
-
-
 def _scalar(builder, storage, pointer):
-    kind = F16 if storage.name == "f16" else F32
-    value = builder.load(pointer, typ=kind, align=storage.nbytes)
-    return value if kind is F32 else builder.fpext(value, F32)
-
-
-def _first(builder, storage, pointer, count):
-    """A vector whose first `count` lanes are loaded, the others 0; nothing beyond is read."""
-    kind, short = (F16, "f16") if storage.name == "f16" else (F32, "f32")
-    lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-    mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
-    whole = ir.VectorType(kind, WIDTH)
-    name = f"llvm.masked.load.v{WIDTH}{short}.p0"
-    signature = ir.FunctionType(whole, [POINTER, I32, mask.type, whole])
-    load = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
-    zero = ir.Constant(whole, [0.0] * WIDTH)
-    value = builder.call(load, [pointer, I32(storage.nbytes), mask, zero])
-    return value if kind is F32 else builder.fpext(value, _V)
+    value = builder.load(pointer, typ=storage.element, align=storage.nbytes)
+    return storage.widen(builder, value)
 
 
 def _sums(builder, vectors: list):
@@ -128,11 +107,11 @@ def _dot_tile(storage, rows: int):
         rest = builder.and_(k, I64(WIDTH - 1))
 
         def full(index, totals):
-            return multiply(index, totals, lambda p: _vector(builder, storage, p))
+            return multiply(index, totals, lambda p: load_vector(builder, storage, p))
 
         def part(index, totals):
             index = builder.add(index, whole)
-            return multiply(index, totals, lambda p: _first(builder, storage, p, rest))
+            return multiply(index, totals, lambda p: load_first(builder, storage, p, rest))
 
         totals = _loop(builder, whole, [constant(0.0)] * WIDTH, full)
         more = builder.zext(builder.icmp_signed(">", rest, I64(0)), I64)
@@ -200,9 +179,9 @@ def _outer_tile(left, right, vectors: int):
             line = _at(builder, w, builder.mul(builder.mul(index, w_step), I64(right.nbytes)))
             places = [_at(builder, line, I64(WIDTH * v * right.nbytes)) for v in range(vectors)]
             if vectors == 1:
-                weights = [_first(builder, right, places[0], valid)]
+                weights = [load_first(builder, right, places[0], valid)]
             else:
-                weights = [_vector(builder, right, place) for place in places]
+                weights = [load_vector(builder, right, place) for place in places]
             at = builder.mul(builder.mul(index, a_step), I64(left.nbytes))
             values = [
                 splat(builder, _scalar(builder, left, _at(builder, source, at)))

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.yardsticks import SOLVERS
 from benchmarks.yardsticks.peak import peak_nbytes
 from edgetrain.compiler.remat import Problem, ScheduleError, Step, simulate
-from edgetrain.compiler.remat.packed import pack
+from edgetrain.compiler.remat.search.flat_problem import flatten
 
 from .problems import chain, random_problem
 
@@ -69,4 +69,4 @@ def test_fast_peak_is_the_referees(seed):
     for problem in (chain(12, nbytes=3, saved=2), random_problem(seed)):
         for schedule in SOLVERS["general"](problem, 1):
             peak = simulate(problem, schedule).peak_nbytes
-            assert peak_nbytes(problem, pack(problem), schedule) == peak
+            assert peak_nbytes(problem, flatten(problem), schedule) == peak

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .problem import Problem
-from .profile import Idle, crossing_nbytes, idle_values
+from ..problem import Problem
+from ..search.idle_times import IdleTimes, crossing_nbytes, idle_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _turn(problem: Problem, last_forward: int) -> int:
     return min(last_forward + 1, len(problem.steps))
 
 
-def _measure(problem: Problem, idle: Idle, bounds: list[int], turn: int) -> Chain:
+def _measure(problem: Problem, idle: IdleTimes, bounds: list[int], turn: int) -> Chain:
     count = len(bounds) - 1
     stage_of = np.searchsorted(bounds, np.arange(turn), side="right")
     born_stage = {int(v): int(stage_of[b]) for v, b in zip(idle.value, idle.born, strict=True)}

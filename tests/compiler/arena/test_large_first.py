@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgetrain.compiler.arena import Buffer, greedy, peak_live, place, validate
-from edgetrain.compiler.arena.coarse import coarse
+from edgetrain.compiler.arena.large_first import large_first
 
 from .test_exact import columns, tiling
 
@@ -25,7 +25,7 @@ def test_coarse_comes_within_half_a_percent_where_greedy_does_not():
     bound = peak_live(buffers)
     height = greedy(buffers, align=1)[1]
     assert height > 1.005 * bound
-    found = coarse(*columns(buffers), bound, height, 20)
+    found = large_first(*columns(buffers), bound, height, 20)
     assert found is not None
     offset, reached = found
     assert validate(buffers, offset.tolist(), capacity=reached) == reached
@@ -34,7 +34,7 @@ def test_coarse_comes_within_half_a_percent_where_greedy_does_not():
 
 def test_coarse_gives_nothing_where_the_height_is_reached_already():
     buffers = [Buffer(0, 0, 2, 8), Buffer(1, 1, 3, 8)]
-    assert coarse(*columns(buffers), 16, 16, 1) is None
+    assert large_first(*columns(buffers), 16, 16, 1) is None
 
 
 def test_place_comes_within_a_percent_of_the_bound_of_a_training_like_problem():

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.yardsticks import frontier, solve
 from edgetrain.compiler.remat import Problem, Step, simulate
-from edgetrain.compiler.remat.engine import INFEASIBLE, evaluate, new_trace
-from edgetrain.compiler.remat.general import decisions
-from edgetrain.compiler.remat.packed import pack
+from edgetrain.compiler.remat.search.decisions import decisions
+from edgetrain.compiler.remat.search.evaluate import INFEASIBLE, evaluate, new_trace
+from edgetrain.compiler.remat.search.flat_problem import flatten
 from edgetrain.errors import BudgetError, UsageError
 
 from .problems import chain, random_problem
@@ -18,7 +18,7 @@ from .problems import chain, random_problem
 @pytest.mark.parametrize("seed", range(12))
 def test_evaluate_agrees_with_the_referee_on_random_decisions(seed):
     problem = random_problem(seed)
-    packed, rng = pack(problem), random.Random(seed)
+    packed, rng = flatten(problem), random.Random(seed)
     trace = new_trace(packed, 12 * len(problem.steps))
     order = np.arange(len(problem.steps))
     fraction = sum(s.cost for s in problem.steps if s.recomputable)
@@ -29,23 +29,23 @@ def test_evaluate_agrees_with_the_referee_on_random_decisions(seed):
         }
         drops = np.array(sorted(keys), np.int64)
         got = evaluate(packed, order, drops, len(drops), INFEASIBLE, trace)
-        if got[2] == INFEASIBLE:
+        if got.peak == INFEASIBLE:
             continue
-        schedule = tuple(trace.schedule[: got[0]].tolist())
+        schedule = tuple(trace.schedule[: got.length].tolist())
         simulation = simulate(problem, schedule)
-        assert got[2] == simulation.peak_nbytes
-        assert tuple(trace.profile[: got[0]].tolist()) == simulation.profile
-        assert got[4] * fraction == pytest.approx(simulation.extra_cost)
+        assert got.peak == simulation.peak_nbytes
+        assert tuple(trace.profile[: got.length].tolist()) == simulation.profile
+        assert got.extra * fraction == pytest.approx(simulation.extra_cost)
 
 
 def test_decisions_give_a_recomputing_schedule_back():
     problem = chain(4)
     schedule = (0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 0, 6, 7)
     order, drops = decisions(problem, schedule)
-    packed = pack(problem)
+    packed = flatten(problem)
     trace = new_trace(packed, 50)
     got = evaluate(packed, order, drops, len(drops), INFEASIBLE, trace)
-    assert simulate(problem, tuple(trace.schedule[: got[0]].tolist())).peak_nbytes <= got[2]
+    assert simulate(problem, tuple(trace.schedule[: got.length].tolist())).peak_nbytes <= got.peak
 
 
 @pytest.mark.parametrize("seed", range(4))

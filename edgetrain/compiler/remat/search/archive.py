@@ -4,20 +4,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.jit import hot
+from edgetrain.kernels.loops import Flags, Floats, IntRows, Ints, loop
+
+from .units import SEARCH
 
 
 class Archive(NamedTuple):
     """The front as points in order; `row[k]` is where the k-th keeps its decisions."""
 
-    peak: np.ndarray
-    extra: np.ndarray
-    row: np.ndarray
-    busy: np.ndarray
-    filled: np.ndarray
-    drops: np.ndarray
-    dropped: np.ndarray
-    order: np.ndarray
+    peak: Ints
+    extra: Floats
+    row: Ints
+    busy: Flags
+    filled: Ints
+    drops: IntRows
+    dropped: Ints
+    order: IntRows
 
 
 def new_archive(points: int, drops: int, steps: int) -> Archive:
@@ -34,7 +36,7 @@ def new_archive(points: int, drops: int, steps: int) -> Archive:
     )
 
 
-@hot
+@loop
 def find(a, budget):
     """Index of the cheapest point of at most `budget` bytes, -1 where there is none."""
     low, high = 0, a.filled[0]
@@ -47,15 +49,15 @@ def find(a, budget):
     return low - 1
 
 
-@hot
-def offer(a, peak, extra, order, drops, count):
-    """Keep the decisions if no point is at least as good in both; True where kept.
+@SEARCH.entry
+def offer(a: Archive, peak: int, extra: float, order: Ints, drops: Ints, count: int) -> int:
+    """Keep the decisions if no point is at least as good in both; 1 where kept.
 
     A full archive gives up the point whose neighbours are closest to each other.
     """
     at = find(a, peak)
     if count > a.drops.shape[1] or (at >= 0 and a.extra[at] <= extra + 1e-12):
-        return False
+        return 0
     if at < 0 or a.peak[at] < peak:
         at += 1
     stop = at
@@ -75,14 +77,16 @@ def offer(a, peak, extra, order, drops, count):
         row += 1
     a.busy[row] = True
     a.peak[at], a.extra[at], a.row[at] = peak, extra, row
-    a.drops[row, :count] = drops[:count]
+    for j in range(count):
+        a.drops[row, j] = drops[j]
+    for j in range(order.size):
+        a.order[row, j] = order[j]
     a.dropped[row] = count
-    a.order[row, :] = order
     a.filled[0] = n + 1
-    return True
+    return 1
 
 
-@hot
+@loop
 def _remove(a, start, stop):
     n = a.filled[0]
     for j in range(start, stop):
@@ -93,7 +97,7 @@ def _remove(a, start, stop):
     a.filled[0] = n - (stop - start)
 
 
-@hot
+@loop
 def _crowded(a):
     n = a.filled[0]
     worst, least = 1, 1e300

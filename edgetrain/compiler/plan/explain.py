@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..units import format_bytes
-from .drafts import Plan
+from ...units import format_bytes
+from .candidates import Plan
 from .frontier import peak_of
 
 

@@ -10,11 +10,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.jit import hot
+from edgetrain.kernels.loops import ZERO, Flags, Ints, Ints32, loop
 
-from .packed import Packed
+from .flat_problem import FlatProblem
+from .units import SEARCH
 
-INFEASIBLE = np.int64(2**62)
+INFEASIBLE = 2**62
+
+
+class Outcome(NamedTuple):
+    """What decisions lead to.
+
+    Attributes:
+      length: steps of the schedule.  touches: entries of the trace.
+      peak: bytes, INFEASIBLE where there is no schedule.  where: its position.
+      extra: cost of what runs again, as a fraction of one forward.
+      excess: bytes above the budget, summed over all positions, divided by the budget.
+    """
+
+    length: int
+    touches: int
+    peak: int
+    where: int
+    extra: float
+    excess: float
 
 
 class Trace(NamedTuple):
@@ -25,127 +44,142 @@ class Trace(NamedTuple):
     k-th drop caused a recomputation; its value is absent between positions gap_from and gap_to.
     """
 
-    schedule: np.ndarray
-    profile: np.ndarray
-    touch_at: np.ndarray
-    touch_time: np.ndarray
-    touch_value: np.ndarray
-    touch_next: np.ndarray
-    birth: np.ndarray
-    death: np.ndarray
-    owner: np.ndarray
-    reads: np.ndarray
-    last_touch: np.ndarray
-    current: np.ndarray
-    runs: np.ndarray
-    stack: np.ndarray
-    stack_at: np.ndarray
-    swap_new: np.ndarray
-    swap_old: np.ndarray
-    used: np.ndarray
-    forgotten: np.ndarray
-    bucket: np.ndarray
-    gap_from: np.ndarray
-    gap_to: np.ndarray
+    schedule: Ints
+    profile: Ints
+    touch_at: Ints
+    touch_time: Ints
+    touch_value: Ints
+    touch_next: Ints
+    birth: Ints
+    death: Ints
+    owner: Ints
+    reads: Ints
+    last_touch: Ints
+    current: Ints
+    runs: Ints
+    stack: Ints
+    stack_at: Ints
+    swap_new: Ints
+    swap_old: Ints
+    used: Flags
+    forgotten: Ints32
+    bucket: Ints32
+    gap_from: Ints32
+    gap_to: Ints32
 
 
-def new_trace(packed: Packed, longest: int) -> Trace:
+def new_trace(flat: FlatProblem, longest: int) -> Trace:
     """Room for schedules of at most `longest` steps."""
-    steps, values = len(packed.cost), len(packed.size)
-    per_step = np.diff(packed.read_at) + np.diff(packed.write_at) + np.diff(packed.update_at)
+    steps, values = len(flat.cost), len(flat.size)
+    per_step = np.diff(flat.read_at) + np.diff(flat.write_at) + np.diff(flat.update_at)
     widest, mean = int(per_step.max(initial=1)), per_step.mean()
     touches = int(min(widest, 2 * mean + 2) * longest) + values + widest + 8
-    rooms = [longest + 2, longest + 3, *[touches] * 9, values]
-    rooms += [steps, steps + 1, steps + 1, touches, touches]
-    arrays: list[np.ndarray] = [np.zeros(room, np.int64) for room in rooms]
-    arrays += [
-        np.zeros(touches, np.bool_),
-        np.zeros(values, np.int32),
-        np.zeros(steps + 1, np.int32),
-        np.zeros(touches, np.int32),
-        np.zeros(touches, np.int32),
-    ]
-    return Trace._make(arrays)
+    sizes = {
+        "schedule": longest + 2, "profile": longest + 3, "current": values, "runs": steps,
+        "stack": steps + 1, "stack_at": steps + 1, "forgotten": values, "bucket": steps + 1,
+    }  # fmt: skip
+    dtypes = dict.fromkeys(("forgotten", "bucket", "gap_from", "gap_to"), "int32")
+    dtypes["used"] = "bool"
+    names = Trace._fields
+    return Trace(*(np.zeros(sizes.get(n, touches), dtypes.get(n, "int64")) for n in names))
 
 
-@hot
-def evaluate(p, order, drops, count, budget, t):
+@SEARCH.entry
+def evaluate(
+    p: FlatProblem, order: Ints, drops: Ints, count: int, budget: int, t: Trace
+) -> Outcome:
     """Schedule, peak, extra cost and excess of the decisions.
 
     Args:
-      p: Packed.  order: base order.  drops[:count]: sorted.  budget: bytes.  t: Trace to fill.
+      p: the problem.  order: base order.  drops[:count]: sorted.  budget: bytes.
+      t: to fill.
     Returns:
-      (length, touches, peak bytes, position of the peak, extra cost, excess); excess is the sum
-      of the bytes above the budget over all positions, divided by the budget. The peak is
-      INFEASIBLE where the decisions make no schedule or a longer one than the trace holds.
+      A peak of INFEASIBLE where the decisions make no schedule or a longer one than the trace
+      holds.
     """
-    steps, values = p.cost.size, p.size.size
-    longest, most = t.schedule.size - 2, t.touch_at.size - values - 4
-    t.current[:] = -1
-    t.runs[:] = 0
-    instances = touches = length = swaps = 0
+    values, longest = p.size.size, t.schedule.size - 2
+    most = t.touch_at.size - values - 4
+    _reset(p, drops, count, t)
+    instances = touches = length = swaps = ZERO
     extra = 0.0
-    k = 0
-    for s in range(steps):
-        t.bucket[s] = k
-        while k < count and drops[k] < (s + 1) * values:
-            k += 1
-    t.bucket[steps] = count
-    t.used[:count] = False
-    bad = (steps, 0, INFEASIBLE, 0, 1e30, 1e30)
-    for time in range(steps):
+    for time in range(order.size):
         base = order[time]
-        skip = False
-        for k in range(t.bucket[base], t.bucket[base + 1]):
-            v = drops[k] - base * values
-            if p.maker[v] == base:
-                skip = t.used[k] = True
-                t.gap_from[k] = t.gap_to[k] = length
-            elif p.maker[v] >= 0 and t.current[v] >= 0:
-                t.gap_from[k] = t.death[t.current[v]]
-                t.current[v] = -1
-                t.forgotten[v] = k
-        if skip:
+        if _drop(p, drops, base, length, t):
             continue
         depth = 0
-        t.stack[0] = base
-        t.stack_at[0] = p.read_at[base]
+        t.stack[0], t.stack_at[0] = base, p.read_at[base]
         while depth >= 0:
             s = t.stack[depth]
-            k = t.stack_at[depth]
-            stop = p.read_at[s + 1]
+            k, stop = t.stack_at[depth], p.read_at[s + 1]
             while k < stop and (t.current[p.read[k]] >= 0 or p.present[p.read[k]]):
                 k += 1
             if k < stop:
-                v = p.read[k]
-                maker = p.maker[v]
-                if maker < 0 or depth + 1 >= steps:
-                    return bad
-                if t.runs[maker] > 0:
-                    t.used[t.forgotten[v]] = True
-                    t.gap_to[t.forgotten[v]] = length
+                maker = _maker(p, p.read[k], length, t)
+                if maker < 0 or depth + 1 >= order.size:
+                    return Outcome(order.size, 0, INFEASIBLE, 0, 1e30, 1e30)
                 t.stack_at[depth] = k
                 depth += 1
-                t.stack[depth] = maker
-                t.stack_at[depth] = p.read_at[maker]
+                t.stack[depth], t.stack_at[depth] = maker, p.read_at[maker]
                 continue
             depth -= 1
             if length >= longest or touches >= most - (stop - p.read_at[s]):
-                return bad
+                return Outcome(order.size, 0, INFEASIBLE, 0, 1e30, 1e30)
             t.schedule[length] = s
             if t.runs[s] > 0:
                 extra += p.cost[s]
             t.runs[s] += 1
             instances, touches, swaps = _run(p, t, s, length, time, instances, touches, swaps)
             length += 1
-    for s in range(steps):
+    for s in range(order.size):
         if t.runs[s] == 0:
-            return bad
+            return Outcome(order.size, 0, INFEASIBLE, 0, 1e30, 1e30)
     peak, where, excess = _measure(p, t, length, instances, swaps, budget)
-    return length, touches, peak, where, extra, excess
+    return Outcome(length, touches, peak, where, extra, excess)
 
 
-@hot
+@loop
+def _reset(p, drops, count, t):
+    """An empty memory; `t.bucket` says which drops stand before each step."""
+    for v in range(t.current.size):
+        t.current[v] = -1
+    steps, k = t.runs.size, 0
+    for s in range(steps):
+        t.runs[s] = 0
+        t.bucket[s] = k
+        while k < count and drops[k] < (s + 1) * p.size.size:
+            k += 1
+    t.bucket[steps] = count
+    for k in range(count):
+        t.used[k] = False
+
+
+@loop
+def _drop(p, drops, base, length, t):
+    """Forget what is to be dropped before a step; whether the step itself is put off."""
+    skip = False
+    for k in range(t.bucket[base], t.bucket[base + 1]):
+        v = drops[k] - base * p.size.size
+        if p.maker[v] == base:
+            skip = t.used[k] = True
+            t.gap_from[k] = t.gap_to[k] = length
+        elif p.maker[v] >= 0 and t.current[v] >= 0:
+            t.gap_from[k] = t.death[t.current[v]]
+            t.current[v] = -1
+            t.forgotten[v] = k
+    return skip
+
+
+@loop
+def _maker(p, v, length, t):
+    """The step that makes a missing value (again), -1 where none can."""
+    maker = p.maker[v]
+    if maker >= 0 and t.runs[maker] > 0:
+        t.used[t.forgotten[v]] = True
+        t.gap_to[t.forgotten[v]] = length
+    return maker
+
+
+@loop
 def _run(p, t, s, length, time, instances, touches, swaps):
     """What step `s` reads, shares, writes and updates at position `length`; the counts after it."""
     for k in range(p.read_at[s], p.read_at[s + 1]):
@@ -186,7 +220,7 @@ def _run(p, t, s, length, time, instances, touches, swaps):
     return instances, touches, swaps
 
 
-@hot
+@loop
 def _open(t, i, v, position):
     t.owner[i] = v
     t.birth[i] = position
@@ -194,7 +228,7 @@ def _open(t, i, v, position):
     t.last_touch[i] = -1
 
 
-@hot
+@loop
 def _touch(t, i, v, position, time, touches):
     t.death[i] = position
     t.touch_at[touches] = position
@@ -207,10 +241,12 @@ def _touch(t, i, v, position, time, touches):
     return touches + 1
 
 
-@hot
+@loop
 def _measure(p, t, length, instances, swaps, budget):
+    """Bytes live at each position, into the profile; peak, its position, excess."""
     profile = t.profile
-    profile[: length + 1] = 0
+    for position in range(length + 1):
+        profile[position] = 0
     for i in range(instances):
         v = t.owner[i]
         if t.reads[i] > 0 or not p.optional[v] or p.kept[v]:

@@ -1,43 +1,46 @@
 """A problem as flat arrays, for the compiled loops."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .problem import Problem
+from edgetrain.kernels.loops import Flags, Floats, Ints, Ints32
+
+from ..problem import Problem
 
 
-class Packed(NamedTuple):
+class FlatProblem(NamedTuple):
     """Compressed rows: the values that step s reads are `read[read_at[s] : read_at[s + 1]]`.
 
     maker: the recomputable step that alone writes a value, -1 where it can not be made again.
     before, behind: steps that must stay ahead of, or after, each step in any base order.
     """
 
-    size: np.ndarray
-    optional: np.ndarray
-    kept: np.ndarray
-    present: np.ndarray
-    maker: np.ndarray
-    read_at: np.ndarray
-    read: np.ndarray
-    write_at: np.ndarray
-    write: np.ndarray
-    update_at: np.ndarray
-    update: np.ndarray
-    inplace_at: np.ndarray
-    inplace_new: np.ndarray
-    inplace_old: np.ndarray
-    before_at: np.ndarray
-    before: np.ndarray
-    behind_at: np.ndarray
-    behind: np.ndarray
-    workspace: np.ndarray
-    cost: np.ndarray
-    again: np.ndarray
+    size: Ints
+    optional: Flags
+    kept: Flags
+    present: Flags
+    maker: Ints32
+    read_at: Ints32
+    read: Ints32
+    write_at: Ints32
+    write: Ints32
+    update_at: Ints32
+    update: Ints32
+    inplace_at: Ints32
+    inplace_new: Ints32
+    inplace_old: Ints32
+    before_at: Ints32
+    before: Ints32
+    behind_at: Ints32
+    behind: Ints32
+    workspace: Ints
+    cost: Floats
+    again: Flags
 
 
-def pack(problem: Problem) -> Packed:
+def flatten(problem: Problem) -> FlatProblem:
     """Flatten a problem; costs become fractions of one forward."""
     steps, count = problem.steps, len(problem.nbytes)
     reads = [sorted(set(step.reads)) for step in steps]
@@ -53,7 +56,7 @@ def pack(problem: Problem) -> Packed:
     cost = np.array([step.cost for step in steps], np.float64)
     again = np.array([step.recomputable for step in steps], np.bool_)
     cost /= max(float(cost[again].sum()), 1e-300)
-    return Packed(
+    return FlatProblem(
         np.array(problem.nbytes, np.int64),
         _mask(count, problem.optional),
         _mask(count, problem.kept),
@@ -119,7 +122,7 @@ def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:
     return mask
 
 
-def _rows(rows) -> tuple[np.ndarray, np.ndarray]:
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     at = np.zeros(len(rows) + 1, np.int32)
     at[1:] = np.cumsum([len(row) for row in rows])
     return at, np.array([value for row in rows for value in row], np.int32)

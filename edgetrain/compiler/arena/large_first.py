@@ -17,7 +17,7 @@ SMALL = (0.1, 0.25, 0.02, 0.004)
 STEPS = (0.0, 0.005, 0.01, 0.02, 0.04)
 
 
-def coarse(
+def large_first(
     start: np.ndarray,
     stop: np.ndarray,
     size: np.ndarray,

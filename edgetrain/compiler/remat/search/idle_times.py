@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .packed import Packed, pack
-from .problem import Problem
+from ..problem import Problem
+from .flat_problem import FlatProblem, flatten
 
 
-class Idle(NamedTuple):
+class IdleTimes(NamedTuple):
     """The values that can be made again, in the order in which they are first made.
 
     Attributes:
@@ -34,9 +34,9 @@ class Idle(NamedTuple):
         return self.left * values + self.value
 
 
-def idle_values(problem: Problem, packed: Packed | None = None) -> Idle:
+def idle_values(problem: Problem, flat: FlatProblem | None = None) -> IdleTimes:
     """The droppable values of the order without recomputation."""
-    packed = packed or pack(problem)
+    flat = flat or flatten(problem)
     last = [-1] * len(problem.nbytes)
     wanted = [len(problem.steps)] * len(problem.nbytes)
     for step in problem.steps:
@@ -47,19 +47,19 @@ def idle_values(problem: Problem, packed: Packed | None = None) -> Idle:
             else:
                 wanted[value] = min(wanted[value], step.id)
     rows = []
-    for value, maker in enumerate(packed.maker.tolist()):
+    for value, maker in enumerate(flat.maker.tolist()):
         if maker >= 0 and last[value] + 1 < len(problem.steps):
-            size, cost = problem.nbytes[value], packed.cost[maker]
+            size, cost = problem.nbytes[value], flat.cost[maker]
             left = last[value] + 1
             rows.append((maker, value, left, wanted[value], last[value], size, cost))
     rows.sort()
     table = np.array([row[:6] for row in rows], np.int64).reshape(-1, 6).T
     makers, values, lefts, ends, lasts, sizes = (np.ascontiguousarray(row) for row in table)
     costs = np.array([row[6] for row in rows], np.float64)
-    return Idle(values, makers, lefts, ends, lasts, sizes, costs)
+    return IdleTimes(values, makers, lefts, ends, lasts, sizes, costs)
 
 
-def crossing_nbytes(idle: Idle, steps: int) -> np.ndarray:
+def crossing_nbytes(idle: IdleTimes, steps: int) -> np.ndarray:
     """Bytes that recomputable steps at or after each position need from those before it."""
     change = np.zeros(steps + 2, np.int64)
     for born, last, size in zip(idle.born, idle.last, idle.nbytes, strict=True):
@@ -69,7 +69,7 @@ def crossing_nbytes(idle: Idle, steps: int) -> np.ndarray:
     return np.cumsum(change)[: steps + 1]
 
 
-def cuts(problem: Problem, idle: Idle, parts: int) -> list[int]:
+def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
     """Positions that split the forward into `parts` of about equal bytes, where little crosses."""
     if parts < 2 or not len(idle.value):
         return []
@@ -92,6 +92,6 @@ def cuts(problem: Problem, idle: Idle, parts: int) -> list[int]:
     return sorted(set(found))
 
 
-def crossing(idle: Idle, position: int) -> np.ndarray:
+def crossing(idle: IdleTimes, position: int) -> np.ndarray:
     """Mask of the values that a cut at this position must keep."""
     return (idle.born < position) & (idle.last >= position)

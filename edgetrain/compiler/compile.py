@@ -5,14 +5,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..kernels import targets
+from ..kernels import loops, targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
+from .arena.units import EXACT, GREEDY
 from .assemble import assemble
-from .drafts import Plan
-from .frontier import check_not_empty, choose_plan, find_frontier
 from .options import Options
+from .plan.candidates import Plan
+from .plan.frontier import check_not_empty, choose_plan, find_frontier
+from .remat.chain.table import CHAIN
+from .remat.search.units import SEARCH
+
+UNITS = (SEARCH, GREEDY, CHAIN, EXACT)  # compiled beside what comes first, where they are not kept
 
 
 def plan_model(
@@ -24,6 +29,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
+    loops.begin(UNITS)
     with _collector_resting():
         front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)

@@ -3,20 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kernels import jit
-from ..ops.model import Model
-from . import arena, remat
-from .options import Options
-from .pipeline import Graphs, build_graphs
-from .remat.problem import Problem, Schedule, Simulation
-from .steps import Placed, TapeProblem, buffers_of, tape_problem
-from .update import UpdateTape, update_tape
+from ...kernels import jit
+from ...ops.model import Model
+from ...units.stages import stage
+from .. import arena, remat
+from ..options import Options
+from ..pipeline import Graphs, build_graphs
+from ..remat.problem import Problem, Schedule, Simulation
+from ..steps import Placed, TapeProblem, buffers_of, tape_problem
+from ..update import UpdateTape, update_tape
 
 POINTS = 48  # plans kept of each microbatch
-EFFORT = 32  # of the recomputation search over all microbatches, in its own unit of work
-# From so many steps on one search for all microbatches and half the points; from five times as many
-# less effort.
-LONG_SCHEDULE = 600
+SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itself
+LONG_SCHEDULE = 600  # from so many on half the points
+# Most steps -> effort of the search for schedules at most, in its own unit of work.
+EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
+STEP_EFFORT = 0.04  # at most, for each step
+GAIN = 0.01  # part of the front that a round of the search must improve for another one
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,8 @@ class Search:
 def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[Search]:
     """Schedules of every microbatch.
 
-    A long graph is searched once, for the smallest microbatch, whose plans are nearly always the
-    ones that are kept; the others take its schedules where their steps are the same.
+    A graph that is not short is searched once, for the smallest microbatch, whose plans are nearly
+    always the ones that are kept; the others take its schedules where their steps are the same.
     """
     known: Search | None = None
     searches: list[Search] = []
@@ -154,15 +157,15 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
             drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
             searches.append(Search(candidate, known.schedules, tuple(drafts)))
             continue
+        most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
+        effort = min(most, len(problem.steps) * STEP_EFFORT)
+        with stage(f"searching schedules of microbatch {candidate.microbatch}"):
+            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
         long = len(problem.steps) > LONG_SCHEDULE
-        effort = max(4, EFFORT // len(candidates))
-        if long:
-            effort = EFFORT * 3 // 4 if len(problem.steps) <= 5 * LONG_SCHEDULE else EFFORT // 6
-        found = remat.schedules(problem, effort)
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
         searches.append(Search(candidate, tuple(found), tuple(drafts)))
-        known = searches[-1] if long else None
+        known = searches[-1] if len(problem.steps) > SHORT_SCHEDULE else None
     return searches
 
 

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import BudgetError, EdgetrainError, UsageError
-from ..formats import narrowest
-from ..kernels import jit, targets
-from ..ops.model import Model
-from ..units import format_bytes
-from . import remat
-from .bind.rebatch import fixed_batch, rebatched
-from .drafts import Draft, Plan, Search, make_candidate, make_draft, search_schedules
-from .options import Options
-from .pipeline import mixes_samples
+from ...errors import BudgetError, EdgetrainError, UsageError
+from ...formats import narrowest
+from ...kernels import jit, targets
+from ...ops.model import Model
+from ...units import format_bytes
+from ...units.stages import stage
+from .. import remat
+from ..bind.rebatch import fixed_batch, rebatched
+from ..options import Options
+from ..pipeline import mixes_samples
+from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.0075  # a plan placed this far above its lower bound is worth another schedule
@@ -33,11 +34,15 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     Raises:
       UsageError: no microbatch is allowed.
     """
-    candidates = [make_candidate(model, options, m, target) for m in microbatches(model, options)]
+    candidates = []
+    for microbatch in microbatches(model, options):
+        with stage(f"steps of microbatch {microbatch}"):
+            candidates.append(make_candidate(model, options, microbatch, target))
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {search.candidate.microbatch: search for search in searches}
-    with ThreadPoolExecutor(2) as pool:  # placement is compiled and holds no lock
+    # Placement is compiled and holds no lock.
+    with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
         others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
     return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
@@ -81,7 +86,9 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         return []
     found: list[Plan] = []
     for seed, crowding in enumerate(CROWDING, 1):
-        schedule = remat.relax(plan.candidate.train.problem, plan.schedule, crowding, seed)
+        schedule = remat.shorten_lifetimes(
+            plan.candidate.train.problem, plan.schedule, crowding, seed
+        )
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):
             return found

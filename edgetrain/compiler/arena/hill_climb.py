@@ -1,0 +1,96 @@
+"""Hill climbing on the order of greedy placement, compiled: for what exact search leaves open."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from edgetrain.kernels.loops import Ints, Words, loop
+
+from .greedy import fill_in_order
+from .units import CLIMB
+
+
+class Climb(NamedTuple):
+    """Scratch of a climb: the order, offsets of the best and of a trial, buffers placed."""
+
+    order: Ints
+    best: Ints
+    trial: Ints
+    placed: Ints
+
+
+def hill_climb(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, goal: int, work: int,
+    seed: int,
+) -> tuple[np.ndarray, int]:  # fmt: skip
+    """Improve an order until the height reaches `goal` or `work` comparisons are done.
+
+    One move takes a buffer that ends at the top, or shares time with one, and places it earlier;
+    moves that do not raise the height are kept.
+
+    Returns:
+      (offsets in bytes, height in bytes).
+    """
+    scratch = Climb(order.copy(), *(np.zeros(len(order), np.int64) for _ in range(3)))
+    state = np.array([seed * 0x9E3779B97F4A7C15 % 2**64], np.uint64)
+    height = climb(start, stop, size, scratch, goal, work, state)
+    return scratch.best, height
+
+
+@loop
+def _below(state, n):
+    """A random number in 0 .. n - 1 (xorshift)."""
+    x = state[0]
+    x ^= (x << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+    x ^= x >> np.uint64(7)
+    x ^= (x << np.uint64(17)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+    state[0] = x
+    return np.int64((x >> np.uint64(11)) % np.uint64(n))
+
+
+@CLIMB.entry
+def climb(
+    start: Ints, stop: Ints, size: Ints, scratch: Climb, goal: int, work: int, state: Words
+) -> int:
+    """As `hill_climb`, whose result is left in `scratch.best`; returns the height."""
+    order, best, trial = scratch.order, scratch.best, scratch.trial
+    n = order.size
+    height = fill_in_order(start, stop, size, order, best, scratch.placed, 0, 0)
+    done = 0
+    while height > goal and done < work:
+        done += n * n // 4 + n
+        chosen = _chosen(start, stop, size, order, best, height, state)
+        to = _below(state, n) if chosen == 0 else _below(state, chosen)
+        moved = order[chosen]
+        way = 1 if to > chosen else -1
+        for k in range(chosen, to, way):
+            order[k] = order[k + way]
+        order[to] = moved
+        reached = fill_in_order(start, stop, size, order, trial, scratch.placed, 0, 0)
+        if reached <= height:
+            height = reached
+            for k in range(n):
+                best[k] = trial[k]
+        else:
+            for k in range(to, chosen, -way):
+                order[k] = order[k - way]
+            order[chosen] = moved
+    return height
+
+
+@loop
+def _chosen(start, stop, size, order, best, height, state):
+    """Place in the order of a buffer that ends at the top, or of one that shares time with it."""
+    n, tops, chosen = order.size, 0, 0
+    for k in range(n):
+        if best[order[k]] + size[order[k]] == height:
+            tops += 1
+            if _below(state, tops) == 0:
+                chosen = k
+    if _below(state, 2) == 0:
+        near = order[chosen]
+        for _ in range(20):
+            k = _below(state, n)
+            if start[order[k]] < stop[near] and start[near] < stop[order[k]]:
+                return k
+    return chosen

@@ -1,0 +1,8 @@
+"""The compiled loops of placement: greedy ones, which every plan takes, and the exact search."""
+
+from edgetrain.kernels.loops import Unit
+
+_PACKAGE = "edgetrain.compiler.arena"
+GREEDY = Unit("greedy placement", _PACKAGE, ("greedy",))
+CLIMB = Unit("climbing placement", _PACKAGE, ("greedy", "hill_climb"))
+EXACT = Unit("exact placement", _PACKAGE, ("exact",))

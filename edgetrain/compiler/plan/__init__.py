@@ -1,0 +1,1 @@
+"""Plans: candidates of each microbatch, the frontier of those placed, and words about it."""

@@ -1,0 +1,1 @@
+"""Chains of stages: dynamic programming for every number of bytes at once."""

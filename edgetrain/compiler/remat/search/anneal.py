@@ -1,0 +1,171 @@
+"""Search decisions for a ladder of budgets by annealing on the simulated peak, compiled.
+
+One move adds, removes, exchanges or shifts drops, or moves a step of the base order; additions
+are aimed at values that are idle across a position above the budget. Every state that is not
+dominated enters the archive, whatever budget it was found for. Work is counted in evaluated
+steps, so a result depends on the effort and the seed alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from edgetrain.kernels.loops import FloatRows, Ints, Words, loop
+
+from .archive import Archive, offer
+from .evaluate import INFEASIBLE, Trace, evaluate
+from .flat_problem import FlatProblem
+from .moves import Moves, mutate, random
+from .units import SEARCH
+
+PLANNED = 16  # expected effects of one move, and their head
+UNFORESEEN = 0.1  # of the moves that look bad are evaluated all the same
+# Work of a move that does nothing, of one refused unevaluated, of an evaluation: each with what
+# it takes for a step of the schedule.
+IDLE_WORK, GUESS_WORK, GUESS_SHARE, EVALUATE_WORK = 40, 30, 0.1, 60
+OVER_WEIGHT = 0.3  # of the bytes above the budget beside the peak
+LADDER = 0.94  # each budget of a descent over the one before
+REACHABLE = 1.02  # a descent starts from points this far above its budget
+FAILURES = 3  # budgets in a row that a descent misses before it ends
+DESCENT_PARTS, DESCENT_WORK = 24, 8  # anneals in the work of a descent; the most it takes, of that
+GOLDEN = 0.6180339887498949
+
+
+class Temper(NamedTuple):
+    """First temperature, in mean costs of one drop; last over first; weight of excess bytes."""
+
+    warm: float
+    cool: float
+    steep: float
+
+
+class Walk(NamedTuple):
+    """Scratch of one walk: decisions as they are, and after the next move."""
+
+    order: Ints
+    place: Ints
+    drops: Ints
+    next_order: Ints
+    next_place: Ints
+    next_drops: Ints
+    profile: Ints
+    plan: FloatRows
+
+
+def new_walk(steps: int, drops: int, longest: int) -> Walk:
+    """Scratch for `steps` steps, at most `drops` drops and schedules of `longest` steps."""
+    sizes = (steps, steps, drops, steps, steps, drops, longest + 3)
+    arrays = [np.zeros(size, np.int64) for size in sizes]
+    return Walk(*arrays, np.zeros((PLANNED, 4)))  # type: ignore[call-arg]
+
+
+@loop
+def copy(source, to, count):
+    """The first elements of an array."""
+    for j in range(count):
+        to[j] = source[j]
+
+
+@loop
+def _guess(t, scratch, length, plan, budget):
+    """Peak, excess and extra cost that the effects of a plan alone would lead to."""
+    copy(t.profile, scratch, length)
+    extra = 0.0
+    for k in range(1, int(plan[0, 0]) + 1):
+        extra += plan[k, 3]
+        # A gap that ends before it begins changes nothing.
+        for position in range(max(0, int(plan[k, 0])), min(length, int(plan[k, 1]))):
+            scratch[position] += np.int64(plan[k, 2])
+    peak, over = np.int64(0), np.int64(0)
+    for position in range(length):
+        peak = max(peak, scratch[position])
+        over += max(np.int64(0), scratch[position] - budget)
+    return peak, over / max(budget, 1), extra
+
+
+@loop
+def _settle(drops, count, t, to):
+    """Copy the drops that had an effect, and close up what the trace noted of them."""
+    n = 0
+    for k in range(count):
+        if t.used[k]:
+            to[n] = drops[k]
+            t.gap_from[n], t.gap_to[n] = t.gap_from[k], t.gap_to[k]
+            n += 1
+    return n
+
+
+@loop
+def _energy(peak, extra, excess, length, budget, weight):
+    return extra + weight * (max(0.0, peak / budget - 1.0) + OVER_WEIGHT * excess / length)
+
+
+@loop
+def _begin(p, t, archive, start, budget, walk):
+    """Set out from a point of the archive; its outcome and its number of drops."""
+    row, steps = archive.row[start], archive.order.shape[1]
+    count = archive.dropped[row]
+    for j in range(steps):
+        walk.order[j] = archive.order[row, j]
+        walk.place[walk.order[j]] = j
+    for j in range(count):
+        walk.drops[j] = archive.drops[row, j]
+    now = evaluate(p, walk.order, walk.drops, count, budget, t)
+    copy(walk.drops, walk.next_drops, count)
+    return now, _settle(walk.next_drops, count, t, walk.drops)
+
+
+@SEARCH.entry
+def anneal(
+    p: FlatProblem, idle: Moves, one: Trace, other: Trace, archive: Archive, walk: Walk, start: int,
+    budget: int, work: float, temper: Temper, state: Words,
+) -> float:  # fmt: skip
+    """Search around one point of the archive for the cheapest schedule within a budget.
+
+    Moves whose foreseeable effect would be refused are dropped before they are evaluated, but
+    for one in ten.
+
+    Args:
+      one, other: scratch.  archive: receives what is found.
+      start: index of the point to start from.  budget: bytes.  work: steps to evaluate.
+      state: of the random numbers.
+    Returns:
+      Steps evaluated.
+    """
+    t, spare = one, other
+    order, next_order = walk.order, walk.next_order
+    place, next_place = walk.place, walk.next_place
+    drops, plan = walk.next_drops, walk.plan
+    now, count = _begin(p, t, archive, start, budget, walk)
+    scale = (now.extra + 1e-4) / (count + 4)
+    weight = temper.steep * (now.extra + 0.02)
+    energy = _energy(now.peak, now.extra, now.excess, now.length, budget, weight)
+    done = 0.0
+    while done < work:
+        heat = temper.warm * scale * temper.cool ** (done / work)
+        limit = energy - heat * np.log(random(state) + 1e-300)
+        copy(order, next_order, order.size)
+        copy(place, next_place, order.size)
+        copy(walk.drops, drops, count)
+        n = mutate(p, idle, next_order, next_place, drops, count, t, now, budget, plan, state)
+        if plan[0, 0] == 0:
+            done += IDLE_WORK
+            continue
+        if plan[0, 0] > 0 and random(state) < 1 - UNFORESEEN:
+            done += GUESS_WORK + GUESS_SHARE * now.length
+            peak, excess, extra = _guess(t, walk.profile, now.length, plan, budget)
+            if _energy(peak, now.extra + extra, excess, now.length, budget, weight) > limit:
+                continue
+        done += EVALUATE_WORK + now.length
+        got = evaluate(p, next_order, drops, n, budget, spare)
+        if got.peak >= INFEASIBLE:
+            continue
+        new = _energy(got.peak, got.extra, got.excess, got.length, budget, weight)
+        if new <= limit:
+            now, energy = got, new
+            count = _settle(drops, n, spare, walk.drops)
+            order, next_order = next_order, order
+            place, next_place = next_place, place
+            t, spare = spare, t
+            offer(archive, now.peak, now.extra, order, walk.drops, count)
+    return done

@@ -1,0 +1,83 @@
+"""Take back drops that a larger budget does not need, compiled.
+
+Annealing adds drops until a budget holds and seldom finds its way from many drops to few: where
+one point of the archive needs little memory and much work, and the next one the reverse, nothing
+lies between them. Pruning starts from the former and takes back whole stretches of drops, then
+halves of them and so on to single ones, wherever the peak stays within a budget between the two.
+"""
+
+import numpy as np
+
+from edgetrain.kernels.loops import ZERO, Words
+
+from .anneal import EVALUATE_WORK, Walk, copy
+from .archive import Archive, offer
+from .evaluate import Trace, evaluate
+from .flat_problem import FlatProblem
+from .moves import random
+from .units import SEARCH
+
+
+@SEARCH.entry
+def prune_drops(
+    p: FlatProblem, t: Trace, archive: Archive, walk: Walk, start: int, budget: int, work: float
+) -> float:
+    """Take back drops of one point of the archive within `budget` bytes; offers what it finds.
+
+    Args:
+      t, walk: scratch.  archive: receives every improvement.
+      start: index of a point whose peak is at most the budget.
+      work: steps to evaluate, one evaluation more at most.
+    Returns:
+      Steps evaluated.
+    """
+    row = archive.row[start]
+    count, least, done = archive.dropped[row], archive.extra[start], 0.0
+    order, drops, trial = walk.order, walk.drops, walk.next_drops
+    for j in range(order.size):
+        order[j] = archive.order[row, j]
+    for j in range(count):
+        drops[j] = archive.drops[row, j]
+    block = max(1, count // 2)
+    while block >= 1 and done < work:
+        at = ZERO
+        while at < count and done < work:
+            stop = min(count, at + block)
+            n = count - (stop - at)
+            copy(drops, trial, at)
+            for j in range(at, n):
+                trial[j] = drops[j + stop - at]
+            got = evaluate(p, order, trial, n, budget, t)
+            done += EVALUATE_WORK + got.length
+            if got.peak <= budget and got.extra < least:
+                least, count = got.extra, ZERO
+                for k in range(n):
+                    if t.used[k]:
+                        drops[count] = trial[k]
+                        count += 1
+                offer(archive, got.peak, least, order, drops, count)
+            else:
+                at = stop
+        block //= 2
+    return done
+
+
+def prune_between(
+    p: FlatProblem, t: Trace, archive: Archive, walk: Walk, work: float, state: Words
+) -> float:
+    """Prune between points of the archive that lie far apart, until `work` steps are evaluated.
+
+    Arguments as for `prune_drops`; `state` is that of the random numbers. Returns steps evaluated.
+    """
+    done = 0.0
+    while done < work and archive.filled[0] > 1:
+        last = int(archive.filled[0]) - 1
+        peaks, extras = archive.peak[: last + 1], archive.extra[: last + 1]
+        gaps = np.log(peaks[1:] / np.maximum(peaks[:-1], 1)) * (extras[:-1] - extras[1:])
+        worth = gaps * np.array([random(state) for _ in range(last)])
+        chosen = int(worth.argmax())
+        low, high = int(peaks[chosen]), int(peaks[chosen + 1])
+        budget = low + int((high - low) * random(state))
+        start = chosen if random(state) < 0.5 else int(random(state) * chosen)
+        done += EVALUATE_WORK + prune_drops(p, t, archive, walk, start, budget, work - done)
+    return done

@@ -1,0 +1,61 @@
+"""Numbers in any storage of a model's, by the storage's number in a field (layout.py)."""
+
+from ...formats import FLOATS
+from ..jit import inline
+from ..words.prim import STORAGES
+from . import layout
+
+
+def _load(number, one, other):
+    @inline
+    def load(storage, address, e):
+        return one(address, e) if storage == number else other(storage, address, e)
+
+    return load
+
+
+def _store(number, one, other):
+    @inline
+    def store(storage, address, e, value):
+        if storage == number:
+            one(address, e, value)
+        else:
+            other(storage, address, e, value)
+
+    return store
+
+
+def _nbytes(number, size, other):
+    @inline
+    def nbytes(storage):
+        return size if storage == number else other(storage)
+
+    return nbytes
+
+
+_ld, _st = STORAGES["f32"].ld, STORAGES["f32"].st
+
+
+@inline
+def load_float(storage, address, e):
+    """float32 element e of a value."""
+    return _ld(address, e)
+
+
+@inline
+def store_float(storage, address, e, value):
+    """Element e = value, rounded to nearest."""
+    _st(address, e, value)
+
+
+@inline
+def nbytes_of(storage):
+    """Bytes of an element."""
+    return 4
+
+
+for _number, _name in enumerate(layout.TYPES):
+    nbytes_of = _nbytes(_number, STORAGES[_name].nbytes, nbytes_of)
+    if _name in FLOATS:
+        load_float = _load(_number, STORAGES[_name].ld, load_float)
+        store_float = _store(_number, STORAGES[_name].st, store_float)

@@ -1,0 +1,268 @@
+"""The planner's loops: Python functions on numbers and numpy arrays, compiled as kernels are.
+
+What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
+array of this file's kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
+object, kept like those of kernels (cache.py), so that planning imports numba only where something
+has to be compiled. Loops allocate nothing and raise nothing.
+"""
+
+import ctypes
+import functools
+import importlib
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from ..units.sha import sha256
+from ..units.stages import stage
+from . import cache, jit, load, sources, workers
+
+Ints = Annotated[np.ndarray, "int64", 1]
+Ints32 = Annotated[np.ndarray, "int32", 1]
+Words = Annotated[np.ndarray, "uint64", 1]
+Floats = Annotated[np.ndarray, "float64", 1]
+Floats32 = Annotated[np.ndarray, "float32", 1]
+Flags = Annotated[np.ndarray, "bool", 1]
+IntRows = Annotated[np.ndarray, "int64", 2]
+IntRows32 = Annotated[np.ndarray, "int32", 2]
+FloatRows = Annotated[np.ndarray, "float64", 2]
+FloatTable = Annotated[np.ndarray, "float32", 4]
+
+ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
+IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
+_RESULT_WORDS = 8  # most numbers that an entry returns
+
+
+class Unit:
+    """Entries that are compiled together.
+
+    Args:
+      name: what it does, for people who wait.
+      package: of the loops' files, such as `edgetrain.compiler.arena`.
+      files: all that the code follows from, modules of `package`.
+    """
+
+    every: list["Unit"] = []
+
+    def __init__(self, name: str, package: str, files: Sequence[str]) -> None:
+        self.name, self.package, self.files = name, package, tuple(files)
+        self.entries: dict[str, Entry] = {}
+        self._addresses: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._beside: tuple[workers.Workers, int] | None = None
+        Unit.every.append(self)
+
+    def entry(self, function: Callable) -> "Entry":
+        """Let Python call a loop."""
+        made = Entry(self, function)
+        self.entries[function.__name__] = made
+        return made
+
+    def address(self, name: str) -> int:
+        """Of an entry, in this process; the unit is compiled where it is not kept."""
+        with self._lock:
+            if not self._addresses:
+                identity, symbols = self._identity(), [self._symbol(n) for n in self.entries]
+                with stage(f"compiling the {self.name}"):
+                    if self._beside is not None:
+                        workers_of, number = self._beside
+                        workers_of.wait(number)
+                    code = self.keep()
+                path = cache.path_of(self._kept(identity), identity)
+                if path is not None:
+                    found = load.found(path, symbols)
+                else:
+                    found = load.opened([code or self._compiled()], symbols, IMPORTS)
+                self._addresses = {n: found[self._symbol(n)] for n in self.entries}
+        return self._addresses[name]
+
+    def missing(self) -> bool:
+        """Whether the next call compiles."""
+        identity = self._identity()
+        return not self._addresses and cache.path_of(self._kept(identity), identity) is None
+
+    def keep(self) -> bytes | None:
+        """Compile the unit where it is not kept, and keep it; the object where that was done."""
+        if not self.missing():
+            return None
+        code, identity = self._compiled(), self._identity()
+        joined = load.joined([code], IMPORTS)
+        if joined is not None:
+            cache.write(self._kept(identity), identity, joined)
+        return code
+
+    def _symbol(self, entry: str) -> str:
+        return f"et_{self.name.replace(' ', '_')}_{entry}"
+
+    @functools.cache  # noqa: B019 units live as long as the process
+    def _identity(self) -> str:
+        for file in self.files:
+            importlib.import_module(f"{self.package}.{file}")
+        digest = sha256(Path(__file__).read_bytes())
+        digest.update(sources.file_digest(sources.COMPILER).encode())
+        for file in self.files:
+            digest.update(_source(f"{self.package}.{file}").read_bytes())
+        machine = jit.host()
+        compiled_for = machine.triple, machine.cpu, machine.features
+        return repr((self.name, compiled_for, digest.hexdigest(), jit.compiler()))
+
+    @staticmethod
+    def _kept(identity: str) -> str:
+        return f"libraries/{sha256(identity.encode()).hexdigest()[:40]}.so"
+
+    def _compiled(self) -> bytes:
+        if not jit.available():
+            raise jit.NotKept(f"the planner's {self.name}")
+        from . import loops_compiled
+
+        entries = {self._symbol(name): entry for name, entry in self.entries.items()}
+        return loops_compiled.object_of(entries, jit.host())
+
+
+def begin(units: Sequence[Unit]) -> None:
+    """Let other processes compile the units that are not kept; the first call of each waits.
+
+    The first unit gets a processor of its own.
+    """
+    missing = [unit for unit in units if unit._beside is None and unit.missing()]
+    tasks = [{"unit": u.name, "module": f"{u.package}.{u.files[0]}"} for u in missing]
+    running = workers.started(tasks)
+    for number, unit in enumerate(missing if running is not None else ()):
+        unit._beside = running, number  # type: ignore[assignment]
+
+
+def _source(module: str) -> Path:
+    return Path(importlib.import_module(module).__file__ or "")
+
+
+class Loop:
+    """A helper that loops call; Python may call it too, as it stands."""
+
+    def __init__(self, function: Callable) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        """What numba takes this object for: the function itself."""
+        from . import loops_compiled
+
+        return loops_compiled.callee(self.function)
+
+
+class Entry(Loop):
+    """A loop that is called from Python."""
+
+    def __init__(self, unit: Unit, function: Callable) -> None:
+        super().__init__(function)
+        self.unit = unit
+        self._call: Callable | None = None
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def kinds(self) -> tuple[tuple[Any, ...], Any]:
+        """Kinds of the parameters and of the result, from the annotations."""
+        hints = get_type_hints(self.function, include_extras=True)
+        result = hints.pop("return", None)
+        return tuple(hints.values()), None if result is type(None) else result
+
+    def __call__(self, *args: Any) -> Any:
+        kinds, result = self.kinds
+        returned = np.zeros(_RESULT_WORDS, np.int64)
+        words, tables = [returned.ctypes.data], []
+        for kind, value in zip(kinds, args, strict=True):
+            inner = _fields(kind)
+            if inner is None:
+                words += flattened(kind, value)
+            else:
+                tables.append(_table(inner, value))
+                words.append(tables[-1].address)
+        if self._call is None:
+            prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+            self._call = prototype(self.unit.address(self.function.__name__))
+        packed = np.array(words, np.int64)
+        self._call(0, packed.ctypes.data, 0, 1)
+        return _returned(result, returned)
+
+
+loop = Loop
+
+
+def fields(kind: Any) -> tuple[Any, ...] | None:
+    """Kinds of a NamedTuple's fields; None where it is none."""
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return tuple(get_type_hints(kind, include_extras=True).values())
+    return None
+
+
+_fields = functools.cache(fields)
+
+
+class Array(NamedTuple):
+    """An array's kind."""
+
+    dtype: str
+    dimensions: int
+
+
+@functools.cache
+def array_kind(kind: Any) -> Array:
+    """Of one of the annotations above."""
+    assert get_origin(kind) is Annotated, kind
+    return Array(*get_args(kind)[1:])
+
+
+def words_of(kind: Any) -> int:
+    """Words of one field: a number, or address and shape of an array."""
+    return 1 if kind in (int, float) else 1 + array_kind(kind).dimensions
+
+
+def flattened(kind: Any, value: Any) -> list[int]:
+    """The words of a number or an array."""
+    if kind is int:
+        return [int(value)]
+    if kind is float:
+        return [int(np.float64(value).view(np.int64))]
+    dtype, dimensions = array_kind(kind)
+    assert value.dtype == dtype and value.ndim == dimensions and value.flags.c_contiguous
+    return [value.ctypes.data, *value.shape]
+
+
+class _Table(NamedTuple):
+    """A record's words, and the record itself, so that no other one gets its identity."""
+
+    record: Any
+    words: np.ndarray
+    address: int
+
+
+_tables: dict[int, _Table] = {}
+_KEPT_TABLES = 12
+
+
+def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
+    """The words of a record; those of the last few records are kept, most calls repeat them."""
+    found = _tables.get(id(record))
+    if found is None:
+        words = np.fromiter(itertools.chain.from_iterable(map(flattened, kinds, record)), np.int64)
+        found = _tables[id(record)] = _Table(record, words, words.ctypes.data)
+        for old in list(_tables)[:-_KEPT_TABLES]:
+            _tables.pop(old, None)
+    return found
+
+
+def _returned(kind: Any, words: np.ndarray) -> Any:
+    def number(kind: Any, at: int) -> Any:
+        return float(words[at : at + 1].view(np.float64)[0]) if kind is float else int(words[at])
+
+    inner = None if kind is None else _fields(kind)
+    if inner is not None:
+        return kind(*(number(one, at) for at, one in enumerate(inner)))
+    return None if kind is None else number(kind, 0)
