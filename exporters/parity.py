@@ -67,11 +67,12 @@ class ParityReport:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; an error that is not finite is null."""
         return {
-            "ok": self.ok, **self.facts,
+            "ok": self.ok,
+            **self.facts,
             "first_departure": _json(self.first) if self.first else None,
             "worst": {kind: _json(row) for kind in KINDS if (row := self.worst(kind))},
             "tensors": [_json(row) for row in self.rows],
-        }  # fmt: skip
+        }
 
     def summary(self) -> str:
         """One line: the verdict, and what departs first."""
@@ -146,9 +147,14 @@ def parity(
     batch = batch if inputs is None else len(next(iter(inputs.values())))
     held = {name: options[name] for name in CHOICE if name in options}
     exact = Reference(
-        model, batch, device=device, dtype=REFERENCES[reference], dims=dims,
-        output=options.get("output"), **held,
-    )  # fmt: skip
+        model,
+        batch,
+        device=device,
+        dtype=REFERENCES[reference],
+        dims=dims,
+        output=options.get("output"),
+        **held,
+    )
     draw = np.random.default_rng(seed)
 
     def samples() -> Batch:
@@ -158,9 +164,16 @@ def parity(
 
     first = samples()
     program = gradient_program(
-        model, *first, loss=loss, precision=precision, budget=budget, dims=dims,
-        optimizer=optimizer, seed=seed, **options,
-    )  # fmt: skip
+        model,
+        *first,
+        loss=loss,
+        precision=precision,
+        budget=budget,
+        dims=dims,
+        optimizer=optimizer,
+        seed=seed,
+        **options,
+    )
     batches = chain([first], (samples() for _ in range(steps - 1)))
     rows = _rows(program, model, exact, batches)
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
@@ -175,9 +188,12 @@ def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
 
 def _about(model: Model, program: Program, exact: Reference, device: str) -> dict[str, Any]:
     return {
-        "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "arena_nbytes": program.arena_nbytes, "parameters": len(exact.parameters),
-    }  # fmt: skip
+        "model": model.name,
+        "device": _device_name(device),
+        "torch": torch.__version__,
+        "arena_nbytes": program.arena_nbytes,
+        "parameters": len(exact.parameters),
+    }
 
 
 def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:

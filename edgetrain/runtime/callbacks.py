@@ -16,9 +16,7 @@ from ..units.options import typed
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-HOOKS = (
-    "on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end",
-)  # fmt: skip
+HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
 # Of these more is better; of everything else, less.
 _RISING = ("accuracy", "top", "f1", "precision", "recall")
 
