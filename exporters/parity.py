@@ -67,11 +67,12 @@ class ParityReport:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; an error that is not finite is null."""
         return {
-            "ok": self.ok, **self.facts,
+            "ok": self.ok,
+            **self.facts,
             "first_departure": _json(self.first) if self.first else None,
             "worst": {kind: _json(row) for kind in KINDS if (row := self.worst(kind))},
             "tensors": [_json(row) for row in self.rows],
-        }  # fmt: skip
+        }
 
     def summary(self) -> str:
         """One line: the verdict, and what departs first."""
@@ -174,9 +175,12 @@ def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
 
 def _about(model: Model, program: Program, exact: Reference, device: str) -> dict[str, Any]:
     return {
-        "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "arena_nbytes": program.arena_nbytes, "parameters": len(exact.parameters),
-    }  # fmt: skip
+        "model": model.name,
+        "device": _device_name(device),
+        "torch": torch.__version__,
+        "arena_nbytes": program.arena_nbytes,
+        "parameters": len(exact.parameters),
+    }
 
 
 def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:

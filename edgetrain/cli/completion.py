@@ -33,8 +33,11 @@ def completion(arguments: Namespace) -> int:
         print(_fish(parsers))
         return 0
     script = _bash(parsers)
-    print(f"autoload -U +X bashcompinit && bashcompinit\n{script}" if arguments.shell == "zsh"
-          else script)  # fmt: skip
+    print(
+        f"autoload -U +X bashcompinit && bashcompinit\n{script}"
+        if arguments.shell == "zsh"
+        else script
+    )
     return 0
 
 

@@ -82,9 +82,14 @@ class Draft(_Scheduled):
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
         offsets, height = arena.place(placed.buffers)
         return Plan(
-            self.candidate, self.schedule, self.simulation, placed, tuple(offsets),
-            self.candidate.arena_nbytes(height), self.cost,
-        )  # fmt: skip
+            self.candidate,
+            self.schedule,
+            self.simulation,
+            placed,
+            tuple(offsets),
+            self.candidate.arena_nbytes(height),
+            self.cost,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +129,17 @@ def make_candidate(
     offsets, height = arena.place(placed.buffers)
     update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring)
     return Candidate(
-        microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
-        update.persistent_nbytes, max(height, update.transient_nbytes),
-    )  # fmt: skip
+        microbatch,
+        graphs,
+        train,
+        evaluate,
+        simulation,
+        placed,
+        tuple(offsets),
+        update,
+        update.persistent_nbytes,
+        max(height, update.transient_nbytes),
+    )
 
 
 @dataclass(frozen=True)
