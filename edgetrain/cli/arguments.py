@@ -1,9 +1,9 @@
 """The parser. An option that is not given is not in the namespace, unless it says a default."""
 
 import argparse
+import contextlib
 import os
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -106,10 +106,33 @@ _KEPT_BY_A_RUN = (
 )  # fmt: skip
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse's own asks shutil for the width, which loads three libraries of compression."""
+    try:
+        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):
+        columns = 80
+    return argparse.HelpFormatter(prog, width=columns - 2)
+
+
+@contextlib.contextmanager
+def _plain_words() -> Iterator[None]:
+    """Without translations, which argparse looks for in half a megabyte of names of locales."""
+    translate = vars(argparse).get("_")
+    vars(argparse)["_"] = str
+    try:
+        yield
+    finally:
+        vars(argparse)["_"] = translate
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
     known: Collection[str] = ()  # what a word that is not known may have been meant for
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _formatter, **options})
 
     def error(self, message: str) -> NoReturn:
         hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
@@ -128,11 +151,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        parser, commands = _parser(asked)
-        parser.known = [*commands]
-        if asked in commands:
-            parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
-        return settle_target(parser.parse_args(argv))
+        with _plain_words():
+            parser, commands = _parser(asked)
+            parser.known = [*commands]
+            if asked in commands:
+                parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+            return settle_target(parser.parse_args(argv))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -149,6 +173,8 @@ def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
     """The command that goes on with a run: what it keeps itself is left out."""
+    import shlex
+
     train = _parser("train")[1]["train"]
     own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]

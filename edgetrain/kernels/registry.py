@@ -22,7 +22,6 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -159,6 +158,8 @@ def _kept_declarations() -> str:
 def declarations() -> str:
     """What the families of this package say, each imported: a line for each kernel, its name, a
     tab, and the texts of its variants as JSON."""
+    import pkgutil  # where sources are
+
     path_of_package = importlib.import_module(__package__).__path__
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)
