@@ -29,6 +29,10 @@ from .examples import epilog
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
+# Of these only the one that is asked for gets a parser.
+COMMANDS = (
+    "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
+)  # fmt: skip
 
 
 def _rewiring(text: str) -> str:
@@ -211,6 +215,8 @@ def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]
     )
 
     def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
+        if asked in COMMANDS and name != asked:
+            return _Unasked()
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
             argument_default=argparse.SUPPRESS, epilog=epilog(name),

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .signals import Deferral
-
 from ..data.source import Source
 from ..errors import DataError
 from ..formats import coded, of_dtype
 from ..losses import Loss
 from ..program import TARGET, WEIGHT, Program
+from .signals import Deferral
 
 DISCARD = 1  # what the callback returns to have a minibatch discarded
 _FAILED = 2

@@ -12,6 +12,7 @@ from ..errors import DataError, ProgramError
 from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
+from ..kernels.expression import forget
 from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant
@@ -106,6 +107,7 @@ class Session:
         self._plan = self._plan_block()
         self.loss = Loss.of_json(program.recipe["loss"])
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
+        forget()
 
     def _zeroed(self) -> np.ndarray:
         """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""
