@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import RunError, UnsupportedOpError
 from ..units.sha import sha256
 from ..units.stages import stage
-from . import cache, library
+from . import cache, library, sources
 
 if TYPE_CHECKING:
     from .registry import Kernel
@@ -52,7 +52,8 @@ def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int
 def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
     from . import jit
 
-    if not jit.available() and jit.compiled_before() is None:
+    alone = sources.made() is not None  # a runtime without sources of kernels
+    if alone or (not jit.available() and jit.compiled_before() is None):
         raise RunError(_not_there(next(iter(missing)), installed))
     if installed is not None:
         _say_once(installed, len(missing))
@@ -226,7 +227,7 @@ def _not_there(symbol: str, installed: library.Library | None) -> str:
         else (f"no library of kernels is installed ({names})")
     )
     return (
-        f"kernel {symbol}: {where}, and numba is not there to compile it. Install the "
+        f"kernel {symbol}: {where}, and it cannot be compiled here. Install the "
         "edgetrain-kernels wheel of this version, or edgetrain itself."
     )
 
