@@ -2,9 +2,9 @@
 
     python -m examples.raspberry_pi.sensor net.edge [WINDOWS [DIR]]
 
-Needs edgetrain-runtime, a wheel of kernels and numpy. `read` makes its readings up, so that this runs
-anywhere and sensor.c sees the same; put the driver of your sensor there, and at `label` what tells
-how it was (a button, another sensor, the next reading).
+Needs edgetrain-runtime, a wheel of kernels and numpy. `read` makes its readings up, so that this
+runs anywhere and sensor.c sees the same; put the driver of your sensor there, and at `label` what
+tells how it was (a button, another sensor, the next reading).
 """
 
 import sys
