@@ -1,6 +1,6 @@
 """The net of this example: a window of 32 readings of three axes in, one of four activities out.
 
-Run as `python -m examples.raspberry_pi.make_model`; writes model.onnx beside this file. Needs torch.
+Run as `python -m examples.raspberry_pi.make_model`: writes model.onnx here. Needs torch.
 """
 
 from pathlib import Path
