@@ -1,9 +1,8 @@
 """The parser. An option that is not given is not in the namespace, unless it says a default."""
 
 import argparse
-import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -26,6 +25,7 @@ from .data_arguments import (
     settle_target,
 )
 from .examples import epilog
+from .lean_parser import formatter, plain_words
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
@@ -110,33 +110,13 @@ _KEPT_BY_A_RUN = (
 )  # fmt: skip
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """argparse's own asks shutil for the width, which loads three libraries of compression."""
-    try:
-        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(1).columns
-    except (ValueError, OSError):
-        columns = 80
-    return argparse.HelpFormatter(prog, width=columns - 2)
-
-
-@contextlib.contextmanager
-def _plain_words() -> Iterator[None]:
-    """Without translations, which argparse looks for in half a megabyte of names of locales."""
-    translate = vars(argparse).get("_")
-    vars(argparse)["_"] = str
-    try:
-        yield
-    finally:
-        vars(argparse)["_"] = translate
-
-
 class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
     known: Collection[str] = ()  # what a word that is not known may have been meant for
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _formatter, **options})
+        super().__init__(**{"formatter_class": formatter, **options})
 
     def error(self, message: str) -> NoReturn:
         hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
@@ -155,7 +135,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        with _plain_words():
+        with plain_words():
             parser, commands = _parser(asked)
             parser.known = [*commands]
             if asked in commands:
