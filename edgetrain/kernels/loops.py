@@ -1,7 +1,7 @@
 """The planner's loops: Python functions on numbers and numpy arrays, compiled as kernels are.
 
 What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
-array of this file's kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
+array of loop_kinds' kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
 object, kept like those of kernels (cache.py), so that planning imports numba only where something
 has to be compiled. Loops allocate nothing and raise nothing.
 """
@@ -13,24 +13,14 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
 from ..units.sha import sha256
 from ..units.stages import stage
-from . import cache, jit, load, sources, workers
-
-Ints = Annotated[np.ndarray, "int64", 1]
-Ints32 = Annotated[np.ndarray, "int32", 1]
-Words = Annotated[np.ndarray, "uint64", 1]
-Floats = Annotated[np.ndarray, "float64", 1]
-Floats32 = Annotated[np.ndarray, "float32", 1]
-Flags = Annotated[np.ndarray, "bool", 1]
-IntRows = Annotated[np.ndarray, "int64", 2]
-IntRows32 = Annotated[np.ndarray, "int32", 2]
-FloatRows = Annotated[np.ndarray, "float64", 2]
-FloatTable = Annotated[np.ndarray, "float32", 4]
+from . import cache, jit, load, loop_kinds, sources, workers
+from .loop_kinds import fields, flattened
 
 ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
 IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
@@ -102,7 +92,7 @@ class Unit:
     def _identity(self) -> str:
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
-        digest = sha256(Path(__file__).read_bytes())
+        digest = sha256(Path(__file__).read_bytes() + Path(loop_kinds.__file__).read_bytes())
         digest.update(sources.file_digest(sources.COMPILER).encode())
         for file in self.files:
             digest.update(_source(f"{self.package}.{file}").read_bytes())
@@ -195,44 +185,7 @@ class Entry(Loop):
 loop = Loop
 
 
-def fields(kind: Any) -> tuple[Any, ...] | None:
-    """Kinds of a NamedTuple's fields; None where it is none."""
-    if isinstance(kind, type) and issubclass(kind, tuple):
-        return tuple(get_type_hints(kind, include_extras=True).values())
-    return None
-
-
 _fields = functools.cache(fields)
-
-
-class Array(NamedTuple):
-    """An array's kind."""
-
-    dtype: str
-    dimensions: int
-
-
-@functools.cache
-def array_kind(kind: Any) -> Array:
-    """Of one of the annotations above."""
-    assert get_origin(kind) is Annotated, kind
-    return Array(*get_args(kind)[1:])
-
-
-def words_of(kind: Any) -> int:
-    """Words of one field: a number, or address and shape of an array."""
-    return 1 if kind in (int, float) else 1 + array_kind(kind).dimensions
-
-
-def flattened(kind: Any, value: Any) -> list[int]:
-    """The words of a number or an array."""
-    if kind is int:
-        return [int(value)]
-    if kind is float:
-        return [int(np.float64(value).view(np.int64))]
-    dtype, dimensions = array_kind(kind)
-    assert value.dtype == dtype and value.ndim == dimensions and value.flags.c_contiguous
-    return [value.ctypes.data, *value.shape]
 
 
 class _Table(NamedTuple):

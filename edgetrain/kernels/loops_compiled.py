@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
 import numba
@@ -14,12 +14,8 @@ from numba.extending import infer_getattr, lower_getattr_generic, models, regist
 from numba.np.arrayobj import populate_array
 
 from . import native
-from .loops import array_kind, fields, words_of
+from .loop_kinds import Entry, array_kind, fields, words_of
 from .processor import Target
-
-if TYPE_CHECKING:
-    from .loops import Entry
-
 
 _wrapped: list[Any] = []  # numba's types refer to functions weakly
 
@@ -33,7 +29,7 @@ def callee(function: Callable) -> types.Type:
     return types.Dispatcher(_wrapped[-1])
 
 
-def object_of(entries: "Mapping[str, Entry]", target: Target) -> bytes:
+def object_of(entries: Mapping[str, Entry], target: Target) -> bytes:
     """One object with the entries by symbol; what they share is in it once."""
     native._numba_contexts()
     results = {}
@@ -179,7 +175,7 @@ class _Entry:
         self.arguments += [f"i64 {word}" for word in (*shape, *strides)]
 
 
-def _entry_text(symbol: str, native_name: str, entry: "Entry") -> str:
+def _entry_text(symbol: str, native_name: str, entry: Entry) -> str:
     made = _Entry()
     result = made.word()
     for kind in entry.kinds[0]:

@@ -13,7 +13,7 @@ from ..units.sha import sha256
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",
-     "load", "nearby", "loops", "loops_compiled", "paired", "processor", "registry",
+     "load", "nearby", "loop_kinds", "loops", "loops_compiled", "paired", "processor", "registry",
      "relocatable", "relocate", "shared_file", "shared_object", "sources", "spec", "targets",
      "workers")
 )  # fmt: skip

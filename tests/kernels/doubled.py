@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from edgetrain.kernels.loops import Ints
+from edgetrain.kernels.loop_kinds import Ints
 
 
 class Numbers(NamedTuple):

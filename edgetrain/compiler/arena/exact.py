@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import Flags, IntRows32, Ints, Words, loop
+from edgetrain.kernels.loop_kinds import Flags, IntRows32, Ints, Words
+from edgetrain.kernels.loops import loop
 
 from .units import EXACT
 

@@ -6,7 +6,8 @@ Sekiyama et al. 2018 (best fit).
 
 import numpy as np
 
-from edgetrain.kernels.loops import ZERO, Ints
+from edgetrain.kernels.loop_kinds import Ints
+from edgetrain.kernels.loops import ZERO
 
 from .units import GREEDY
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import Ints, Words, loop
+from edgetrain.kernels.loop_kinds import Ints, Words
+from edgetrain.kernels.loops import loop
 
 from .greedy import fill_in_order
 from .units import CLIMB

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import Floats32, FloatTable, Ints, Unit
+from edgetrain.kernels.loop_kinds import Floats32, FloatTable, Ints
+from edgetrain.kernels.loops import Unit
 
 from .stages import Chain
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import FloatRows, Ints, Words, loop
+from edgetrain.kernels.loop_kinds import FloatRows, Ints, Words
+from edgetrain.kernels.loops import loop
 
 from .archive import Archive, offer
 from .evaluate import INFEASIBLE, Trace, evaluate

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import Flags, Floats, IntRows, Ints, loop
+from edgetrain.kernels.loop_kinds import Flags, Floats, IntRows, Ints
+from edgetrain.kernels.loops import loop
 
 from .units import SEARCH
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import ZERO, Flags, Ints, Ints32, loop
+from edgetrain.kernels.loop_kinds import Flags, Ints, Ints32
+from edgetrain.kernels.loops import ZERO, loop
 
 from .flat_problem import FlatProblem
 from .units import SEARCH

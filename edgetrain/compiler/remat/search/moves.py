@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops import Floats, Ints, loop
+from edgetrain.kernels.loop_kinds import Floats, Ints
+from edgetrain.kernels.loops import loop
 
 from .idle_times import IdleTimes
 

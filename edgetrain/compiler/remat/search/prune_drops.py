@@ -8,7 +8,8 @@ halves of them and so on to single ones, wherever the peak stays within a budget
 
 import numpy as np
 
-from edgetrain.kernels.loops import ZERO, Words
+from edgetrain.kernels.loop_kinds import Words
+from edgetrain.kernels.loops import ZERO
 
 from .anneal import EVALUATE_WORK, Walk, copy
 from .archive import Archive, offer

@@ -7,7 +7,8 @@ them shortens lives there.
 
 import numpy as np
 
-from edgetrain.kernels.loops import Ints, Words, loop
+from edgetrain.kernels.loop_kinds import Ints, Words
+from edgetrain.kernels.loops import loop
 
 from ..problem import Problem, Schedule
 from ..referee import simulate
