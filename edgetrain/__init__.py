@@ -10,6 +10,8 @@ trainer.export_onnx("trained.onnx")
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -90,3 +92,14 @@ def __getattr__(name: str) -> Any:
         raise explained(error) from error
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Whose functions stay when a room of the same name (`bundle`) is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

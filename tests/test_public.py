@@ -1,5 +1,6 @@
 """The public names: typed, and short when they are shown."""
 
+import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,3 +51,8 @@ def test_large_objects_are_shown_in_a_line(digits: et.Program) -> None:
             assert len(repr(shown)) < 300 and "\n" not in repr(shown)
     finally:
         trainer.close()
+
+
+def test_a_room_does_not_hide_the_function_of_its_name() -> None:
+    importlib.import_module("edgetrain.bundle.archive")
+    assert et.bundle is importlib.import_module("edgetrain.api").bundle

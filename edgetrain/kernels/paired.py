@@ -3,10 +3,10 @@ this machine runs them: the same text, the same bits as on the processor they we
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..units.sha import sha256
 from . import cache, jit
 from .registry import Kernel
 
@@ -15,7 +15,7 @@ from .registry import Kernel
 def _version() -> str:
     """Of what rewrites texts: another one is other code."""
     texts = [Path(__file__).with_name(f"{name}.py") for name in ("emit_pairs", "pair_functions")]
-    whole = hashlib.sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
+    whole = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
     return whole.hexdigest()[:12]
 
 
@@ -37,7 +37,7 @@ class Paired(Kernel):
     def _object(self, storages: Mapping[str, str], target: jit.Target) -> bytes:
         symbol, builtins = self.symbol(storages), target == jit.host()
         identity = jit.identity_of(symbol, self.spec.kinds, target, self.module, builtins)
-        name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.o"
+        name = f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
         code = cache.read(name, identity) if identity else None
         if code is None:
             if not jit.available():
@@ -57,10 +57,14 @@ class Paired(Kernel):
         plain, kinds = _plain(self), self.spec.kinds
         text = in_pairs(kernel_text(plain, storages, 64))
         given = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(operand_types(kinds)))
-        return text + (
-            f"define internal i32 @called(ptr %ret, ptr %exc, {given}) {{\n"
-            f'  call void @"{direct(plain.symbol(storages))}"({given})\n  ret i32 0\n}}\n'
-        ) + native._entry(symbol, "called", kinds)  # fmt: skip
+        return (
+            text
+            + (
+                f"define internal i32 @called(ptr %ret, ptr %exc, {given}) {{\n"
+                f'  call void @"{direct(plain.symbol(storages))}"({given})\n  ret i32 0\n}}\n'
+            )
+            + native._entry(symbol, "called", kinds)
+        )
 
 
 def _fields(kernel: Kernel) -> dict[str, object]:

@@ -13,9 +13,7 @@ from ..errors import CheckpointError, UsageError
 from ..units import finite_number
 from ..units.options import typed
 
-HOOKS = (
-    "on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end",
-)  # fmt: skip
+HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
 # Of these more is better; of everything else, less.
 _RISING = ("accuracy", "top", "f1", "precision", "recall")
 
