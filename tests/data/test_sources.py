@@ -84,17 +84,17 @@ def dir_splits(tmp_path):
 
 
 def images(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
-    for k, name in enumerate(("a", "a", "b")):
-        (tmp_path / name).mkdir(exist_ok=True)
-        Image.fromarray(pixels[k]).save(tmp_path / name / f"{k}.png")
-    return f"images:{tmp_path}", {"whole": (np.moveaxis(pixels, 3, 1), np.array([0, 0, 1]))}
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 5, 3), np.uint8)
+    for k in range(10):
+        (tmp_path / str(k)).mkdir()
+        Image.fromarray(pixels[k]).save(tmp_path / str(k) / "one.png")
+    return f"images:{tmp_path}", {"whole": (np.moveaxis(pixels, 3, 1), np.arange(10))}
 
 
 def sounds(tmp_path):
-    for k, name in enumerate(("a", "b")):
-        write_wav(tmp_path / name / f"{k}.wav", np.zeros(6))
-    return f"sounds:{tmp_path}", {"whole": (np.zeros((2, 1, 6)), np.array([0, 1]))}
+    for k in range(10):
+        write_wav(tmp_path / str(k) / "one.wav", np.zeros(6))
+    return f"sounds:{tmp_path}", {"whole": (np.zeros((10, 1, 6)), np.arange(10))}
 
 
 def arrays_pair(tmp_path):
