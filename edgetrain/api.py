@@ -74,10 +74,15 @@ def make_options(
         options = Options(
             loss=Loss.of(loss),
             optimizer=Optimizer.of(optimizer),
-            minibatch=minibatch, microbatch=microbatch, precision=precision,
-            train=tuple(train), freeze=tuple(freeze), train_constants=tuple(train_constants),
-            dims={} if dims is None else dims, **others,
-        )  # fmt: skip
+            minibatch=minibatch,
+            microbatch=microbatch,
+            precision=precision,
+            train=tuple(train),
+            freeze=tuple(freeze),
+            train_constants=tuple(train_constants),
+            dims={} if dims is None else dims,
+            **others,
+        )
     except TypeError as error:
         known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
         strange = [name for name in others if name not in known]
@@ -295,9 +300,15 @@ def loss_and_gradients(
             )
         inputs = {**inputs, WEIGHT: weights}
     program = gradient_program(
-        model, inputs, target, loss=chosen, precision=precision, dropout=dropout, budget=budget,
+        model,
+        inputs,
+        target,
+        loss=chosen,
+        precision=precision,
+        dropout=dropout,
+        budget=budget,
         **options,
-    )  # fmt: skip
+    )
     session = Session(program)
     try:
         value = run_microbatch(session, inputs, target)

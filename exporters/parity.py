@@ -8,9 +8,9 @@ the cause.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,12 @@ class ParityReport:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; an error that is not finite is null."""
         return {
-            "ok": self.ok, **self.facts,
+            "ok": self.ok,
+            **self.facts,
             "first_departure": _json(self.first) if self.first else None,
             "worst": {kind: _json(row) for kind in KINDS if (row := self.worst(kind))},
             "tensors": [_json(row) for row in self.rows],
-        }  # fmt: skip
+        }
 
     def summary(self) -> str:
         """One line: the verdict, and what departs first."""
@@ -149,23 +150,22 @@ def parity(
         model, batch, device=device, dtype=REFERENCES[reference], dims=dims,
         output=options.get("output"), **held,
     )  # fmt: skip
-    draw = np.random.default_rng(seed)
-
-    def samples() -> Batch:
-        if inputs is not None and target is not None:
-            return inputs, target
-        return sample_batch(exact.graph, exact.output, loss, draw)
-
-    first = samples()
+    batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, seed)
+    first = next(batches)
     program = gradient_program(
         model, *first, loss=loss, precision=precision, budget=budget, dims=dims,
         optimizer=optimizer, seed=seed, **options,
     )  # fmt: skip
-    batches = chain([first], (samples() for _ in range(steps - 1)))
-    rows = _rows(program, model, exact, batches)
+    rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
     facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+
+
+def _samples(exact: Reference, loss: Loss, seed: int) -> Iterator[Batch]:
+    draw = np.random.default_rng(seed)
+    while True:
+        yield sample_batch(exact.graph, exact.output, loss, draw)
 
 
 def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
@@ -175,9 +175,12 @@ def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
 
 def _about(model: Model, program: Program, exact: Reference, device: str) -> dict[str, Any]:
     return {
-        "model": model.name, "device": _device_name(device), "torch": torch.__version__,
-        "arena_nbytes": program.arena_nbytes, "parameters": len(exact.parameters),
-    }  # fmt: skip
+        "model": model.name,
+        "device": _device_name(device),
+        "torch": torch.__version__,
+        "arena_nbytes": program.arena_nbytes,
+        "parameters": len(exact.parameters),
+    }
 
 
 def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:

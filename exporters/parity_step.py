@@ -97,10 +97,15 @@ class Comparison:
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
         single = Reference(
-            with_state(self._model, state), len(next(iter(inputs.values()))),
-            device=str(exact.device), dtype=torch.float32, dims=recipe["dims"],
-            output=exact.output_name, storage=self._storage, **choice,
-        ).step(inputs, target, self._loss)  # fmt: skip
+            with_state(self._model, state),
+            len(next(iter(inputs.values()))),
+            device=str(exact.device),
+            dtype=torch.float32,
+            dims=recipe["dims"],
+            output=exact.output_name,
+            storage=self._storage,
+            **choice,
+        ).step(inputs, target, self._loss)
         return self._masked(single)
 
     def _masked(self, result: StepResult) -> StepResult:

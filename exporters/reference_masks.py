@@ -7,9 +7,15 @@ from edgetrain.exporters.reference_ops import MOVES, RULES, rule
 __all__ = ["MOVES", "RULES"]
 
 _COMPARE = {
-    "less": torch.lt, "less_equal": torch.le, "greater": torch.gt, "greater_equal": torch.ge,
-    "equal": torch.eq, "and": torch.logical_and, "or": torch.logical_or, "xor": torch.logical_xor,
-}  # fmt: skip
+    "less": torch.lt,
+    "less_equal": torch.le,
+    "greater": torch.gt,
+    "greater_equal": torch.ge,
+    "equal": torch.eq,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "xor": torch.logical_xor,
+}
 
 
 @rule(*_COMPARE)

@@ -1,6 +1,5 @@
 """What is installed: one package, and a subset of it that trains without the compiler."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,9 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from edgetrain.kernels import jit, processor, targets
+from edgetrain.program import Program
+from tests.runtime.test_library import kernels_of
+from tools.kernel_wheels import PLATFORMS, build_kernels
 from tools.wheels import ROOT, build, build_runtime, copy_source
 
 pytestmark = pytest.mark.slow
+# Trains on, predicts, exports a Program of its own from Python.
+LIBRARY = """
+import sys, zlib
+import numpy as np
+import edgetrain as et
+trainer = et.Trainer(et.load_program(sys.argv[1] + "/program.edge"), data="digits")
+trainer.resume(sys.argv[1])
+x = np.linspace(-1, 1, 4 * 64, dtype=np.float32).reshape(4, 1, 8, 8)
+print(zlib.crc32(trainer.session.predict({"x": x}).tobytes()), trainer.evaluate())
+trainer.program.save(sys.argv[1] + "/again.edge")
+print(et.load_program(sys.argv[1] + "/again.edge").arena_nbytes)
+"""
 
 
 def test_the_whole_installs_one_package(tmp_path: Path) -> None:
@@ -52,47 +67,61 @@ def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with numpy, llvmlite, edgetrain-runtime and its kernels."""
-    here = Path(sysconfig.get_path("purelib"))
-    kernels = list(here.glob("edgetrain_kernels*"))
-    if not kernels:
-        pytest.skip("no library of kernels (edgetrain-kernels) is installed here")
+def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with numpy, edgetrain-runtime and kernels for this processor;
+    only those that the digits need are compiled."""
+    target = next(iter(processor.levels()), "")
+    if target not in PLATFORMS or targets.get(target).lanes != jit.host().lanes:
+        pytest.skip("no wheel of kernels is made for this processor")
     folder = tmp_path_factory.mktemp("device")
-    wheel = build_runtime(folder)
+    (kernels,) = build_kernels(folder, [target], kernels_of(digits))
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    zipfile.ZipFile(wheel).extractall(site)
-    for path in kernels:
+    for wheel in (build_runtime(folder), kernels):
+        zipfile.ZipFile(wheel).extractall(site)
+    for path in Path(sysconfig.get_path("purelib")).glob("numpy*"):
         (site / path.name).symlink_to(path)
-    for package in ("numpy", "llvmlite"):
-        assert importlib.util.find_spec(package) is not None
-        for path in here.glob(f"{package}*"):
-            (site / path.name).symlink_to(path)
     return folder / "venv" / "bin" / "python"
+
+
+def test_the_runtime_is_small_and_carries_no_sources_of_kernels(device: Path) -> None:
+    (site,) = device.parents[1].glob("lib/python*/site-packages")
+    subprocess.run([device, "-m", "compileall", "-q", site / "edgetrain"], check=True)
+    files = [path for path in (site / "edgetrain").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 2_500_000
+    assert not list((site / "edgetrain").glob("kernels/*emit*"))
 
 
 def test_the_runtime_trains_evaluates_and_exports(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:
     def command(python: Path | str, *argv: object) -> subprocess.CompletedProcess[str]:
+        return run(python, "-m", "edgetrain", *argv)
+
+    def run(python: Path | str, *argv: object) -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         if python == sys.executable:
             kept["PYTHONPATH"] = str(ROOT)
         return subprocess.run(
-            [str(python), "-m", "edgetrain", *map(str, argv)],
+            [str(python), *map(str, argv)],
             capture_output=True, text=True, cwd=tmp_path, env=kept, timeout=300,
         )  # fmt: skip
 
     for name, python in (("host", sys.executable), ("device", device)):
         out = tmp_path / name
-        done = command(python, "train", digits_edge, "--data", "digits", "--steps", 3, "--out", out)
-        assert done.returncode == 0, done.stderr
+        for more in (("--steps", 3, "--out", out, digits_edge), ("--steps", 5, "--resume", out)):
+            done = command(python, "train", "--data", "digits", *more)
+            assert done.returncode == 0, done.stderr
         done = command(python, "eval", out, "--data", "digits", "--json")
         assert done.returncode == 0 and json.loads(done.stdout)["samples"] > 0, done.stderr
         done = command(python, "export", out, "-o", tmp_path / f"{name}.onnx")
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "host.onnx").read_bytes() == (tmp_path / "device.onnx").read_bytes()
+    for name, python in (("host", sys.executable), ("device", device)):
+        done = run(python, "-c", LIBRARY, tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        (tmp_path / f"{name}.out").write_text(done.stdout)
+    assert (tmp_path / "host.out").read_text() == (tmp_path / "device.out").read_text()
     facts = json.loads(command(device, "doctor", "--json").stdout)
     assert facts["missing"] == [] and facts["packages"]["onnx"] is None
     done = command(device, "plan", "model.onnx")

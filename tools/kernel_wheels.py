@@ -17,6 +17,7 @@ from pathlib import Path
 from edgetrain import __version__
 from edgetrain.kernels import library, packing, targets
 from edgetrain.kernels.choices import every
+from edgetrain.kernels.decode import Bound
 
 ROOT = Path(__file__).resolve().parents[1]
 # Target -> what pip calls the systems that run it.
@@ -39,15 +40,22 @@ Requires-Python: >=3.11
 _WHEEL = "Wheel-Version: 1.0\nGenerator: edgetrain tools\nRoot-Is-Purelib: false\n"
 
 
-def build_kernels(out: Path, names: Sequence[str] = DEFAULT) -> list[Path]:
+def build_kernels(
+    out: Path, names: Sequence[str] = DEFAULT, kernels: Sequence[Bound] | None = None
+) -> list[Path]:
     """Build the wheels of these targets into `out`; returns their paths.
+
+    Args:
+      kernels: with their storages; None: every one that a Program may call.
 
     Every kernel is lowered once for all of them, by as many processes as there are processors;
     objects are kept in the cache.
     """
     found = [targets.get(name) for name in names]
     # What one Program calls lies together: fewer pages of the file become part of a process.
-    kernels = sorted(every(), key=lambda one: sum(kind == "f16" for kind in one[1].values()))
+    kernels = sorted(
+        kernels or every(), key=lambda one: sum(kind == "f16" for kind in one[1].values())
+    )
     start = time.perf_counter()
     rows = packing.objects(kernels, [one.processor for one in found], os.cpu_count() or 1)
     seconds = time.perf_counter() - start

@@ -25,6 +25,12 @@ RUNTIME = (
     "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
     "kernels", "losses", "optim", "sparse", "data", "runtime", "cli",
 )  # fmt: skip
+# Of kernels, what finds and loads those of an installed library; none is compiled there.
+KERNELS = (
+    "__init__", "cache", "control", "decode", "device/__init__", "device/layout", "drive/__init__",
+    "drive/layout", "expression", "jit", "library", "load", "processor", "registry", "sources",
+    "spec", "tape", "targets",
+)  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\
 [build-system]
@@ -39,9 +45,6 @@ license = "Apache-2.0"
 license-files = ["LICENSE"]
 requires-python = "{python}"
 dependencies = {needs}
-
-[project.optional-dependencies]
-compile = ["{numba}"]
 
 [project.scripts]
 edgetrain = "edgetrain.cli:main"
@@ -59,12 +62,10 @@ def stage(folder: Path) -> Path:
     """Lay out the source of edgetrain-runtime; returns `folder`."""
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = whole["project"]
-    numba = next(need for need in project["dependencies"] if need.startswith("numba"))
     data = whole["tool"]["setuptools"]["package-data"]["edgetrain"]
     text = HEADER.format(
         version=project["version"], python=project["requires-python"], needs=list(NEEDS),
-        numba=numba, data=data, made=sources.MADE,
-        declarations=sources.DECLARATIONS,
+        data=data, made=sources.MADE, declarations=sources.DECLARATIONS,
     )  # fmt: skip
     (folder / "pyproject.toml").write_text(text)
     shutil.copy(ROOT / "LICENSE", folder)
@@ -72,7 +73,10 @@ def stage(folder: Path) -> Path:
     for name in RUNTIME:
         source, target = ROOT / "edgetrain" / name, folder / "edgetrain" / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(
+                source, target, ignore=_other_kernels if name == "kernels" else unwanted
+            )
         else:
             shutil.copy(source, target)
     packing.write_description(folder / "edgetrain" / "kernels")
@@ -83,6 +87,14 @@ def copy_source(source: Path, copy: Path) -> None:
     """A source tree without what was built in it: builds leave nothing behind in the tree."""
     unwanted = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info")
     shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*unwanted))
+
+
+def _other_kernels(folder: str, names: list[str]) -> set[str]:
+    """What is left out of a folder of kernels."""
+    place = Path(folder).relative_to(ROOT / "edgetrain" / "kernels")
+    kept = {Path(name).with_suffix(".py") for name in KERNELS}
+    folders = {path.parent for path in kept}
+    return {name for name in names if place / name not in kept | folders}
 
 
 def build(source: Path, out: Path) -> None:

@@ -98,12 +98,14 @@ FUNCTIONS = (
     ),
 )  # fmt: skip
 THREADS = Function(
-    "threads", "drive_threads",
+    "threads",
+    "drive_threads",
     (("NAME_run *", "run"), ("void *", "user"), ("NAME_yield *", "yield_")),
     ("memory", "run", "user", "yield_"),
     "Tapes go to `run`, which calls work(tape, thread, nthreads) on every thread and waits for "
-    "all; threads wait for each other with `yield_`.", "void",
-)  # fmt: skip
+    "all; threads wait for each other with `yield_`.",
+    "void",
+)
 RATES = ("rate_constant", "rate_step", "rate_cosine")
 
 
@@ -186,10 +188,14 @@ def _wrapper(prefix: str, function: Function) -> str:
     ]
     if kind == "void":
         return "\n".join([*lines, "  ret void\n}"])
-    return "\n".join([
-        *lines, "  %found = load i64, ptr %.out", f"  %short = trunc i64 %found to {kind}",
-        f"  ret {kind} %short\n}}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            "  %found = load i64, ptr %.out",
+            f"  %short = trunc i64 %found to {kind}",
+            f"  ret {kind} %short\n}}",
+        ]
+    )
 
 
 def _word(k: int, word: str, kind: str) -> str:

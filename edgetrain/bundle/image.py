@@ -73,8 +73,11 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     barrier = out.take(8 * BARRIER_WORDS) if program.threads > 1 else None
     staged = program.staged("micro")
     fields = [out.take(8 * plans.FIELD_WORDS * len(staged)) for _ in range(2)]
-    asides = {name: out.take(slot.format.raw.nbytes(elements(program, slot)))
-              for name, slot in staged.items() if slot.format is not slot.format.raw}  # fmt: skip
+    asides = {
+        name: out.take(slot.format.raw.nbytes(elements(program, slot)))
+        for name, slot in staged.items()
+        if slot.format is not slot.format.raw
+    }
     pointers = out.take(8 * (len(program.inputs["micro"])))
     ranges = _ranges(zeroed(program))
     zeroes = out.take(16 * len(ranges))
@@ -94,9 +97,8 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
     image.values = [
-        s for s in program.persistent
-        if s.role in ("parameter", "buffer") and s.format.precision
-    ]  # fmt: skip
+        s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.precision
+    ]
     return image
 
 

@@ -35,17 +35,25 @@ def header(name: str, image: Image) -> str:
     if program.threads > 1:
         prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
     return _filled(
-        "net.h", name, title=f"{name}: trains {_comment(program.model_name)}",
+        "net.h",
+        name,
+        title=f"{name}: trains {_comment(program.model_name)}",
         version=__version__,
-        memory=memory_nbytes(image), arena=program.arena_nbytes,
-        stored=image.stored_nbytes + 64, minibatch=program.minibatch,
-        threads=program.threads, lr=float(program.recipe["optimizer"]["lr"]),
-        inputs=len(inputs), input_sizes=sizes,
+        memory=memory_nbytes(image),
+        arena=program.arena_nbytes,
+        stored=image.stored_nbytes + 64,
+        minibatch=program.minibatch,
+        threads=program.threads,
+        lr=float(program.recipe["optimizer"]["lr"]),
+        inputs=len(inputs),
+        input_sizes=sizes,
         output=elements(program, program.outputs["eval"][0]),
-        target=elements(program, target), target_type=_C_TYPES[target.format.raw.name],
+        target=elements(program, target),
+        target_type=_C_TYPES[target.format.raw.name],
         thread_types=_thread_types(name) if program.threads > 1 else "",
-        functions=prototypes, values=_values(name, image),
-    )  # fmt: skip
+        functions=prototypes,
+        values=_values(name, image),
+    )
 
 
 def main(name: str, program: Program, target: Target) -> str:
@@ -53,9 +61,10 @@ def main(name: str, program: Program, target: Target) -> str:
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
     lines = {
-        "copies": _copies(program, target.hosted), "made_up": _made_up(program),
+        "copies": _copies(program, target.hosted),
+        "made_up": _made_up(program),
         "record_most": record_nbytes(program),
-    }  # fmt: skip
+    }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
@@ -76,9 +85,13 @@ def makefile(name: str, program: Program, target: Target, cc: str | None) -> str
         flags += " -ffreestanding"
         extra = {"ldflags": "-nostdlib -T board.ld", "more": "board.c", "libraries": " -lgcc"}
     return _filled(
-        "Makefile", name, cc=cc or target.compiler or "cc", flags=flags,
-        optimise="-O2" if target.hosted else "-Os", **extra,
-    )  # fmt: skip
+        "Makefile",
+        name,
+        cc=cc or target.compiler or "cc",
+        flags=flags,
+        optimise="-O2" if target.hosted else "-Os",
+        **extra,
+    )
 
 
 def _filled(template: str, name: str, **values: object) -> str:

@@ -100,9 +100,13 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
         name, threads, target.pointer_bits, image.align, image.nbytes
     )
     return emit.library(
-        image.program, target, drive=functions.kernels(threads), text=text,
-        exports=functions.exports(name, threads), size=size,
-    )  # fmt: skip
+        image.program,
+        target,
+        drive=functions.kernels(threads),
+        text=text,
+        exports=functions.exports(name, threads),
+        size=size,
+    )
 
 
 def _target(program: Program, name: str | None) -> Target:
@@ -180,30 +184,38 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         "name": name,
         "model": program.model_name,
         "target": {
-            "name": made.target.name, "triple": made.target.triple, "cpu": made.target.cpu,
-            "lanes": targets.lanes_of(program.recipe), "floats": made.target.abi,
+            "name": made.target.name,
+            "triple": made.target.triple,
+            "cpu": made.target.cpu,
+            "lanes": targets.lanes_of(program.recipe),
+            "floats": made.target.abi,
         },
         "optimised_for": "size" if size else "speed",
         "float64": _float64(program, made.target),
         "ram_nbytes": {
-            "memory": texts.memory_nbytes(image), "arena": program.arena_nbytes,
-            "plan": image.control_nbytes, "written_globals": _written(made),
+            "memory": texts.memory_nbytes(image),
+            "arena": program.arena_nbytes,
+            "plan": image.control_nbytes,
+            "written_globals": _written(made),
         },
         "flash_nbytes": {
-            "all": flash, "initial_values": initial, "tapes": tapes,
+            "all": flash,
+            "initial_values": initial,
+            "tapes": tapes,
             "code_and_tables": flash - initial - tapes,
         },
         "stored_state_nbytes": image.stored_nbytes + 64,
         "threads": program.threads,
         "longest_piece_of_poll": {
-            "instruction": piece, "turns_of_the_innermost_loop": work,
+            "instruction": piece,
+            "turns_of_the_innermost_loop": work,
             "note": "split(net, n) cuts all but the instructions marked whole in up to n parts",
         },
         "licences": {
             "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
             "weights_and_model": "those of the model they come from",
         },
-    }  # fmt: skip
+    }
 
 
 def _float64(program: Program, target: Target) -> str:
@@ -222,9 +234,10 @@ def _in_flash(section: str) -> bool:
 
 def _written(made: emit.Library) -> int:
     return sum(
-        n for section, n in made.sizes.items()
+        n
+        for section, n in made.sizes.items()
         if section.startswith((".bss", ".data")) and not section.startswith(".data.rel.ro")
-    )  # fmt: skip
+    )
 
 
 def _longest(program: Program) -> tuple[str, int]:

@@ -9,7 +9,6 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
@@ -91,6 +90,8 @@ def _missing(arguments: Namespace, error: ModuleNotFoundError) -> int:
 
 
 def _bug(arguments: Namespace, error: Exception) -> int:
+    import traceback
+
     where = traceback.extract_tb(error.__traceback__)[-1]
     return _say(
         arguments,
@@ -113,6 +114,8 @@ def _run(arguments: Namespace) -> int:
 def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
     """One line on stderr, the traceback before it with --debug; returns `status`."""
     if arguments.debug:
+        import traceback
+
         traceback.print_exc()
     with contextlib.suppress(OSError):  # a terminal that hung up
         print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)

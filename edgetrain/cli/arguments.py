@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -15,7 +14,6 @@ from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
 from ..units.hints import did_you_mean
 from ..units.options import flag
-from .completion import SHELLS
 from .data_arguments import (
     KINDS,
     add_best,
@@ -26,9 +24,14 @@ from .data_arguments import (
     settle_target,
 )
 from .examples import epilog
+from .lean_parser import formatter, plain_words
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
+# Of these only the one that is asked for gets a parser.
+COMMANDS = (
+    "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
+)  # fmt: skip
 
 
 def _rewiring(text: str) -> str:
@@ -111,6 +114,9 @@ class _Parser(argparse.ArgumentParser):
 
     known: Collection[str] = ()  # what a word that is not known may have been meant for
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": formatter, **options})
+
     def error(self, message: str) -> NoReturn:
         hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
         self.exit(_USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
@@ -128,11 +134,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
-        parser, commands = _parser(asked)
-        parser.known = [*commands]
-        if asked in commands:
-            parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
-        return settle_target(parser.parse_args(argv))
+        with plain_words():
+            parser, commands = _parser(asked)
+            parser.known = [*commands]
+            if asked in commands:
+                parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+            return settle_target(parser.parse_args(argv))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USAGE
 
@@ -149,6 +156,8 @@ def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
     """The command that goes on with a run: what it keeps itself is left out."""
+    import shlex
+
     train = _parser("train")[1]["train"]
     own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
@@ -185,6 +194,8 @@ def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]
     )
 
     def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
+        if asked in COMMANDS and name != asked:
+            return _Unasked()
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
             argument_default=argparse.SUPPRESS, epilog=epilog(name),
@@ -339,10 +350,10 @@ def _looking(command) -> None:
     completion = command(
         "completion", "completion", "Print what a shell needs to complete commands.", json=False
     )
-    completion.add_argument("shell", choices=SHELLS)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     command("ops", "looking", "List the ONNX op types that can be trained.")
     warm = command("warm", "warming", "Compile beforehand what a model, or any, will need.")
-    warm.add_argument("model", metavar="MODEL", nargs="?", help=".onnx or .edge")
+    warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help=".onnx or .edge")
     warm.add_argument("--all", action="store_true", default=False, help="every kernel there is")
     _plan_options(warm)
     _learning_rate(warm)

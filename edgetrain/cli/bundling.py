@@ -16,9 +16,14 @@ def bundle(arguments: Namespace) -> int:
     name = arguments.name or _name_of(arguments.model)
     data = open_data(arguments.data) if arguments.data else None
     made = write_bundle(
-        program, arguments.out, name=name, target=arguments.target, size=arguments.size,
-        cc=arguments.cc, data=data,
-    )  # fmt: skip
+        program,
+        arguments.out,
+        name=name,
+        target=arguments.target,
+        size=arguments.size,
+        cc=arguments.cc,
+        data=data,
+    )
     if arguments.json:
         print(to_json({"path": str(arguments.out), **made}))
         return 0

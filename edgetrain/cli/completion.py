@@ -4,8 +4,6 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping
 
-SHELLS = ("bash", "zsh", "fish")
-
 _BASH = """_edgetrain() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} last=${{COMP_WORDS[COMP_CWORD-1]}} words=
   if [ "$COMP_CWORD" -eq 1 ]; then
@@ -35,8 +33,11 @@ def completion(arguments: Namespace) -> int:
         print(_fish(parsers))
         return 0
     script = _bash(parsers)
-    print(f"autoload -U +X bashcompinit && bashcompinit\n{script}" if arguments.shell == "zsh"
-          else script)  # fmt: skip
+    print(
+        f"autoload -U +X bashcompinit && bashcompinit\n{script}"
+        if arguments.shell == "zsh"
+        else script
+    )
     return 0
 
 

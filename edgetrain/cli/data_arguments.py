@@ -18,20 +18,27 @@ def add_data(parser: argparse.ArgumentParser, *, training: bool = False) -> None
     add_meaning(parser)
     if not training:
         parser.add_argument(
-            "--target", dest="data_target", metavar="INPUT", default=None,
+            "--target",
+            dest="data_target",
+            metavar="INPUT",
+            default=None,
             help="the input that is the target, of an autoencoder: x",
-        )  # fmt: skip
+        )
         return
     parser.set_defaults(data_target=None)
     parser.add_argument(
-        "--augment", metavar="WHAT", default=None,
+        "--augment",
+        metavar="WHAT",
+        default=None,
         help="change samples at random: flip, crop=PLACES, noise=DEVIATION, with commas between "
         "them (cifar10: crop and flip)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--balance-classes", action="store_true", default=False,
+        "--balance-classes",
+        action="store_true",
+        default=False,
         help="weigh classes so that each has the same share of the loss",
-    )  # fmt: skip
+    )
 
 
 def add_meaning(parser: argparse.ArgumentParser) -> None:
@@ -42,38 +49,51 @@ def add_meaning(parser: argparse.ArgumentParser) -> None:
 def add_epochs(parser: argparse.ArgumentParser) -> None:
     """What happens at the end of a pass."""
     parser.add_argument(
-        "--keep-last", action="store_true", default=False,
+        "--keep-last",
+        action="store_true",
+        default=False,
         help="train on the last samples of a pass too, fewer than a minibatch",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--patience", type=whole_from(1), metavar="N", default=None,
+        "--patience",
+        type=whole_from(1),
+        metavar="N",
+        default=None,
         help="stop after N epochs in a row that did not get better (never)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--keep-best", action="store_true", default=False,
+        "--keep-best",
+        action="store_true",
+        default=False,
         help="keep the best epoch's weights too: edgetrain export DIR --best",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--monitor", metavar="NAME", default=None,
+        "--monitor",
+        metavar="NAME",
+        default=None,
         help="what --patience and --keep-best look at: loss, train_loss or a metric (loss)",
-    )  # fmt: skip
+    )
     add_metrics(parser)
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
     """What evaluations count."""
     parser.add_argument(
-        "--metrics", metavar="NAME,..", default="",
+        "--metrics",
+        metavar="NAME,..",
+        default="",
         help="also accuracy, top5, f1, precision, recall, confusion, mae, rmse, perplexity",
-    )  # fmt: skip
+    )
 
 
 def add_best(parser: argparse.ArgumentParser) -> None:
     """Which state of a run."""
     parser.add_argument(
-        "--best", action="store_true", default=False,
+        "--best",
+        action="store_true",
+        default=False,
         help="of the best epoch, which --keep-best kept (the newest)",
-    )  # fmt: skip
+    )
 
 
 def settle_target(arguments: argparse.Namespace) -> argparse.Namespace:

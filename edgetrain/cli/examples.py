@@ -34,21 +34,15 @@ EXAMPLES = {
         "edgetrain parity model.onnx",
         "edgetrain parity model.onnx --loss mse --optimizer adamw --steps 3",
     ),
-    "inspect": (
-        "edgetrain inspect model.onnx",
-        "edgetrain inspect runs/a/step-00000100.ckpt",
-    ),
-    "data": (
-        "edgetrain data dir:photos",
-        "edgetrain data csv:sensor.csv model.onnx --label class",
-    ),
+    "inspect": ("edgetrain inspect model.onnx", "edgetrain inspect runs/a/step-00000100.ckpt"),
+    "data": ("edgetrain data dir:photos", "edgetrain data csv:sensor.csv model.onnx --label class"),
     "ops": ("edgetrain ops",),
     "doctor": ("edgetrain doctor",),
     "completion": (
         'eval "$(edgetrain completion bash)"',
         "edgetrain completion fish > ~/.config/fish/completions/edgetrain.fish",
     ),
-}  # fmt: skip
+}
 
 
 def epilog(command: str) -> str:

@@ -26,9 +26,13 @@ def parity(arguments: Namespace) -> int:
     if not {"optimizer", *OPTIMIZER_OPTIONS} & set(vars(arguments)):
         options.pop("optimizer")
     report = compare(
-        arguments.model, device=arguments.device, reference=arguments.reference,
-        steps=arguments.steps, batch=arguments.batch, **options,
-    )  # fmt: skip
+        arguments.model,
+        device=arguments.device,
+        reference=arguments.reference,
+        steps=arguments.steps,
+        batch=arguments.batch,
+        **options,
+    )
     if arguments.json:
         print(to_json(report.to_json()), flush=True)
     else:
@@ -56,8 +60,10 @@ def inspect(arguments: Namespace) -> int:
     """What is in a file, by its name's end."""
     path = Path(arguments.file)
     readers = {
-        ".onnx": lambda file: _model(file, arguments), ".edge": _program, ".ckpt": _checkpoint,
-    }  # fmt: skip
+        ".onnx": lambda file: _model(file, arguments),
+        ".edge": _program,
+        ".ckpt": _checkpoint,
+    }
     suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
@@ -117,13 +123,17 @@ def _program(path: Path) -> Found:
     words = {name: len(tape) for name, tape in program.tapes.items()}
     recipe = program.recipe
     facts = {
-        "kind": "program", "model": program.model_name, **program.account, "recipe": recipe,
-        "tape_words": words, "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
+        "kind": "program",
+        "model": program.model_name,
+        **program.account,
+        "recipe": recipe,
+        "tape_words": words,
+        "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
         "parameters": [
             *(s.name for s in program.persistent if s.role == "parameter" and s.name != POOL),
             *(layer.name for layer in layers_of(recipe)),
         ],
-    }  # fmt: skip
+    }
     lines = [
         f"{path}: Program of model {program.model_name!r}",
         *account_lines(program.account),
@@ -161,9 +171,13 @@ def _checkpoint(path: Path) -> Found:
     tensors, meta, used, warning = check_run(load_checkpoint(path))
     nbytes = sum(tensor.nbytes for tensor in tensors.values())
     facts = {
-        "kind": "checkpoint", "read": str(used), "warning": warning, "nbytes": nbytes, "meta": meta,
+        "kind": "checkpoint",
+        "read": str(used),
+        "warning": warning,
+        "nbytes": nbytes,
+        "meta": meta,
         "tensors": {n: {"dtype": str(t.dtype), "shape": t.shape} for n, t in tensors.items()},
-    }  # fmt: skip
+    }
     lines = [
         f"{used}: checkpoint at step {meta['step']} of {meta['total_steps']}, "
         f"{len(tensors)} tensors, {format_bytes(nbytes)}",

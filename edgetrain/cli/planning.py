@@ -105,9 +105,12 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
     except BudgetError as error:
         if arguments.json and arguments.command == "plan":
             infeasible = {
-                "feasible": False, "arena_nbytes": None, "budget_nbytes": budget,
-                "min_budget_nbytes": error.min_budget_nbytes, "error": str(error),
-            }  # fmt: skip
+                "feasible": False,
+                "arena_nbytes": None,
+                "budget_nbytes": budget,
+                "min_budget_nbytes": error.min_budget_nbytes,
+                "error": str(error),
+            }
             print(to_json(infeasible), flush=True)
         raise
     tried = microbatches(model, options)

@@ -205,9 +205,12 @@ def _rich() -> Iterator[Progress]:
     )
 
     columns = (
-        TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
-    )  # fmt: skip
+    )
     console = Console(file=cast(TextIO, _Terminal(sys.stderr)), highlight=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("train", total=None, note="")

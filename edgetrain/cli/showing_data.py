@@ -58,16 +58,24 @@ def _found(source: Source) -> dict[str, Any]:
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
                 total, count = total + float(values.sum(dtype=np.float64)), count + values.size
         fields[name] = {
-            "dtype": field.dtype.name, "shape": list(field.shape), "min": low, "max": high,
-            "mean": total / max(1, count), "looked_at": len(indices),
-        }  # fmt: skip
+            "dtype": field.dtype.name,
+            "shape": list(field.shape),
+            "min": low,
+            "max": high,
+            "mean": total / max(1, count),
+            "looked_at": len(indices),
+        }
     counts = None
     if source.classes is not None and source.n <= _MOST_COUNTED and "y" in source.fields:
         counts = class_counts(source).tolist()
     return {
-        "name": source.name, "splits": splits, "fields": fields, "classes": source.classes,
-        "labels": None if source.labels is None else list(source.labels), "counts": counts,
-    }  # fmt: skip
+        "name": source.name,
+        "splits": splits,
+        "fields": fields,
+        "classes": source.classes,
+        "labels": None if source.labels is None else list(source.labels),
+        "counts": counts,
+    }
 
 
 Wanted = dict[str, tuple[tuple[int, ...], int | None]]
@@ -138,11 +146,14 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
     lines = [f"{found['name']}: {splits}"]
     rows = [
         (
-            name, field["dtype"], str(field["shape"]), f"{field['min']:.5g} to {field['max']:.5g}",
+            name,
+            field["dtype"],
+            str(field["shape"]),
+            f"{field['min']:.5g} to {field['max']:.5g}",
             f"{field['mean']:.5g}",
         )
         for name, field in found["fields"].items()
-    ]  # fmt: skip
+    ]
     lines += table(rows, "lllrr", ("field", "type", "shape", "range", "mean"))
     looked = max((field["looked_at"] for field in found["fields"].values()), default=0)
     if looked < max(found["splits"].values()):
@@ -152,10 +163,13 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
     if found["model"]:
         lines.append(f"{model} takes")
         takes = [
-            (name, str(list(item["shape"])),
-             "" if item["limit"] is None else f"whole numbers below {item['limit']}")
+            (
+                name,
+                str(list(item["shape"])),
+                "" if item["limit"] is None else f"whole numbers below {item['limit']}",
+            )
             for name, item in found["model"].items()
-        ]  # fmt: skip
+        ]
         lines += table(takes, "lll", ("input", "shape", ""))
         lines.append("it fits" if found["fits"] else "it does not fit")
     return lines

@@ -9,9 +9,11 @@ from ..program.account import MEANINGS
 from ..units import format_bytes
 
 _TRAINING = {
-    "trained": "parameters", "frozen": "parameters", "moves": "running statistics",
+    "trained": "parameters",
+    "frozen": "parameters",
+    "moves": "running statistics",
     "stays": "running statistics",
-}  # fmt: skip
+}
 _SHOWN = 3  # names in a line; --json has them all
 
 

@@ -13,7 +13,6 @@ from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
 from ..program import Program
 from ..program.atomic import check_target
-from ..program.trained import export_trained
 from ..runtime.callbacks import Callback, EarlyStopping, KeepBest
 from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
@@ -246,6 +245,8 @@ def _opened(path: Path, best: bool) -> Run:
 
 def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
+    from ..program.trained import export_trained
+
     check_target(arguments.out, "-o")
     directory = Path(arguments.run)
     if not os.path.isdir(directory):

@@ -59,9 +59,13 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     micro = TapeCode(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
     order = tuple(range(len(candidate.evaluate.problem.steps)))
     evaluate = TapeCode(
-        candidate.evaluate, order, candidate.eval_simulation, candidate.eval_placed,
-        candidate.eval_offsets, at,
-    )  # fmt: skip
+        candidate.evaluate,
+        order,
+        candidate.eval_simulation,
+        candidate.eval_placed,
+        candidate.eval_offsets,
+        at,
+    )
     tapes = {
         "micro": micro.encode(offsets, kernels),
         "update": _update(plan, offsets, at, kernels, options.threads),
@@ -100,14 +104,20 @@ def _facts(
 ) -> dict[str, Any]:
     candidate = plan.candidate
     found = {
-        "feasible": True, "arena_nbytes": plan.arena_nbytes, "by_kind": asdict(account(plan)),
+        "feasible": True,
+        "arena_nbytes": plan.arena_nbytes,
+        "by_kind": asdict(account(plan)),
         "peak_live_nbytes": candidate.persistent_nbytes
         + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
         "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
-        "minibatch": options.minibatch, "microbatch": candidate.microbatch,
-        "threads": options.threads, "extra_forward_flops": plan.extra_forward,
-        "steps": len(plan.schedule) - 1, "training": training_facts(candidate.graphs), **facts,
-    }  # fmt: skip
+        "minibatch": options.minibatch,
+        "microbatch": candidate.microbatch,
+        "threads": options.threads,
+        "extra_forward_flops": plan.extra_forward,
+        "steps": len(plan.schedule) - 1,
+        "training": training_facts(candidate.graphs),
+        **facts,
+    }
     found.pop("plan_seconds", None)
     return found
 

@@ -125,10 +125,11 @@ class Gradients:
         for node in forward.nodes:
             if any(name in needs for name in node.reads):
                 needs.update(
-                    name for name in node.writes
+                    name
+                    for name in node.writes
                     if forward.values[name].dtype == "f32"
                     and forward.values[name].role in ("activation", "statistic", "parameter")
-                )  # fmt: skip
+                )
         return needs
 
     # What rules ask.
@@ -182,9 +183,7 @@ class Gradients:
             -1 stands for all elements.
         """
         value = self.value(name)
-        shape = value.shape if shape is None else tuple(
-            value.size if d == -1 else d for d in shape
-        )  # fmt: skip
+        shape = value.shape if shape is None else tuple(value.size if d == -1 else d for d in shape)
         root = self._root(name)
         if root in self._accumulators:
             out = self._accumulators[root]

@@ -19,9 +19,13 @@ from .verify import verify
 
 
 def forward_program(
-    model: Model, batch: int, *, dims: Mapping[str, int] | None = None,
-    precision: str = "fp32", threads: int = 2,
-) -> Program:  # fmt: skip
+    model: Model,
+    batch: int,
+    *,
+    dims: Mapping[str, int] | None = None,
+    precision: str = "fp32",
+    threads: int = 2,
+) -> Program:
     """Compile the model's inference: running statistics, no dropout.
 
     Args:

@@ -33,9 +33,12 @@ def absorb_transposes(graph: Graph) -> Graph:
         nodes.append(node)
     read = {graph.root(name) for node in nodes for name in node.reads} | set(graph.outputs)
     return graph.with_nodes(
-        [n for n in nodes if not (n.op == "copy" and n.outputs[0] in sources)
-         or n.outputs[0] in read]
-    )  # fmt: skip
+        [
+            n
+            for n in nodes
+            if not (n.op == "copy" and n.outputs[0] in sources) or n.outputs[0] in read
+        ]
+    )
 
 
 def _swaps_last_two(node: Node, graph: Graph) -> bool:

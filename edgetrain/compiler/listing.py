@@ -46,6 +46,8 @@ def _sparse(graphs: Graphs) -> list[Value]:
 def _counted(values: Iterable[Value]) -> dict[str, Any]:
     values = list(values)
     return {
-        "count": len(values), "numbers": sum(v.size for v in values),
-        "nbytes": sum(v.nbytes for v in values), "names": [v.name for v in values],
-    }  # fmt: skip
+        "count": len(values),
+        "numbers": sum(v.size for v in values),
+        "nbytes": sum(v.nbytes for v in values),
+        "names": [v.name for v in values],
+    }

@@ -127,10 +127,11 @@ def _check_containers(options: Options) -> None:
       UsageError: names the option and what it should be.
     """
     for name, kind, words in (
-        ("loss", Loss, "a name or a Loss"), ("optimizer", Optimizer, "a name or an Optimizer"),
+        ("loss", Loss, "a name or a Loss"),
+        ("optimizer", Optimizer, "a name or an Optimizer"),
         ("density_overrides", Mapping, "densities by pattern, such as {'conv1.*': 1}"),
         ("dims", Mapping, "sizes by name, such as {'T': 64}"),
-    ):  # fmt: skip
+    ):
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")

@@ -75,8 +75,12 @@ def prove(front: Sequence[Plan], chosen: Plan, budget: int | None) -> Proof:
     cost = least_cost(problem, within - chosen.candidate.persistent_nbytes)
     once = sum(step.cost for step in problem.steps) or 1.0
     return Proof(
-        len(problem.steps), smallest.candidate.microbatch,
-        smallest.candidate.arena_nbytes(int(least.bound)), smallest.arena_nbytes,
-        within, cost.bound / once, chosen.simulation.extra_cost / once,
+        len(problem.steps),
+        smallest.candidate.microbatch,
+        smallest.candidate.arena_nbytes(int(least.bound)),
+        smallest.arena_nbytes,
+        within,
+        cost.bound / once,
+        chosen.simulation.extra_cost / once,
         least.complete and cost.complete,
-    )  # fmt: skip
+    )

@@ -55,9 +55,11 @@ def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expans
     users = readers[first.outputs[0]]
     stats = [n for n in users if n.op == "bn_stats"] or makers
     convs = [n for n in users if n.op == "conv"]
-    if len(stats) != 1 or len(convs) != 1 or not {n.name for n in users} <= {
-        stats[0].name, convs[0].name
-    }:  # fmt: skip
+    if (
+        len(stats) != 1
+        or len(convs) != 1
+        or not {n.name for n in users} <= {stats[0].name, convs[0].name}
+    ):
         return None
     ((stat,), second) = stats[0].outputs, convs[0]
     others = [n for n in readers[stat] if n is not second]
@@ -136,9 +138,13 @@ def _sliced(found: Expansion, wide: Value, channels: int, values: dict[str, Valu
     running = found.running.inputs[1:3] if found.running else found.stats.inputs
     moving = dict(found.running.attrs) if found.running else {}
     attrs = {
-        "first": dict(found.first.attrs), "second": dict(found.second.attrs), "wide": wide.name,
-        "eps": found.stats.attrs["eps"], "moving": bool(found.running), **moving,
-    }  # fmt: skip
+        "first": dict(found.first.attrs),
+        "second": dict(found.second.attrs),
+        "wide": wide.name,
+        "eps": found.stats.attrs["eps"],
+        "moving": bool(found.running),
+        **moving,
+    }
     x, w2, bias2, _, gamma, beta = found.second.inputs
     inputs = (*found.first.inputs, gamma, beta, *running, w2, bias2)
     staged = found.running.outputs if found.running else ()

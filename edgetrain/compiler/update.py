@@ -52,9 +52,7 @@ def update_tape(
     parameters = [
         v for n, v in values.items() if v.role == "parameter" and accumulator_name(n) in values
     ]
-    moving = [
-        (staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values
-    ]  # fmt: skip
+    moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
     states: dict[str, list[Value]] = {p.name: optimizer.init(p) for p in parameters}
     for state in states.values():
         values |= {value.name: value for value in state}

@@ -82,10 +82,14 @@ class Augmented(Source):
         if asked.noise and whole.fields["x"].dtype.kind != "f":
             raise DataError(f"{whole.name}: samples of whole numbers take no noise. Leave it out.")
         super().__init__(
-            whole.name, whole.n, whole.fields, classes=whole.classes, split=whole.split,
+            whole.name,
+            whole.n,
+            whole.fields,
+            classes=whole.classes,
+            split=whole.split,
             scale={k: v for k, v in whole.scale.items() if k not in _floats(whole, asked)},
             limits=whole.limits,
-        )  # fmt: skip
+        )
         self.labels, self.held_out, self.splits = whole.labels, whole.held_out, whole.splits
         self._whole, self._how = whole, asked
 
@@ -130,9 +134,13 @@ class Mirrored(Source):
         scale = {k: v for k, v in whole.scale.items() if k != "y"}
         scale |= {"y": whole.scale[target]} if target in whole.scale else {}
         super().__init__(
-            whole.name, whole.n, {**whole.fields, "y": whole.fields[target]}, split=whole.split,
-            scale=scale, limits={k: v for k, v in whole.limits.items() if k != "y"},
-        )  # fmt: skip
+            whole.name,
+            whole.n,
+            {**whole.fields, "y": whole.fields[target]},
+            split=whole.split,
+            scale=scale,
+            limits={k: v for k, v in whole.limits.items() if k != "y"},
+        )
         self.held_out, self.splits = whole.held_out, whole.splits
         self._whole, self.target = whole, target
 

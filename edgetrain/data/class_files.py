@@ -39,9 +39,7 @@ class ClassFiles(Source):
         shape: Shape,
         scale: Mapping[str, Scale] | None = None,
     ) -> None:
-        fields = {
-            "x": Field(shape, np.dtype(np.float32)), "y": Field((), np.dtype(np.int64)),
-        }  # fmt: skip
+        fields = {"x": Field(shape, np.dtype(np.float32)), "y": Field((), np.dtype(np.int64))}
         super().__init__(name, len(paths), fields, classes=len(names), split=split, scale=scale)
         self.labels = tuple(names)
         self.paths, self._y = paths, np.array(labels, np.int64)

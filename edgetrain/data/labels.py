@@ -80,9 +80,14 @@ class Renumbered(Source):
                 f"{' ..' * (len(names) > 10)}. Use data of the run's classes."
             )
         super().__init__(
-            whole.name, whole.n, whole.fields, classes=len(names), split=whole.split,
-            scale=whole.scale, limits=whole.limits,
-        )  # fmt: skip
+            whole.name,
+            whole.n,
+            whole.fields,
+            classes=len(names),
+            split=whole.split,
+            scale=whole.scale,
+            limits=whole.limits,
+        )
         self.labels, self.held_out, self.splits = tuple(names), whole.held_out, whole.splits
         self.allow_nonfinite = whole.allow_nonfinite
         self._whole = whole

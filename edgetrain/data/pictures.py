@@ -107,8 +107,10 @@ def _covering(picture: Any, width: int, height: int) -> Any:
     """The picture scaled to cover width x height, its middle cut out."""
     image = _pillow()
     factor = max(width / picture.size[0], height / picture.size[1])
-    size = tuple(max(least, round(side * factor)) for side, least in
-                 zip(picture.size, (width, height), strict=True))  # fmt: skip
+    size = tuple(
+        max(least, round(side * factor))
+        for side, least in zip(picture.size, (width, height), strict=True)
+    )
     picture = picture.resize(size, image.Resampling.BILINEAR)
     left, top = (size[0] - width) // 2, (size[1] - height) // 2
     return picture.crop((left, top, left + width, top + height))

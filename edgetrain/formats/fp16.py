@@ -3,6 +3,12 @@
 from ..ir.storage import Format
 
 FP16 = Format(
-    "f16", 4, "float16", 2, floats=True, precision="fp16", loss_scale=2.0**12,
+    "f16",
+    4,
+    "float16",
+    2,
+    floats=True,
+    precision="fp16",
+    loss_scale=2.0**12,
     tolerances=(1e-2, 2e-2),
-)  # fmt: skip
+)

@@ -200,9 +200,12 @@ def _attribute(attribute: AttributeProto, node: str, path: Path, depth: int) -> 
 
 def _constant(node: OnnxNode) -> np.ndarray:
     for key, dtype in (
-        ("value", None), ("value_float", np.float32), ("value_floats", np.float32),
-        ("value_int", np.int64), ("value_ints", np.int64),
-    ):  # fmt: skip
+        ("value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
         if key in node.attrs:
             return np.asarray(node.attrs[key], dtype)
     raise node.fail(f"attributes {sorted(node.attrs)}", "a numeric value")

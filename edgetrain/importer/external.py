@@ -124,9 +124,10 @@ def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[Bin
     except ValueError as error:
         raise ModelError(f"tensor {tensor.name!r}: external offset or length: {error}.") from error
     descriptor = (
-        os.open(model, os.O_RDONLY) if location == HERE
+        os.open(model, os.O_RDONLY)
+        if location == HERE
         else _open_beside(tensor, location, model.parent.resolve())
-    )  # fmt: skip
+    )
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         if offset < 0 or length != nbytes or offset + length > size:

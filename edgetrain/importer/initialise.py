@@ -48,10 +48,11 @@ def initialised(
         )
     trained = set(parameters)
     return {
-        name: _kaiming(name, array.shape, seed) if array.ndim > 1 and name in trained
+        name: _kaiming(name, array.shape, seed)
+        if array.ndim > 1 and name in trained
         else np.array(array)
         for name, array in found.items()
-    }  # fmt: skip
+    }
 
 
 def _kaiming(name: str, shape: Sequence[int], seed: int) -> np.ndarray:

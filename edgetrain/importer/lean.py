@@ -62,9 +62,10 @@ def _lean(descriptor: int, part: Field, kind: str, label: str, depth: int) -> by
             continue
         copy(field.at)
         made = (
-            _tensor(descriptor, field) if inner == "tensor"
+            _tensor(descriptor, field)
+            if inner == "tensor"
             else _lean(descriptor, field, inner, label, depth + 1)
-        )  # fmt: skip
+        )
         if made is None:
             copied = field.at
             continue
@@ -89,8 +90,10 @@ def _tensor(descriptor: int, tensor: Field) -> bytes | None:
         return None
     place = TensorProto(data_location=TensorProto.EXTERNAL)
     for key, value in (
-        ("location", HERE), ("offset", data[0].start), ("length", data[0].stop - data[0].start)
-    ):  # fmt: skip
+        ("location", HERE),
+        ("offset", data[0].start),
+        ("length", data[0].stop - data[0].start),
+    ):
         place.external_data.add(key=key, value=str(value))
     return (
         _read(descriptor, tensor.start, data[0].at)

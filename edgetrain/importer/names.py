@@ -121,10 +121,14 @@ def renamed(nodes: Sequence[OnnxNode], names: Mapping[str, str]) -> list[OnnxNod
     """The nodes with inputs by their new names."""
     return [
         OnnxNode(
-            n.name, n.op_type, tuple(names.get(i, i) for i in n.inputs), n.outputs, n.attrs,
+            n.name,
+            n.op_type,
+            tuple(names.get(i, i) for i in n.inputs),
+            n.outputs,
+            n.attrs,
             n.domain,
         )
         if any(i in names for i in n.inputs)
         else n
         for n in nodes
-    ]  # fmt: skip
+    ]

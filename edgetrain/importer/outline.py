@@ -18,10 +18,12 @@ MAX_FIELDS = 1_000_000  # of the model and of its graph, each
 _GRAPH, _FUNCTIONS, _NODES = 7, 25, 1  # of ModelProto and of GraphProto
 # Message -> field -> message in it, as far as weights may lie there.
 INNER: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 25: "function"}, "function": {7: "node"},
-    "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
+    "model": {7: "graph", 25: "function"},
+    "function": {7: "node"},
+    "graph": {1: "node", 5: "tensor"},
+    "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph"},
-}  # fmt: skip
+}
 _LARGE = 2**20  # bytes from which on a part is looked into
 _LAST_FIELD = 64  # ONNX is at 27; some room for its future
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
@@ -39,13 +41,17 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\x89HDF", "an HDF5 file, such as Keras writes", "Convert it with tf2onnx"),
     (4, b"TFL3", "a TensorFlow Lite model", "Convert it with tf2onnx"),
     (0, b"\x93NUMPY", "a numpy array", ""),
-    (8, b'{"__metadata__":{"sha256":"', "a Program or a checkpoint of edgetrain",
-     "Give the model it was made from, or a Program under a name in .edge"),
+    (
+        8,
+        b'{"__metadata__":{"sha256":"',
+        "a Program or a checkpoint of edgetrain",
+        "Give the model it was made from, or a Program under a name in .edge",
+    ),
     (8, b'{"', "a safetensors file, which holds weights without a graph", ""),
     (0, b"\x80\x02", "a Python pickle, such as old torch.save writes", ""),
     (0, b"\x80\x04", "a Python pickle", ""),
     (0, b"\x7fELF", "a compiled program", ""),
-)  # fmt: skip
+)
 
 
 class Field(NamedTuple):

@@ -125,22 +125,28 @@ class _Arrays:
         for node in self._proto.graph.node:
             for index, name in enumerate(node.input):
                 if name in self._initializers and name not in listed:
-                    claimed.update([name] if gone.intersection(claim(node, index, origin) or ())
-                                   else [])  # fmt: skip
+                    claimed.update(
+                        [name] if gone.intersection(claim(node, index, origin) or ()) else []
+                    )
         return [
-            n for n in self._floats
+            n
+            for n in self._floats
             if n not in listed and (self._is_weight(n) or self._is_vector(n, claimed))
-        ]  # fmt: skip
+        ]
 
     def doubtful(self, listed) -> tuple[str, ...]:
         """Constants that may be weights: neither surely so nor a formula's."""
         usage = self._usage
         used = usage.summands | usage.tables | usage.parts | usage.computed | usage.weights
         return tuple(
-            n for n in self._floats
-            if n in used and n not in listed and self._arrays[n].size > 1
-            and not self._is_filler(n) and not is_formula(self._arrays[n])
-        )  # fmt: skip
+            n
+            for n in self._floats
+            if n in used
+            and n not in listed
+            and self._arrays[n].size > 1
+            and not self._is_filler(n)
+            and not is_formula(self._arrays[n])
+        )
 
     def _is_anonymous(self, name: str) -> bool:
         return name in self._constants or is_anonymous(name)

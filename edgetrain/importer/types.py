@@ -12,17 +12,19 @@ from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
 
-_FLOATS = {
-    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16,
-}  # fmt: skip
+_FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _INTEGERS = {
-    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
-    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
-}  # fmt: skip
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+}
 _ACCEPTED = _FLOATS | _INTEGERS | {TensorProto.BOOL}
-_BY_TEXT = {
-    f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()
-}  # fmt: skip
+_BY_TEXT = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
 
 
 def check_types(proto: onnx.ModelProto) -> None:

@@ -28,9 +28,12 @@ _STATES = (5, 6)
 _FILLERS = {
     op: {1: 1.0, 2: 0.0}
     for op in (
-        "InstanceNormalization", "BatchNormalization", "LayerNormalization", "GroupNormalization",
+        "InstanceNormalization",
+        "BatchNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
     )
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -138,9 +141,15 @@ class _Scan:
         reader = next((found.readers[n] for n in outputs if n in found.readers), None)
         if node.op_type in _LAYOUT:
             for names in (
-                found.weights, found.computed, found.states, found.summands, found.biases,
-                found.tables, found.parts, found.joined,
-            ):  # fmt: skip
+                found.weights,
+                found.computed,
+                found.states,
+                found.summands,
+                found.biases,
+                found.tables,
+                found.parts,
+                found.joined,
+            ):
                 if names.intersection(outputs):
                     names.update(sources)
             for name in set(outputs) & found.fillers.keys():

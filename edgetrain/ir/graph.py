@@ -14,8 +14,15 @@ from .storage import FORMATS
 
 # Values of these roles live in the arena from the first step to the last.
 PERSISTENT = (
-    "parameter", "buffer", "staged", "constant", "index", "accumulator", "state", "control",
-)  # fmt: skip
+    "parameter",
+    "buffer",
+    "staged",
+    "constant",
+    "index",
+    "accumulator",
+    "state",
+    "control",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,10 @@ def in_pairs(text: str) -> str:
     body = "\n".join(out) + "\n" + functions
     found = sorted(set(re.findall(r"@(llvm\.(?:fma|sqrt|fabs)\.(v\d+)?f32)\(", body)))
     declared = [
-        _declaration(name, count) for name, count in found
+        _declaration(name, count)
+        for name, count in found
         if not re.search(rf"^declare .*@{re.escape(name)}\(", body, re.M)
-    ]  # fmt: skip
+    ]
     return body + "".join(declared)
 
 
@@ -150,10 +151,13 @@ class _Module:
     def named(self, name: str, out: Lines, high: str, low: str) -> str:
         """The lines, and both parts under the value's name."""
         t = out.kind
-        return "\n".join([
-            *out.lines, f"  {_part(name, 'h')} = bitcast {t} {high} to {t}",
-            f"  {_part(name, 'l')} = bitcast {t} {low} to {t}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                *out.lines,
+                f"  {_part(name, 'h')} = bitcast {t} {high} to {t}",
+                f"  {_part(name, 'l')} = bitcast {t} {low} to {t}",
+            ]
+        )
 
     def pair(self, name: str, out: Lines, value: str) -> str:
         """As `named`, of a pair that a function returned."""
@@ -222,13 +226,25 @@ class _Module:
         (ah, al), (bh, bl) = self.both(a), self.both(b)
         if how in ("ord", "uno"):
             return f"  {name} = fcmp {how} {out.kind} {ah}, {bh}"
-        opposite = {"ult": "oge", "ule": "ogt", "ugt": "ole", "uge": "olt", "une": "oeq",
-                    "ueq": "one"}  # fmt: skip
+        opposite = {
+            "ult": "oge",
+            "ule": "ogt",
+            "ugt": "ole",
+            "uge": "olt",
+            "une": "oeq",
+            "ueq": "one",
+        }
         ordered = opposite.get(how, how)
         # Low parts decide where the high ones are equal; of infinities they say nothing.
         first = {"olt": "olt", "ole": "olt", "ogt": "ogt", "oge": "ogt", "one": "one"}.get(ordered)
-        second = {"olt": "olt", "ole": "ule", "ogt": "ogt", "oge": "uge", "one": "one",
-                  "oeq": "ueq"}[ordered]  # fmt: skip
+        second = {
+            "olt": "olt",
+            "ole": "ule",
+            "ogt": "ogt",
+            "oge": "uge",
+            "one": "one",
+            "oeq": "ueq",
+        }[ordered]
         same = out.op("fcmp oeq", ah, bh)
         found = out(f"and {bits} {same}, {out.op(f'fcmp {second}', al, bl)}")
         if first is not None:

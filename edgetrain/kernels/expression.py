@@ -66,6 +66,25 @@ def expression(text: str) -> Expression:
         raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from error
 
 
+class Later:
+    """An expression that is parsed when it is first asked: of most kernels that a Program names,
+    no more than half are."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, names: Mapping[str, Any]) -> Any:
+        return expression(self.text)(names)
+
+
+def forget() -> None:
+    """Give back what was parsed: a device that has proved its tapes asks for none of it again."""
+    for cached in (expression, _name, _constant):
+        cached.cache_clear()
+
+
 def _of(node: ast.expr) -> Expression:
     match node:
         case ast.Constant(value=int() | str() as value):

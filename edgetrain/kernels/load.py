@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import RunError, UnsupportedOpError
 from ..units.sha import sha256
 from ..units.stages import stage
-from . import cache, library
+from . import cache, library, sources
 
 if TYPE_CHECKING:
     from .registry import Kernel
@@ -52,7 +52,8 @@ def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int
 def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
     from . import jit
 
-    if not jit.available() and jit.compiled_before() is None:
+    alone = sources.made() is not None  # a runtime without sources of kernels
+    if alone or (not jit.available() and jit.compiled_before() is None):
         raise RunError(_not_there(next(iter(missing)), installed))
     if installed is not None:
         _say_once(installed, len(missing))
@@ -181,10 +182,15 @@ def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
     try:
         with open(file, "wb", closefd=False) as out:
             out.write(code)
-        # The system's loader knows files by their paths: no two may be the same.
-        return found(f"/proc/self{'/.' * next(_count)}/fd/{file}", symbols)
+        return found(f"/proc/self{_way(next(_count))}/fd/{file}", symbols)
     finally:
         os.close(file)
+
+
+def _way(number: int) -> str:
+    """A detour that leads nowhere else, another one for each number: the system's loader knows
+    files by their paths, and a path has a longest."""
+    return "".join("/." if bit == "1" else "//" for bit in f"{number:b}")
 
 
 def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
@@ -194,8 +200,19 @@ def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]
 
 
 def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
-    """Symbol -> address of a shared object's file."""
-    handle = ctypes.CDLL(str(path))
+    """Symbol -> address of a shared object's file.
+
+    Raises:
+      RunError: the system does not load it.
+    """
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RunError(
+            f"kernels: the system does not load {path} ({error}). Allow files of "
+            f"{cache.directory() or 'memory (memfd)'} to be executed, set EDGETRAIN_CACHE to a "
+            "folder whose files may be, or start fewer sessions in one process."
+        ) from error
     _handles.append(handle)
     return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}
 
@@ -210,7 +227,7 @@ def _not_there(symbol: str, installed: library.Library | None) -> str:
         else (f"no library of kernels is installed ({names})")
     )
     return (
-        f"kernel {symbol}: {where}, and numba is not there to compile it. Install the "
+        f"kernel {symbol}: {where}, and it cannot be compiled here. Install the "
         "edgetrain-kernels wheel of this version, or edgetrain itself."
     )
 

@@ -185,12 +185,15 @@ def _entry_text(symbol: str, native_name: str, entry: "Entry") -> str:
     for kind in entry.kinds[0]:
         made.pass_on(kind)
     arguments = ", ".join(["ptr %ret", "ptr %exc", *made.arguments])
-    return "\n".join([
-        f"define void @{symbol}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{",
-        "  %exc = alloca ptr\n  %p = inttoptr i64 %args to ptr",
-        *made.lines, f"  %ret = inttoptr i64 {result} to ptr",
-        f'  %status = call i32 @"{native_name}"({arguments})\n  ret void\n}}\n',
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"define void @{symbol}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{",
+            "  %exc = alloca ptr\n  %p = inttoptr i64 %args to ptr",
+            *made.lines,
+            f"  %ret = inttoptr i64 {result} to ptr",
+            f'  %status = call i32 @"{native_name}"({arguments})\n  ret void\n}}\n',
+        ]
+    )
 
 
 def _emitted(text: str, symbols: set[str], target: Target) -> bytes:

@@ -97,8 +97,11 @@ def sqrt(out: Lines, ah: str, al: str) -> tuple[str, str]:
 
 
 OPERATIONS: dict[str, Callable[..., tuple[str, str]]] = {
-    "add": add, "mul": mul, "div": div, "sqrt": sqrt,
-}  # fmt: skip
+    "add": add,
+    "mul": mul,
+    "div": div,
+    "sqrt": sqrt,
+}
 
 
 def _operation(name: str, build: Callable[..., tuple[str, str]], count: int) -> str:
@@ -300,11 +303,13 @@ whole:
 """
 _LOW = [("float", "%ah"), ("float", "%al")]
 FUNCTIONS = {
-    **{name: _operation(name, build, 1 if name == "sqrt" else 2)
-       for name, build in OPERATIONS.items()},
+    **{
+        name: _operation(name, build, 1 if name == "sqrt" else 2)
+        for name, build in OPERATIONS.items()
+    },
     "int": _function("int", PAIR, [("i32", "%v")], [_INTEGER, *_pair("%h", "%l")]),
     "wide": _function("wide", PAIR, [("i64", "%v")], [_WIDE]),
     "to_int": _function("to_int", "i32", _LOW, [_TO_INT]),
     "load": _function("load", PAIR, [("i64", "%v")], [_LOAD, *_pair("%high", "%low")]),
     "store": _function("store", "i64", _LOW, [_STORE]),
-}  # fmt: skip
+}

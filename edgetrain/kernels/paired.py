@@ -57,10 +57,14 @@ class Paired(Kernel):
         plain, kinds = _plain(self), self.spec.kinds
         text = in_pairs(kernel_text(plain, storages, 64))
         given = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(operand_types(kinds)))
-        return text + (
-            f"define internal i32 @called(ptr %ret, ptr %exc, {given}) {{\n"
-            f'  call void @"{direct(plain.symbol(storages))}"({given})\n  ret i32 0\n}}\n'
-        ) + native._entry(symbol, "called", kinds)  # fmt: skip
+        return (
+            text
+            + (
+                f"define internal i32 @called(ptr %ret, ptr %exc, {given}) {{\n"
+                f'  call void @"{direct(plain.symbol(storages))}"({given})\n  ret i32 0\n}}\n'
+            )
+            + native._entry(symbol, "called", kinds)
+        )
 
 
 def _fields(kernel: Kernel) -> dict[str, object]:

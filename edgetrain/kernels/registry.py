@@ -22,13 +22,12 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedOpError
 from . import cache, jit, library, sources
-from .expression import Expression, expression
+from .expression import Expression, Later
 from .spec import Spec
 
 
@@ -125,7 +124,7 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
-    condition = expression(when) if when else None
+    condition = Later(when) if when else None
     known.append(Kernel(name, variant, spec, factory, condition, row["module"]))
     known.sort(key=lambda k: k.when is None)
 
@@ -134,9 +133,11 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
 def _load_families() -> None:
     """Every declaration: from what this runtime was built with, an installed library, the file of
     an earlier start, or the families themselves."""
-    for line in _kept_declarations().splitlines():
-        name, _, rows = line.partition("\t")
-        _UNREAD[name] = rows
+    text, at = _kept_declarations(), 0
+    while at < len(text):  # one line at a time: as lines the whole would be there twice
+        end = text.index("\n", at)
+        name, _, _UNREAD[name] = text[at:end].partition("\t")
+        at = end + 1
 
 
 def _kept_declarations() -> str:
@@ -159,6 +160,8 @@ def _kept_declarations() -> str:
 def declarations() -> str:
     """What the families of this package say, each imported: a line for each kernel, its name, a
     tab, and the texts of its variants as JSON."""
+    import pkgutil  # where sources are
+
     path_of_package = importlib.import_module(__package__).__path__
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)

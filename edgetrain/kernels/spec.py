@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import ProgramError
 from ..formats import FORMATS
-from .expression import Expression, expression
+from .expression import Expression, Later
 
 ALIGN = 64
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
@@ -82,12 +82,12 @@ class Spec:
                 operands += [Operand(f"{name}{k}", "i") for k in range(int(extent))]
                 fields.append((name, int(extent)))
                 continue
-            code = expression(extent) if extent else None
+            code = Later(extent) if extent else None
             operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
             fields.append((name, 0))
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
-        checks = tuple(expression(part) for part in check.split(";") if part.strip())
-        loops = expression(work) if work else None
+        checks = tuple(Later(part) for part in check.split(";") if part.strip())
+        loops = Later(work) if work else None
         return cls(tuple(operands), tuple(fields), checks, tuple(variables), loops)
 
     @property

@@ -62,10 +62,18 @@ class Target:
 
 def _cortex(name: str, triple: str, options: str, fp64: bool) -> Target:
     return Target(
-        f"{triple}-unknown-none-eabihf", name, "", 1, 32, name, fp64, relocation="static",
-        compiler="arm-none-eabi-gcc", options=(f"-mcpu={name}", "-mthumb", *options.split()),
+        f"{triple}-unknown-none-eabihf",
+        name,
+        "",
+        1,
+        32,
+        name,
+        fp64,
+        relocation="static",
+        compiler="arm-none-eabi-gcc",
+        options=(f"-mcpu={name}", "-mthumb", *options.split()),
         hosted=False,
-    )  # fmt: skip
+    )
 
 
 _X86, _HARD = "x86_64-unknown-linux-gnu", "-mfloat-abi=hard"
@@ -99,9 +107,14 @@ def host() -> Target:
 
     found = jit.host()
     return Target(
-        found.triple, found.cpu, found.features, found.lanes, found.pointer_bits, HOST,
+        found.triple,
+        found.cpu,
+        found.features,
+        found.lanes,
+        found.pointer_bits,
+        HOST,
         compiler="gcc",
-    )  # fmt: skip
+    )
 
 
 def names() -> list[str]:

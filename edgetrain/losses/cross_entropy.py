@@ -95,9 +95,13 @@ class CrossEntropy(Loss):
         self._check_classes(shape)
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         return {
-            "outer": outer, "n": shape[axis], "inner": inner, "rows": outer // shape[0],
-            "smoothing": self.label_smoothing, "ignore": self.ignore_index,
-        }  # fmt: skip
+            "outer": outer,
+            "n": shape[axis],
+            "inner": inner,
+            "rows": outer // shape[0],
+            "smoothing": self.label_smoothing,
+            "ignore": self.ignore_index,
+        }
 
     def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
         self._check_classes(shape)

@@ -17,8 +17,12 @@ class Account:
 
     params: int = _kind(
         "weights, running statistics, constants",
-        "#4269d0", "parameter", "buffer", "staged", "constant",
-    )  # fmt: skip
+        "#4269d0",
+        "parameter",
+        "buffer",
+        "staged",
+        "constant",
+    )
     indices: int = _kind("positions of nonzero weights", "#97bbf5", "index")
     grads: int = _kind("accumulated gradients", "#efb118", "accumulator")
     optimizer: int = _kind("momentum, moments", "#a463f2", "state")

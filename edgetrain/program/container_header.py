@@ -23,11 +23,13 @@ _DTYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
 }  # fmt: skip
 _SIZE = schema.integer(0, 2**63 - 1)
-_ENTRY = schema.record({
-    "dtype": schema.one_of(*_DTYPES),
-    "shape": schema.several(_SIZE, most=_MAX_NDIM),
-    "data_offsets": schema.row(_SIZE, _SIZE),
-})  # fmt: skip
+_ENTRY = schema.record(
+    {
+        "dtype": schema.one_of(*_DTYPES),
+        "shape": schema.several(_SIZE, most=_MAX_NDIM),
+        "data_offsets": schema.row(_SIZE, _SIZE),
+    }
+)
 _META = schema.by_name(schema.text(MAX_HEADER_NBYTES))
 _HEADER = schema.record({"__metadata__": _META}, others=_ENTRY)
 _CODES = {np.dtype(text): code for code, text in _DTYPES.items()}

@@ -29,13 +29,15 @@ _ROLES = (*PERSISTENT, "input", "target", "activation", "statistic", "gradient")
 _INT64 = integer(-(2**63), 2**63 - 1)
 _NBYTES = integer(0, _LARGE)
 
-SLOT = record({
-    "name": text(),
-    "offset": integer(0, _LARGE, 64),
-    "shape": several(integer(0, 2**48), most=16),
-    "dtype": one_of(*FORMATS),
-    "role": one_of(*_ROLES),
-})  # fmt: skip
+SLOT = record(
+    {
+        "name": text(),
+        "offset": integer(0, _LARGE, 64),
+        "shape": several(integer(0, 2**48), most=16),
+        "dtype": one_of(*FORMATS),
+        "role": one_of(*_ROLES),
+    }
+)
 _SLOTS = several(SLOT, most=2**20)
 
 # What can be trained with is the runtime's to know: see runtime/loading.py.
@@ -46,39 +48,38 @@ _LAYER = row(
 _DENSITY = number(above=0, most=1)
 _PATTERNS = several(text())
 
-RECIPE = record({
-    "loss": _PLUGIN,
-    "optimizer": _PLUGIN,
-    "minibatch": integer(1, _SAMPLES),
-    "microbatch": optional(integer(1, _SAMPLES)),
-    "precision": one_of(*PRECISIONS),
-    "model_memory": optional(one_of(*PRECISIONS)),
-    "density": _DENSITY,
-    "density_overrides": by_name(_DENSITY),
-    "distribution": text(),
-    "rewiring": optional(_PLUGIN),
-    "max_extra_forward": optional(number(0)),
-    "threads": integer(1, 64),
-    "seed": _INT64,
-    "dims": by_name(integer(1, _SAMPLES)),
-    "train": _PATTERNS,
-    "freeze": _PATTERNS,
-    "freeze_bn": optional(boolean),
-    "train_constants": _PATTERNS,
-    "allow_constants": boolean,
-    "max_grad_norm": number(0),
-    "output": optional(text()),
-    "target": one_of(*targets.names()),
-    "lanes": integer(1, 16),
-    "sparse_layers": several(_LAYER, most=2**16),
-})  # fmt: skip
+RECIPE = record(
+    {
+        "loss": _PLUGIN,
+        "optimizer": _PLUGIN,
+        "minibatch": integer(1, _SAMPLES),
+        "microbatch": optional(integer(1, _SAMPLES)),
+        "precision": one_of(*PRECISIONS),
+        "model_memory": optional(one_of(*PRECISIONS)),
+        "density": _DENSITY,
+        "density_overrides": by_name(_DENSITY),
+        "distribution": text(),
+        "rewiring": optional(_PLUGIN),
+        "max_extra_forward": optional(number(0)),
+        "threads": integer(1, 64),
+        "seed": _INT64,
+        "dims": by_name(integer(1, _SAMPLES)),
+        "train": _PATTERNS,
+        "freeze": _PATTERNS,
+        "freeze_bn": optional(boolean),
+        "train_constants": _PATTERNS,
+        "allow_constants": boolean,
+        "max_grad_norm": number(0),
+        "output": optional(text()),
+        "target": one_of(*targets.names()),
+        "lanes": integer(1, 16),
+        "sparse_layers": several(_LAYER, most=2**16),
+    }
+)
 
-_COUNTED = record({
-    "count": integer(0, _SAMPLES),
-    "numbers": _NBYTES,
-    "nbytes": _NBYTES,
-    "names": several(text()),
-})  # fmt: skip
+_COUNTED = record(
+    {"count": integer(0, _SAMPLES), "numbers": _NBYTES, "nbytes": _NBYTES, "names": several(text())}
+)
 # compiler/listing.py
 _TRAINING = record(
     {"trained": _COUNTED, "frozen": _COUNTED, "moves": _COUNTED, "stays": _COUNTED},
@@ -102,21 +103,23 @@ ACCOUNT = record(
     others=plain(),
 )
 
-PROGRAM = record({
-    "arena_nbytes": integer(64, _LARGE - 1, 64),
-    "threads": integer(1, 64),
-    "minibatch": integer(1, _SAMPLES),
-    "microbatch": integer(1, _SAMPLES),
-    "target_count": integer(1, 2**48),
-    "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
-    "persistent": _SLOTS,
-    "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
-    "targets": record({"micro": SLOT, "eval": SLOT}),
-    "outputs": record({"eval": several(SLOT, 1, 1)}),
-    "account": ACCOUNT,
-    "recipe": RECIPE,
-    "limits": by_name(integer(1, 2**62)),
-    "aliases": by_name(text()),
-    "model_name": text(),
-    "work": by_name(by_name(integer(0, 2**62))),
-})  # fmt: skip
+PROGRAM = record(
+    {
+        "arena_nbytes": integer(64, _LARGE - 1, 64),
+        "threads": integer(1, 64),
+        "minibatch": integer(1, _SAMPLES),
+        "microbatch": integer(1, _SAMPLES),
+        "target_count": integer(1, 2**48),
+        "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
+        "persistent": _SLOTS,
+        "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
+        "targets": record({"micro": SLOT, "eval": SLOT}),
+        "outputs": record({"eval": several(SLOT, 1, 1)}),
+        "account": ACCOUNT,
+        "recipe": RECIPE,
+        "limits": by_name(integer(1, 2**62)),
+        "aliases": by_name(text()),
+        "model_name": text(),
+        "work": by_name(by_name(integer(0, 2**62))),
+    }
+)

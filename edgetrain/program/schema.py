@@ -132,9 +132,12 @@ def integer(least: int, most: int, multiple: int = 1) -> Check:
 
 
 def number(
-    least: float | None = None, most: float | None = None, *, below: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    below: float | None = None,
     above: float | None = None,
-) -> Check:  # fmt: skip
+) -> Check:
     """A finite number within bounds."""
     bounds = {">=": least, "<=": most, "<": below, ">": above}
     wanted = " and ".join(

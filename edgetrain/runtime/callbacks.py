@@ -5,7 +5,7 @@ State of callbacks is part of a checkpoint, so that a resumed run stops where th
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,14 +13,26 @@ from ..errors import CheckpointError, UsageError
 from ..units import finite_number
 from ..units.options import typed
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
-
-HOOKS = (
-    "on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end",
-)  # fmt: skip
+HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
 # Of these more is better; of everything else, less.
 _RISING = ("accuracy", "top", "f1", "precision", "recall")
+
+
+class Running(Protocol):
+    """What callbacks here ask of the Trainer that calls them."""
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+
+    def stop(self, reason: str) -> None:
+        """End the run after this step."""
+
+    def keep_best(self) -> None:
+        """Keep the state as it is apart."""
+
+    def restore_best(self) -> None:
+        """Go back to it."""
 
 
 class Callback:
@@ -44,22 +56,22 @@ class Callback:
                 )
             setattr(self, name, function)
 
-    def on_fit_begin(self, trainer: "Trainer") -> None:
+    def on_fit_begin(self, trainer: Any) -> None:
         """Before the first step."""
 
-    def on_step(self, trainer: "Trainer", result: Any) -> None:
+    def on_step(self, trainer: Any, result: Any) -> None:
         """After a step."""
 
-    def on_epoch_end(self, trainer: "Trainer", event: Mapping[str, Any]) -> None:
+    def on_epoch_end(self, trainer: Any, event: Mapping[str, Any]) -> None:
         """After a pass over the data, and its evaluation."""
 
-    def on_evaluate(self, trainer: "Trainer", metrics: Mapping[str, Any]) -> None:
+    def on_evaluate(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
         """After an evaluation of `fit`."""
 
-    def on_save(self, trainer: "Trainer", path: Any) -> None:
+    def on_save(self, trainer: Any, path: Any) -> None:
         """After a checkpoint was written."""
 
-    def on_fit_end(self, trainer: "Trainer") -> None:
+    def on_fit_end(self, trainer: Any) -> None:
         """After the last step."""
 
     def state(self) -> dict[str, Any]:
@@ -93,7 +105,7 @@ class _Watch(Callback):
         self.best: float | None = None
         self.best_step = 0
 
-    def _better(self, trainer: "Trainer", event: Mapping[str, Any]) -> bool:
+    def _better(self, trainer: Running, event: Mapping[str, Any]) -> bool:
         """Whether the number is the best so far, which it is from then on."""
         value = watched(event, self.monitor)
         if not math.isfinite(value):
@@ -127,7 +139,7 @@ class EarlyStopping(_Watch):
             raise UsageError(f"EarlyStopping: patience {patience}: expected 1 or more.")
         self.waited = 0
 
-    def on_epoch_end(self, trainer: "Trainer", event: Mapping[str, Any]) -> None:
+    def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
         self.waited = 0 if self._better(trainer, event) else self.waited + 1
         if self.waited >= self.patience:
             trainer.stop(
@@ -164,11 +176,11 @@ class KeepBest(_Watch):
         super().__init__(monitor, min_delta=min_delta, mode=mode)
         self.restore = typed("KeepBest: restore", restore, (bool,))
 
-    def on_epoch_end(self, trainer: "Trainer", event: Mapping[str, Any]) -> None:
+    def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
         if self._better(trainer, event):
             trainer.keep_best()
 
-    def on_fit_end(self, trainer: "Trainer") -> None:
+    def on_fit_end(self, trainer: Running) -> None:
         if self.restore and self.best is not None and self.best_step != trainer.steps:
             trainer.restore_best()
 

@@ -71,9 +71,11 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
                 raise RunError(f"step {step + 1} of made-up samples was discarded.")
             results.append(result)
         return Checked(
-            digest_of(session), sum(r.skipped for r in results),
-            sum(r.rewired is not None for r in results), (before, session.loss_scale),
-        )  # fmt: skip
+            digest_of(session),
+            sum(r.skipped for r in results),
+            sum(r.rewired is not None for r in results),
+            (before, session.loss_scale),
+        )
     finally:
         session.close()
 

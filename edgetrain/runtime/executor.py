@@ -22,6 +22,7 @@ from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
 from .arena import Arena
+from .signals import Deferral
 from .tapes import check_program
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -42,6 +43,8 @@ class Executor:
 
     Args:
       threads: workers; at most the Program's.
+    Attributes:
+      signals: held back while machine code runs.
     """
 
     def __init__(self, program: Program, arena: Arena, threads: int | None = None) -> None:
@@ -51,7 +54,7 @@ class Executor:
                 f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."
             )
         kernels = check_program(program, arena.nbytes)
-        self._base, self._process = arena.address, os.getpid()
+        self._base, self._process, self.signals = arena.address, os.getpid(), Deferral()
         self._pairs = in_pairs(program.recipe)
         self._table, entry = self._load(kernels)
         self._run = _ENTRY(entry)
@@ -135,7 +138,8 @@ class Executor:
         self.check_process()
         operands = self.operands(tape)
         if operands:
-            self._workers(operands)
+            with self.signals:
+                self._workers(operands)
 
     def call(self, entry: int, *operands: int) -> None:
         """Call a kernel that takes addresses and integers, on this thread.
@@ -147,7 +151,8 @@ class Executor:
         self.check_process()
         self._workers.check_open()
         words = np.array(operands, np.int64)
-        _ENTRY(entry)(0, words.ctypes.data, 0, 1)
+        with self.signals:
+            _ENTRY(entry)(0, words.ctypes.data, 0, 1)
         self._workers.reraise()
 
     def close(self) -> None:

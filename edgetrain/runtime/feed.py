@@ -11,6 +11,7 @@ from ..errors import DataError
 from ..formats import coded, of_dtype
 from ..losses import Loss
 from ..program import TARGET, WEIGHT, Program
+from .signals import Deferral
 
 DISCARD = 1  # what the callback returns to have a minibatch discarded
 _FAILED = 2
@@ -27,10 +28,12 @@ class Feed:
     Attributes:
       indices: int64 [microbatch], where the drive leaves the samples that it wants.
       address: of the C function.
+    Args:
+      signals: what holds signals back while the drive runs.
     """
 
-    def __init__(self, microbatch: int) -> None:
-        self.indices = np.zeros(microbatch, np.int64)
+    def __init__(self, microbatch: int, signals: Deferral) -> None:
+        self.indices, self._signals = np.zeros(microbatch, np.int64), signals
         self._filler: Filler | None = None
         self._raised: BaseException | None = None
         self._callback = _FILL(self._called)  # no exception may leave it
@@ -38,8 +41,9 @@ class Feed:
 
     def _called(self, user, split, count, indices, none) -> int:
         try:
-            assert self._filler is not None
-            return DISCARD if self._filler(self.indices) is False else 0
+            with self._signals.open():
+                assert self._filler is not None
+                return DISCARD if self._filler(self.indices) is False else 0
         except BaseException as error:
             self._raised = error
             return _FAILED

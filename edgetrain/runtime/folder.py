@@ -150,9 +150,14 @@ class RunFolder:
         """
         good = self.last_good(step - bad_steps) if bad_steps else None
         path = save_step(
-            self.path, step, tensors, meta, save_total_limit=save_total_limit, keep=good,
+            self.path,
+            step,
+            tensors,
+            meta,
+            save_total_limit=save_total_limit,
+            keep=good,
             initial=initial,
-        )  # fmt: skip
+        )
         self._newest = step
         return path
 

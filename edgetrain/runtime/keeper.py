@@ -88,9 +88,13 @@ class Keeper:
             return None
         with self.writing():
             path = self._folder.save(
-                step, self._session.state(), meta, save_total_limit=self._limit,
-                bad_steps=bad_steps, initial=self._fixed,
-            )  # fmt: skip
+                step,
+                self._session.state(),
+                meta,
+                save_total_limit=self._limit,
+                bad_steps=bad_steps,
+                initial=self._fixed,
+            )
         self.saved = step
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path

@@ -14,8 +14,6 @@ from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import Program
-from ..program.stored import write_stored
-from ..program.trained import export_trained
 from ..sparse import rewiring_of
 from ..units import finite_number
 from .callbacks import Callbacks
@@ -27,7 +25,6 @@ from .metrics import check_metrics
 from .parameters import Parameters
 from .session import Session, StepResult
 from .settings import Settings
-from .stored_run import keep_schedule
 
 
 def _silent(event: dict[str, Any]) -> None:
@@ -184,6 +181,8 @@ class Learner:
         Raises:
           RunError: it is not finite, or cannot be written.
         """
+        from ..program.trained import export_trained
+
         return export_trained(self.program, self.session.state(), path, labels=self.labels)
 
     def save(self) -> Path | None:
@@ -239,6 +238,9 @@ class Learner:
           CheckpointError: the other Program has other parameters.
           RunError: it cannot be written.
         """
+        from ..program.stored import write_stored
+        from .stored_run import keep_schedule
+
         block = self.session.ints.copy()
         keep_schedule(block, self.schedule)
         write_stored(path, program or self.program, self.session.state(), block)

@@ -81,11 +81,17 @@ def check_recipe(recipe: Any) -> None:
 
 
 _NUMBER = optional(number())
-_REWIRING = made_by(REWIRINGS, {
-    "frequency": _NUMBER, "long_frequency": _NUMBER, "threshold": _NUMBER,
-    "fraction": _NUMBER, "keep_state": optional(boolean),
-    "periods": several(row(number(0), integer(1, 2**31)), most=2**10),
-})  # fmt: skip
+_REWIRING = made_by(
+    REWIRINGS,
+    {
+        "frequency": _NUMBER,
+        "long_frequency": _NUMBER,
+        "threshold": _NUMBER,
+        "fraction": _NUMBER,
+        "keep_state": optional(boolean),
+        "periods": several(row(number(0), integer(1, 2**31)), most=2**10),
+    },
+)
 
 # Field of a recipe -> what this build can do with it.
 KINDS: dict[str, Check] = {

@@ -107,9 +107,13 @@ class RunLock:
 def this_process() -> Holder:
     """The process that asks."""
     return Holder(
-        os.getpid(), os.uname().nodename, _text_of("/proc/sys/kernel/random/boot_id"), _pids(),
-        _started(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"),
-    )  # fmt: skip
+        os.getpid(),
+        os.uname().nodename,
+        _text_of("/proc/sys/kernel/random/boot_id"),
+        _pids(),
+        _started(os.getpid()),
+        time.strftime("%Y-%m-%d %H:%M:%S"),
+    )
 
 
 def _release(path: Path, handle: int, pid: int) -> None:

@@ -129,9 +129,10 @@ class Metrics:
             return float(hits.sum()) / self._count
         truth, said = self._table.sum(axis=1), self._table.sum(axis=0)
         values = {
-            "precision": _share(hits, said), "recall": _share(hits, truth),
+            "precision": _share(hits, said),
+            "recall": _share(hits, truth),
             "f1": _share(2 * hits, truth + said),
-        }[name]  # fmt: skip
+        }[name]
         chosen = [1] if self._binary else np.flatnonzero(truth + said)
         return float(values[chosen].mean())
 

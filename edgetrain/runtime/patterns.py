@@ -85,9 +85,7 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
 
 def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
     shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
-    return shape | {
-        "chunk": layer.chunk, "groups": layer.groups, "layer": number, "layers": count,
-    }  # fmt: skip
+    return shape | {"chunk": layer.chunk, "groups": layer.groups, "layer": number, "layers": count}
 
 
 def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:

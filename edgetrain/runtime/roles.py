@@ -17,9 +17,13 @@ from .patterns import REWIRING, sparse_layers
 
 GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter
 _WRITERS = {
-    "parameter": ("update", "rewire"), "state": ("update", "rewire"), "index": ("rewire",),
-    "accumulator": ("micro", "update"), "buffer": ("update",), "staged": ("micro",),
-}  # fmt: skip
+    "parameter": ("update", "rewire"),
+    "state": ("update", "rewire"),
+    "index": ("rewire",),
+    "accumulator": ("micro", "update"),
+    "buffer": ("update",),
+    "staged": ("micro",),
+}
 _ROLES = (*_WRITERS, "constant", "control")
 # What update and rewire write, by operand; `v_rows` is a `v`.
 _UPDATED = {"w": "parameter", "g": "accumulator", "m": "state", "v": "state", "y": "state"}

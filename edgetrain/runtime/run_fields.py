@@ -23,36 +23,46 @@ _COUNT = integer(0, 2**62)
 _LATER = {
     "started_lr": number(0),
     "keep_last": boolean,
-    "position": record({
-        "epoch": _COUNT, "done": _COUNT, "ended": boolean, "loss": optional(number()),
-        "counted": _COUNT,
-    }),
+    "position": record(
+        {
+            "epoch": _COUNT,
+            "done": _COUNT,
+            "ended": boolean,
+            "loss": optional(number()),
+            "counted": _COUNT,
+        }
+    ),
     "callbacks": several(row(text(256), plain(8)), most=1000),
     "labels": optional(several(text(1024), most=2**20)),
-}  # fmt: skip
+}
 
 
 def _run(seen: tuple[str, ...]):
     """Fields of a run whose schedule remembers `seen`."""
     seen = (*seen, "last_loss") if seen else ()
-    return record({
-        "step": _COUNT,
-        "total_steps": _COUNT,
-        "lr": number(0),
-        "counters": record({
-            "updates": _COUNT,
-            "good_steps": _COUNT,
-            "bad_steps": _COUNT,
-            "loss_scale": number(1, MAX_SCALE),
-            "bias1": number(0, 1),
-            "bias2": number(0, 1),
-        }),
-        "schedule": member_of(SCHEDULES),
-        "seen": record({name: optional(number()) for name in seen}),
-        "recipe": text(64),
-        "samples": _COUNT,
-        "held_out": _COUNT,
-    }, _LATER)  # fmt: skip
+    return record(
+        {
+            "step": _COUNT,
+            "total_steps": _COUNT,
+            "lr": number(0),
+            "counters": record(
+                {
+                    "updates": _COUNT,
+                    "good_steps": _COUNT,
+                    "bad_steps": _COUNT,
+                    "loss_scale": number(1, MAX_SCALE),
+                    "bias1": number(0, 1),
+                    "bias2": number(0, 1),
+                }
+            ),
+            "schedule": member_of(SCHEDULES),
+            "seen": record({name: optional(number()) for name in seen}),
+            "recipe": text(64),
+            "samples": _COUNT,
+            "held_out": _COUNT,
+        },
+        _LATER,
+    )
 
 
 def check_run(loaded: Loaded) -> Loaded:

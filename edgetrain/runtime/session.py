@@ -12,6 +12,7 @@ from ..errors import DataError, ProgramError
 from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
+from ..kernels.expression import forget
 from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant
@@ -101,11 +102,12 @@ class Session:
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
         self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
-        self.feed = Feed(program.microbatch)
+        self.feed = Feed(program.microbatch, self.executor.signals)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
         self.loss = Loss.of_json(program.recipe["loss"])
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
+        forget()
 
     def _zeroed(self) -> np.ndarray:
         """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""

@@ -82,7 +82,7 @@ class Settings:
             ("save_steps", self.save_steps, (int,), 0),
             ("save_total_limit", self.save_total_limit, (int, NoneType), 1),
             ("threads", self.threads, (int, NoneType), 1),
-        ):  # fmt: skip
+        ):
             number = typed(f"trainer: {name}", value, kinds)
             if number is not None and number < least:
                 raise UsageError(f"trainer: {name} {number}: expected {least} or more.")

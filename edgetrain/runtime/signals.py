@@ -4,9 +4,12 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _ASKING = (signal.SIGTERM, signal.SIGHUP)
+# Whose handlers programs let raise.
+_HELD = (signal.SIGINT, *_ASKING, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Terminated(KeyboardInterrupt):
@@ -44,7 +47,7 @@ class StopRequests:
     def listening(self) -> Iterator[None]:
         """Count signals in the block, from none on; see `handling`."""
         self.count = 0
-        with handling(self.add, (signal.SIGINT, *_ASKING)):
+        with handling(self.add, (signal.SIGINT, *_ASKING), quiet=True):
             yield
 
 
@@ -60,18 +63,95 @@ def raising() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def handling(act: Callable[[int], None], signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+def handling(
+    act: Callable[[int], None], signals: tuple[signal.Signals, ...], *, quiet: bool = False
+) -> Iterator[None]:
     """Call `act` for these signals in the block; outside the main thread nothing is installed.
 
     SIGTERM and SIGHUP stay ignored where they are (nohup).
+
+    Args:
+      quiet: `act` never raises, so it may be called at any time.
     """
+
+    def called(signum: int, frame: Any) -> None:
+        act(signum)
+
+    called.quiet = quiet  # type: ignore[attr-defined]
     before = {}
     if threading.current_thread() is threading.main_thread():
         for signum in signals:
             if signum == signal.SIGINT or signal.getsignal(signum) is not signal.SIG_IGN:
-                before[signum] = signal.signal(signum, lambda number, _: act(number))
+                before[signum] = signal.signal(signum, called)
     try:
         yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+
+class Deferral:
+    """Holds back what signal handlers raise while machine code runs, and the threads with it.
+
+    Python calls handlers between any two of its steps, so a KeyboardInterrupt may come up where
+    the machine code calls Python, before a line of the callback is run: its workers would wait for
+    a caller that is gone, or go on with samples that nobody staged. Only signals with a Python
+    handler that may raise are held back, on the main thread, which alone is given them.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, Any] = {}
+        self._came: list[tuple[int, Any]] = []
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._hold()
+
+    def __exit__(self, *raised: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._release()
+            self._deliver()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Inside, in Python that handles what is raised: handlers are called, late ones at once."""
+        try:
+            self._release()
+            self._deliver()
+            yield
+        finally:
+            self._hold()
+
+    def _hold(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for signum in _HELD:
+            handler = signal.getsignal(signum)
+            if callable(handler) and not getattr(handler, "quiet", False):
+                self._before[signum] = handler
+                signal.signal(signum, self._note)
+
+    def _release(self) -> None:
+        """Give the handlers back, all of them whatever one that is there again raises."""
+        while self._before:
+            signum = next(iter(self._before))
+            handler = self._before[signum]
+            try:
+                signal.signal(signum, handler)
+                del self._before[signum]
+            except BaseException:
+                self._release()
+                raise
+
+    def _note(self, signum: int, frame: Any) -> None:
+        self._came.append((signum, self._before[signal.Signals(signum)]))
+
+    _note.quiet = True  # type: ignore[attr-defined]
+
+    def _deliver(self) -> None:
+        while self._came:
+            signum, handler = self._came.pop(0)
+            handler(signum, None)

@@ -39,11 +39,17 @@ def stored_checkpoint(
     if not found.exact:
         counters["loss_scale"] = loss_scale_of(program.recipe["precision"]).start
     meta = {
-        "step": int(block[control.STEP]), "total_steps": total, "counters": counters,
-        "lr": float(reals[control.BASE_LR]), "schedule": schedule.to_json(), "seen": {},
-        "recipe": program.digest(), "samples": samples, "held_out": held_out,
+        "step": int(block[control.STEP]),
+        "total_steps": total,
+        "counters": counters,
+        "lr": float(reals[control.BASE_LR]),
+        "schedule": schedule.to_json(),
+        "seen": {},
+        "recipe": program.digest(),
+        "samples": samples,
+        "held_out": held_out,
         "keep_last": keep_last,
-    }  # fmt: skip
+    }
     said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
     return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
 

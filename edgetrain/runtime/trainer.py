@@ -23,7 +23,6 @@ from .run_fields import check_run
 from .settings import Settings, check_length
 from .signals import StopRequests
 from .state import load_state
-from .stored_run import stored_checkpoint
 
 Event = dict[str, Any]
 
@@ -308,6 +307,8 @@ class Trainer(Learner):
         self.session.executor.check_process()
         counts = self._counts()
         stored = where.is_file()
+        from .stored_run import stored_checkpoint
+
         loaded = stored_checkpoint(where, self.program, **counts) if stored else latest(where)
         if loaded is None:
             return False

@@ -20,9 +20,13 @@ from .rewiring import PERIODS, Rewiring
 
 # Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 8.
 TABLE8 = {
-    0.5: (4.0, 0.5), 0.4: (1.0, 2.0), 0.3: (2.0, 0.5), 0.2: (2.0, 1.0), 0.1: (1.0, 0.5),
+    0.5: (4.0, 0.5),
+    0.4: (1.0, 2.0),
+    0.3: (2.0, 0.5),
+    0.2: (2.0, 1.0),
+    0.1: (1.0, 0.5),
     0.05: (1.0, 0.25),
-}  # fmt: skip
+}
 FRACTION = 0.01377866
 MOST = 0.3  # of the nonzeros; the report's own aims are below it down to density 0.05
 REPORTED_THRESHOLD = 1e-3  # Table 5; where the first weights tell nothing

@@ -8,10 +8,15 @@ from typing import Any
 from ..errors import EdgetrainError, UsageError
 
 _FACTORS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30,
-}  # fmt: skip
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
 # Kernels compute in 32 bits: beyond these a number is infinite there, or nothing.
 LARGEST, SMALLEST = 3.4e38, 1.2e-38
 _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")

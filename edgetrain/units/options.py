@@ -150,9 +150,12 @@ def typed(label: str, value: Any, kinds: Collection[type]) -> Any:
 
 
 _WORDS = {
-    int: "a whole number", float: "a finite number", bool: "true or false", str: "a text",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a text",
     types.NoneType: "None",
-}  # fmt: skip
+}
 
 
 @cache

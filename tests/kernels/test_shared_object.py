@@ -1,14 +1,15 @@
 """Objects joined into a file that the system loads: structure, and what the code computes."""
 
 import ctypes
+import itertools
 import subprocess
 from shutil import which
 
 import numpy as np
 import pytest
 
-from edgetrain.errors import UnsupportedOpError
-from edgetrain.kernels import jit, native, registry
+from edgetrain.errors import RunError, UnsupportedOpError
+from edgetrain.kernels import jit, load, native, registry
 from edgetrain.kernels.relocatable import Relocatable
 from edgetrain.kernels.shared_object import shared_object
 
@@ -138,3 +139,17 @@ def test_kernels_use_no_relocation_that_is_not_known(target):
     ]
     assert all(Relocatable(one).sections for one in code)
     assert len(shared_object(code)) > 2000
+
+
+@NEEDS_HOST
+def test_files_in_memory_have_short_names_however_many_there_were(monkeypatch):
+    code = [made("named", 5)]
+    monkeypatch.setattr(load, "_count", itertools.count(2**60))
+    found = [load.opened(code, ["et_named"])["et_named"] for _ in range(3)]
+    assert len(set(found)) == 3
+
+
+@NEEDS_HOST
+def test_a_file_that_the_system_does_not_load_is_named(tmp_path):
+    with pytest.raises(RunError, match="the system does not load .*set EDGETRAIN_CACHE"):
+        load.found(tmp_path / "missing.so", ["et_named"])

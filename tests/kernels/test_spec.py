@@ -3,6 +3,8 @@
 import pytest
 
 from edgetrain.errors import ProgramError
+from edgetrain.kernels import registry
+from edgetrain.kernels.expression import expression
 from edgetrain.kernels.spec import Spec
 
 TEXT = "x:r:S[n*c] y:w:T[n * c] key?:r:i64[4] ws:t[c*4 + 1] v:t[nthreads] scale:f n c"
@@ -99,3 +101,13 @@ def test_checks_see_groups(dims, steps, origin, covered):
     else:
         with pytest.raises(ProgramError, match="contradict"):
             spec.extents(values, {}, 1, 16)
+
+
+def test_every_declaration_is_in_the_grammar() -> None:
+    """They are parsed when they are asked: here all of them."""
+    for name in registry.names():
+        for kernel in registry.variants(name):
+            spec = kernel.spec
+            parts = [*spec.checks, spec.loops, kernel.when, *(o.extent for o in spec.operands)]
+            for part in filter(None, parts):
+                expression(part.text)

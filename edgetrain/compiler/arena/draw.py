@@ -201,8 +201,12 @@ def _png(buffers, offsets, kinds, names, budget: int | None, path: Path) -> None
             [buffers[k].nbytes / mib for k in chosen],
             width=[buffers[k].stop - buffers[k].start for k in chosen],
             bottom=[offsets[k] / mib for k in chosen],
-            align="edge", color=colour, edgecolor="white", linewidth=0.2, label=kind,
-        )  # fmt: skip
+            align="edge",
+            color=colour,
+            edgecolor="white",
+            linewidth=0.2,
+            label=kind,
+        )
     for k in _named(buffers):
         b = buffers[k]
         if b.nbytes > 0.02 * top and b.stop - b.start > 0.008 * last * len(names[k]):

@@ -13,9 +13,15 @@ from .units import GREEDY
 
 @GREEDY.entry
 def fill_in_order(
-    start: Ints, stop: Ints, size: Ints, order: Ints, offset: Ints, placed: Ints, tight: int,
+    start: Ints,
+    stop: Ints,
+    size: Ints,
+    order: Ints,
+    offset: Ints,
+    placed: Ints,
+    tight: int,
     fixed: int,
-) -> int:  # fmt: skip
+) -> int:
     """Fill `offset` (bytes) in the given order; returns the height.
 
     Args:
@@ -54,9 +60,14 @@ def fill_in_order(
 
 
 def place_in_order(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, offset: np.ndarray,
-    tight: bool, fixed: int = 0,
-) -> int:  # fmt: skip
+    start: np.ndarray,
+    stop: np.ndarray,
+    size: np.ndarray,
+    order: np.ndarray,
+    offset: np.ndarray,
+    tight: bool,
+    fixed: int = 0,
+) -> int:
     """As `fill_in_order`, with scratch of its own."""
     placed = np.zeros(len(order), np.int64)
     return fill_in_order(start, stop, size, order, offset, placed, tight, fixed)

@@ -20,9 +20,14 @@ class Climb(NamedTuple):
 
 
 def hill_climb(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, goal: int, work: int,
+    start: np.ndarray,
+    stop: np.ndarray,
+    size: np.ndarray,
+    order: np.ndarray,
+    goal: int,
+    work: int,
     seed: int,
-) -> tuple[np.ndarray, int]:  # fmt: skip
+) -> tuple[np.ndarray, int]:
     """Improve an order until the height reaches `goal` or `work` comparisons are done.
 
     One move takes a buffer that ends at the top, or shares time with one, and places it earlier;

@@ -96,8 +96,14 @@ def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
 
 
 _MALFORMED = (
-    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, OverflowError,
-)  # fmt: skip
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ZeroDivisionError,
+    OverflowError,
+)
 
 
 # Numpy kind of a constant -> how it is kept: truth values take a byte.

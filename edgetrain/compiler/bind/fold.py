@@ -237,7 +237,7 @@ FOLDS: dict[str, Callable] = {
     "NonZero": lambda node, inputs: np.array(np.nonzero(inputs[0]), np.int64),
     "Log": _plain(np.log),
     "Exp": _plain(np.exp),
-}  # fmt: skip
+}
 
 
 # How many elements a fold makes where that is not the number of its largest input.
@@ -309,9 +309,16 @@ _WEIGHTS = {
 }  # fmt: skip
 # Op -> the first of its inputs that are lists of sizes, axes or places.
 _LISTS = {
-    "Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 1, "Unsqueeze": 1, "Squeeze": 1, "Split": 1,
-    "ConstantOfShape": 0, **dict.fromkeys(_REDUCED, 1),
-}  # fmt: skip
+    "Reshape": 1,
+    "Expand": 1,
+    "Tile": 1,
+    "Slice": 1,
+    "Unsqueeze": 1,
+    "Squeeze": 1,
+    "Split": 1,
+    "ConstantOfShape": 0,
+    **dict.fromkeys(_REDUCED, 1),
+}
 
 
 def _itemsize(node: OnnxNode, inputs: list[np.ndarray | None]) -> int:

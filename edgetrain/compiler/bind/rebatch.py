@@ -128,9 +128,10 @@ class _Search(Lockstep):
             if fixed and self._baked > 1:
                 continue
             fitting = [
-                k for k, d in enumerate(shape)
+                k
+                for k, d in enumerate(shape)
                 if d == self._baked or (self._baked > 1 and d % self._baked == 0 and d)
-            ]  # fmt: skip
+            ]
             fitting.sort(key=lambda k: (k - len(shape) not in axes, shape[k] != self._baked, k))
             for axis in fitting:
                 yield at, ("rows", index, axis)
@@ -157,9 +158,11 @@ class _Search(Lockstep):
         """The model as it was written anew, bound with a second prime and with its own batch."""
         inputs = tuple(replace(s, dims=(None, *s.dims[1:])) for s in self._model.inputs)
         made = replace(
-            self._model, nodes=tuple(trial.nodes), inputs=inputs,
+            self._model,
+            nodes=tuple(trial.nodes),
+            inputs=inputs,
             initializers={**self._model.initializers, **trial.arrays},
-        )  # fmt: skip
+        )
         for batch in (self._primes[1], self._baked):
             try:
                 context, _ = bound_context(made, batch, self._dims, Probe, self._allowance)

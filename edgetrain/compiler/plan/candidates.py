@@ -18,8 +18,8 @@ SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itsel
 LONG_SCHEDULE = 600  # from so many on half the points
 # Most steps -> effort of the search for schedules at most, in its own unit of work.
 EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
-STEP_EFFORT = 0.04  # at most, for each step
-GAIN = 0.01  # part of the front that a round of the search must improve for another one
+STEP_EFFORT = 0.06  # at most, for each step
+GAIN = 0.01  # part of the front that rounds of the search must improve for more; not of short ones
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,14 @@ class Draft(_Scheduled):
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
         offsets, height = arena.place(placed.buffers)
         return Plan(
-            self.candidate, self.schedule, self.simulation, placed, tuple(offsets),
-            self.candidate.arena_nbytes(height), self.cost,
-        )  # fmt: skip
+            self.candidate,
+            self.schedule,
+            self.simulation,
+            placed,
+            tuple(offsets),
+            self.candidate.arena_nbytes(height),
+            self.cost,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +129,17 @@ def make_candidate(
     offsets, height = arena.place(placed.buffers)
     update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring)
     return Candidate(
-        microbatch, graphs, train, evaluate, simulation, placed, tuple(offsets), update,
-        update.persistent_nbytes, max(height, update.transient_nbytes),
-    )  # fmt: skip
+        microbatch,
+        graphs,
+        train,
+        evaluate,
+        simulation,
+        placed,
+        tuple(offsets),
+        update,
+        update.persistent_nbytes,
+        max(height, update.transient_nbytes),
+    )
 
 
 @dataclass(frozen=True)
@@ -160,7 +173,8 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
         most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
         effort = min(most, len(problem.steps) * STEP_EFFORT)
         with stage(f"searching schedules of microbatch {candidate.microbatch}"):
-            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, GAIN)
+            gain = GAIN if len(problem.steps) > SHORT_SCHEDULE else 0.0
+            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain)
         long = len(problem.steps) > LONG_SCHEDULE
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]

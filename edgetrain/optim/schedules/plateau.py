@@ -16,8 +16,15 @@ class Plateau(Schedule):
 
     name: ClassVar[str] = "plateau"
     seen: ClassVar[tuple[str, ...]] = (
-        "looked", "sum", "count", "windows", "best", "bad", "wait", "drops",
-    )  # fmt: skip
+        "looked",
+        "sum",
+        "count",
+        "windows",
+        "best",
+        "bad",
+        "wait",
+        "drops",
+    )
 
     window: int = option(100, "steps whose mean loss is looked at", "N", least=1)
     patience: int = option(10, "windows without progress before a drop", "N", least=0)

@@ -19,9 +19,13 @@ def loss(loss: CrossEntropy, output: Tensor, target: Tensor, weights: Tensor | N
     given = loss.class_weights
     classes = torch.tensor(given, dtype=output.dtype, device=output.device) if given else None
     found = F.cross_entropy(
-        output.movedim(axis, 1), target.long(), weight=classes, ignore_index=loss.ignore_index,
-        label_smoothing=loss.label_smoothing, reduction="mean" if weights is None else "none",
-    )  # fmt: skip
+        output.movedim(axis, 1),
+        target.long(),
+        weight=classes,
+        ignore_index=loss.ignore_index,
+        label_smoothing=loss.label_smoothing,
+        reduction="mean" if weights is None else "none",
+    )
     if weights is None:
         return found
     counts = target != loss.ignore_index

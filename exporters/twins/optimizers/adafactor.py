@@ -11,6 +11,10 @@ STATE = {"rows": "row_var", "columns": "col_var", "square": "variance"}
 def optimizer(optimizer: Adafactor, parameters: list[Tensor]) -> torch.optim.Optimizer:
     """With the same hyperparameters."""
     return torch.optim.Adafactor(
-        parameters, optimizer.lr, optimizer.beta2_decay, (optimizer.eps1, optimizer.eps2),
-        optimizer.clip, optimizer.weight_decay,
-    )  # fmt: skip
+        parameters,
+        optimizer.lr,
+        optimizer.beta2_decay,
+        (optimizer.eps1, optimizer.eps2),
+        optimizer.clip,
+        optimizer.weight_decay,
+    )

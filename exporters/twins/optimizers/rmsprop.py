@@ -11,6 +11,11 @@ STATE = {"square": "square_avg", "momentum": "momentum_buffer", "mean": "grad_av
 def optimizer(optimizer: RMSprop, parameters: list[Tensor]) -> torch.optim.Optimizer:
     """With the same hyperparameters."""
     return torch.optim.RMSprop(
-        parameters, optimizer.lr, optimizer.alpha, optimizer.eps, optimizer.weight_decay,
-        optimizer.momentum, optimizer.centered,
-    )  # fmt: skip
+        parameters,
+        optimizer.lr,
+        optimizer.alpha,
+        optimizer.eps,
+        optimizer.weight_decay,
+        optimizer.momentum,
+        optimizer.centered,
+    )

@@ -9,7 +9,11 @@ from edgetrain.optim.schedules.one_cycle import OneCycle
 def scheduler(schedule: OneCycle, optimizer: torch.optim.Optimizer) -> LRScheduler:
     """Of the learning rate alone."""
     return torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, optimizer.param_groups[0]["lr"], schedule.total_steps,
-        pct_start=schedule.pct_start, cycle_momentum=False, div_factor=schedule.div_factor,
+        optimizer,
+        optimizer.param_groups[0]["lr"],
+        schedule.total_steps,
+        pct_start=schedule.pct_start,
+        cycle_momentum=False,
+        div_factor=schedule.div_factor,
         final_div_factor=schedule.final_div_factor,
-    )  # fmt: skip
+    )

@@ -9,6 +9,11 @@ from edgetrain.optim.schedules.plateau import Plateau
 def scheduler(schedule: Plateau, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
     """Its `step` is given the mean loss of each window."""
     return ReduceLROnPlateau(
-        optimizer, factor=schedule.gamma, patience=schedule.patience,
-        threshold=schedule.threshold, cooldown=schedule.cooldown, min_lr=schedule.min_lr, eps=0.0,
-    )  # fmt: skip
+        optimizer,
+        factor=schedule.gamma,
+        patience=schedule.patience,
+        threshold=schedule.threshold,
+        cooldown=schedule.cooldown,
+        min_lr=schedule.min_lr,
+        eps=0.0,
+    )

@@ -99,9 +99,15 @@ def _measure(problem: Problem, idle: IdleTimes, bounds: list[int], turn: int) ->
         need = max((live[s] for s in backward[k]), default=0)
         back[k] = max(0.0, need - grad[k] - grad[k - 1])
     return Chain(
-        tuple(map(tuple, forward)), tuple(map(tuple, backward)), out, saved, grad, cost,
-        np.maximum(run, 0), back,
-    )  # fmt: skip
+        tuple(map(tuple, forward)),
+        tuple(map(tuple, backward)),
+        out,
+        saved,
+        grad,
+        cost,
+        np.maximum(run, 0),
+        back,
+    )
 
 
 def _backward(

@@ -160,9 +160,15 @@ class Grouped(Table):
         run = [(chain.run + chain.out)[a + 1 : b + 1].max() - chain.out[b] for a, b in pairs]
         zero = np.zeros(len(out))
         merged = Chain(
-            (), (), out, np.array([0, *whole]), chain.grad[self.bounds], np.array([0, *cost]),
-            np.maximum(np.array([0, *run]), 0), zero,
-        )  # fmt: skip
+            (),
+            (),
+            out,
+            np.array([0, *whole]),
+            chain.grad[self.bounds],
+            np.array([0, *cost]),
+            np.maximum(np.array([0, *run]), 0),
+            zero,
+        )
         self.spans = pairs
         super().__init__(merged, 0, len(pairs), unit, slots)
 

@@ -75,9 +75,15 @@ def new_trace(flat: FlatProblem, longest: int) -> Trace:
     widest, mean = int(per_step.max(initial=1)), per_step.mean()
     touches = int(min(widest, 2 * mean + 2) * longest) + values + widest + 8
     sizes = {
-        "schedule": longest + 2, "profile": longest + 3, "current": values, "runs": steps,
-        "stack": steps + 1, "stack_at": steps + 1, "forgotten": values, "bucket": steps + 1,
-    }  # fmt: skip
+        "schedule": longest + 2,
+        "profile": longest + 3,
+        "current": values,
+        "runs": steps,
+        "stack": steps + 1,
+        "stack_at": steps + 1,
+        "forgotten": values,
+        "bucket": steps + 1,
+    }
     dtypes = dict.fromkeys(("forgotten", "bucket", "gap_from", "gap_to"), "int32")
     dtypes["used"] = "bool"
     names = Trace._fields
