@@ -98,7 +98,7 @@ def test_two_nets_are_in_one_firmware_in_cpp(tmp_path):
         '  for (int k = 8; k-- > 0; v >>= 4) t[k] = "0123456789abcdef"[v & 15];\n'
         "  t[8] = '\\n';\n  board_print(t);\n}\n"
         "int main() {\n  one *x = one_init(a, sizeof a);\n  two *y = two_init(b, sizeof b);\n"
-        "  print(one_digest(x));\n  print(two_digest(y));\n}\n"
+        "  print(one_digest(x));\n  print(two_digest(y));\n  return 0;\n}\n"
     )
     flags = [*TARGET.options, "-Os", "-Wall", "-Wextra", "-Werror", "-ffreestanding"]
     flags += ["-fno-exceptions", "-fno-rtti"]
