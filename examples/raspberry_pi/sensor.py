@@ -40,7 +40,7 @@ def main(path: str, windows: str = "512", directory: str = "") -> int:
     """Run the loop; says every 64 windows how many were told right before they were trained on."""
     program = et.load_program(path)
     x, y = np.stack([read(k) for k in range(KEPT)]), np.array([label(k) for k in range(KEPT)])
-    trainer = et.Trainer(program, (x, y), directory or None, validation=0.0)
+    trainer = et.Trainer(program, (x, y), directory or None)
     right = 0
     for window in range(KEPT, int(windows)):
         found = read(window)

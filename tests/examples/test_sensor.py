@@ -32,7 +32,7 @@ def said_by_python(path: Path) -> str:
 
 @pytest.mark.parametrize(
     "target",
-    ["host", *(pytest.param(name, marks=pytest.mark.slow) for name in ("aarch64", "armv7"))],
+    [pytest.param(name, marks=pytest.mark.slow) for name in EMULATORS],
 )
 def test_the_loop_in_c_says_what_the_loop_in_python_says(target: str, tmp_path: Path) -> None:
     compiler = targets.get(target).compiler
