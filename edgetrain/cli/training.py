@@ -52,9 +52,13 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
     with make_progress(arguments.json) as progress:
         with waited("loading kernels"):
             trainer = Trainer(
-                program, source, folder, validation=_validation(arguments, source),
-                on_event=progress, **_settings(arguments, rates),
-            )  # fmt: skip
+                program,
+                source,
+                folder,
+                validation=_validation(arguments, source),
+                on_event=progress,
+                **_settings(arguments, rates),
+            )
         try:
             progress(_start_event(program, trainer, arguments))
             if arguments.resume is not None and not trainer.resume(arguments.resume):
@@ -215,9 +219,11 @@ def evaluate(arguments: Namespace) -> int:
         if state is not None:
             load_state(session, state, arguments.model)
         source = open_evaluation(
-            arguments.data, split=arguments.split, label=arguments.label,
+            arguments.data,
+            split=arguments.split,
+            label=arguments.label,
             target=arguments.data_target,
-        )  # fmt: skip
+        )
         source = numbered_as(source, labels)
         check_metrics(arguments.metrics, session.loss)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
@@ -227,8 +233,9 @@ def evaluate(arguments: Namespace) -> int:
     if whole:
         print(
             f"note: {source.name} has no test split: all {source.n} samples are evaluated, those "
-            "that were trained on too", file=sys.stderr,
-        )  # fmt: skip
+            "that were trained on too",
+            file=sys.stderr,
+        )
     if arguments.json:
         split = "all" if whole else arguments.split
         print(to_json({"model": arguments.model, "split": split, **metrics}))
