@@ -53,7 +53,7 @@ def test_readme_names_every_command_kind_and_target() -> None:
         known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
                  "lr", "lr_schedule", "lr_gamma", "validation", "name", "size",
                  "cc", "augment", "balance_classes", "keep_last", "patience", "keep_best", "best",
-                 "metrics", "monitor", "save_seconds", "label", "calibrate"}  # fmt: skip
+                 "metrics", "monitor", "save_seconds", "label", "calibrate", "all"}  # fmt: skip
         assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
 
 

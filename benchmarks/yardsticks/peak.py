@@ -5,7 +5,8 @@ import numpy as np
 from edgetrain.compiler.remat.problem import Problem, Schedule
 from edgetrain.compiler.remat.referee import simulate
 from edgetrain.compiler.remat.search.flat_problem import FlatProblem
-from edgetrain.kernels.loops import IntRows, Ints, Unit, loop
+from edgetrain.kernels.loop_kinds import IntRows, Ints
+from edgetrain.kernels.loops import Unit, loop
 
 PEAK = Unit("peaks of schedules", "benchmarks.yardsticks", ("peak",))
 

@@ -38,6 +38,7 @@ EXAMPLES = {
     "data": ("edgetrain data dir:photos", "edgetrain data csv:sensor.csv model.onnx --label class"),
     "ops": ("edgetrain ops",),
     "doctor": ("edgetrain doctor",),
+    "warm": ("edgetrain warm model.onnx --precision fp16", "edgetrain warm --all"),
     "completion": (
         'eval "$(edgetrain completion bash)"',
         "edgetrain completion fish > ~/.config/fish/completions/edgetrain.fish",

@@ -55,8 +55,7 @@ class Workers:
             return next(self._left, None)
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            process = _started()
+        with contextlib.suppress(OSError, ValueError), _started() as process:
             self._processes.append(process)
             assert process.stdin is not None and process.stdout is not None
             while (following := self._next()) is not None:
@@ -69,8 +68,6 @@ class Workers:
                     self._done += 1
                     self._made(self._done)
                 self._ended[number].set()
-            process.stdin.close()
-            process.wait()
 
 
 def _started() -> subprocess.Popen:
