@@ -24,7 +24,7 @@ from .data_arguments import (
     settle_target,
 )
 from .examples import epilog
-from .lean_parser import formatter, plain_words
+from .lean_parser import formatter, plain_words, raw_formatter
 from .plugins import learning_rate_help, number_within, options_of, whole_from
 
 _USAGE = 2
@@ -198,8 +198,7 @@ def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]
             return _Unasked()
         sub = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False,
-            argument_default=argparse.SUPPRESS, epilog=epilog(name),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS, epilog=epilog(name), formatter_class=raw_formatter,
         )  # fmt: skip
         if name != asked:
             return _Unasked()

@@ -6,13 +6,23 @@ import os
 from collections.abc import Iterator
 
 
-def formatter(prog: str) -> argparse.HelpFormatter:
-    """argparse's own asks shutil for the width, which loads three libraries of compression."""
+def _width() -> int:
+    """argparse's formatters ask shutil for it, which loads three libraries of compression."""
     try:
         columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(1).columns
     except (ValueError, OSError):
         columns = 80
-    return argparse.HelpFormatter(prog, width=columns - 2)
+    return columns - 2
+
+
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse's own, told its width."""
+    return argparse.HelpFormatter(prog, width=_width())
+
+
+def raw_formatter(prog: str) -> argparse.HelpFormatter:
+    """The same, which leaves the lines of descriptions and epilogs as they are."""
+    return argparse.RawDescriptionHelpFormatter(prog, width=_width())
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from edgetrain.errors import UsageError
 from edgetrain.units.options import check_needs
 
 from .arrays import SPLITS, Splits, array_splits
-from .augment import Augmentation, Augmented, Mirrored
 from .files import unreadable
 from .holdout import Subset
 from .source import Options, Source
@@ -124,8 +123,12 @@ def _open(splits: Splits, split: str, options: Options) -> Source:
     whole = "test" not in splits
     source = splits["train" if whole else split]()
     if options.target is not None:
+        from .augment import Mirrored
+
         source = Mirrored(source, options.target)
     if isinstance(options.augment, str):
+        from .augment import Augmentation, Augmented
+
         source = Augmented(source, Augmentation.parse(options.augment))
     if whole and options.test_fraction != 0:
         source = Subset(source, split, options.test_fraction)

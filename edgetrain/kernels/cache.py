@@ -8,9 +8,7 @@ nothing is kept, and nothing is left behind.
 
 import contextlib
 import functools
-import grp
 import os
-import pwd
 import stat
 import sys
 from pathlib import Path
@@ -157,6 +155,9 @@ def _open_to_others(info: os.stat_result) -> bool:
 
 def _is_own_group(gid: int) -> bool:
     """A user's private group, as systems with umask 002 give everyone: named so, without others."""
+    import grp  # most folders are open to nobody else
+    import pwd
+
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

@@ -10,7 +10,6 @@ from ..data.items import batch_of
 from ..data.source import Source
 from ..errors import DataError
 from ..program import TARGET
-from .given import Given
 from .metrics import Metrics
 from .session import Session
 
@@ -66,6 +65,8 @@ def evaluate_batches(
     Raises:
       DataError: there is none, or one that does not fit the model.
     """
+    from .given import Given  # only batches need it
+
     given, buffers = Given(session), session.buffers("eval")
     counted = Metrics(metrics, session.loss, session.output.shape)
     watch = _Watch(session, counted)

@@ -3,8 +3,9 @@
 import time
 from abc import abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from ..sparse import rewiring_of
 from ..units import finite_number
 from .callbacks import Callbacks
 from .folder import RunFolder
-from .given import Given
 from .keeper import Keeper
 from .loading import opened_program
-from .metrics import check_metrics
-from .parameters import Parameters
 from .session import Session, StepResult
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .given import Given
+    from .parameters import Parameters
 
 
 def _silent(event: dict[str, Any]) -> None:
@@ -47,12 +49,14 @@ class Learner:
     ) -> None:
         settings.check(out)
         self._settings, self.program = settings, opened_program(program)
-        check_metrics(settings.metrics, Loss.of_json(self.program.recipe["loss"]))
+        if settings.metrics:
+            from .metrics import check_metrics
+
+            check_metrics(settings.metrics, Loss.of_json(self.program.recipe["loss"]))
         self._callbacks = Callbacks(settings.callbacks)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
-        self.parameters, self._given = Parameters(self.session), Given(self.session)
         self._emit = settings.on_event or _silent
         self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
         self.labels: tuple[str, ...] | None = None
@@ -104,7 +108,23 @@ class Learner:
         self.total_steps, self.schedule = steps, schedule
         self.session.set_rate(lr, schedule, steps)
 
-    # Learning step by step.
+    # Learning step by step; what it needs is imported then, a device may do without.
+
+    @cached_property
+    def _given(self) -> "Given":
+        from .given import Given
+
+        return Given(self.session)
+
+    @property
+    def parameters(self) -> "Parameters":
+        """Weights by torch's names, to read and to write: see `Parameters`."""
+        return self._values(buffers=False)
+
+    def _values(self, buffers: bool) -> "Parameters":
+        from .parameters import Parameters
+
+        return Parameters(self.session, buffers=buffers)
 
     def step(self, x: Any, y: Any = None, weights: Any = None) -> StepResult:
         """Learn from one sample or several: one step, however many they are.
@@ -143,7 +163,7 @@ class Learner:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and running statistics by torch's names: float32 copies."""
-        return dict(Parameters(self.session, buffers=True))
+        return dict(self._values(buffers=True))
 
     def load_state_dict(self, state: Any) -> None:
         """Write all parameters and running statistics; the optimizer's state stays.
@@ -153,7 +173,7 @@ class Learner:
         Raises:
           DataError: names or shapes are not the model's.
         """
-        Parameters(self.session, buffers=True).load(state)
+        self._values(buffers=True).load(state)
 
     def _tell(self, result: StepResult) -> None:
         """Events, callbacks and the record of skipped steps."""

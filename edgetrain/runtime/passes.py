@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from ..data.items import Batches, batch_of
 from ..data.permute import permuted
 from ..data.source import Source
 from ..errors import DataError, UsageError
-from .given import Given, Samples
 from .session import Session, StepResult
+
+if TYPE_CHECKING:
+    from .given import Samples
 
 
 class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
@@ -81,6 +83,8 @@ class BatchPasses:
         self, session: Session, batches: Batches, keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
+        from .given import Given
+
         self._given, self._stopped = Given(session), stopped
         self._names = session.program.input_names
         self._items: Iterator[Any] | None = None
@@ -117,7 +121,7 @@ class BatchPasses:
         samples = self._next()
         return None if self._stopped() else self._given.step(samples)
 
-    def _next(self) -> Samples:
+    def _next(self) -> "Samples":
         assert self._items is not None
         first = next(self._items, None)
         if first is None:
@@ -137,18 +141,18 @@ class BatchPasses:
         self._items, self._ended = None, True
         raise EndOfPass
 
-    def _samples(self, item: Any) -> Samples:
+    def _samples(self, item: Any) -> "Samples":
         return self._given.samples(*batch_of(item, self._names))
 
 
-def _joined(parts: list[Samples]) -> Samples:
+def _joined(parts: "list[Samples]") -> "Samples":
     first = parts[0]
     inputs = {k: np.concatenate([part.inputs[k] for part in parts]) for k in first.inputs}
     targets = [part.target for part in parts if part.target is not None]
     weights = [part.weights for part in parts if part.weights is not None]
     if weights and len(weights) != len(parts):
         raise DataError("weights: some samples have one, some have none. Give it to each.")
-    return Samples(
+    return type(first)(
         inputs,
         np.concatenate(targets) if targets else None,
         np.concatenate(weights) if weights else None,
