@@ -1,16 +1,30 @@
-"""What is minimised. A new loss is a file with a frozen dataclass, imported here.
+"""What is minimised. A new loss is a file with a frozen dataclass, listed here.
 
 A loss is attached to the model's output when it is compiled, never taken from the file.
 """
 
-from .base import Loss
-from .bce_with_logits import BCEWithLogits
-from .cross_entropy import CrossEntropy
-from .huber import Huber
-from .l1 import L1
-from .mse import MSE
-from .output import Output
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-LOSSES: dict[str, type[Loss]] = Loss.kinds
+from .base import Loss
+
+if TYPE_CHECKING:
+    from .bce_with_logits import BCEWithLogits
+    from .cross_entropy import CrossEntropy
+    from .huber import Huber
+    from .l1 import L1
+    from .mse import MSE
+    from .output import Output
+
+LOSSES: Mapping[str, type[Loss]] = Loss.kinds
+_FILES = {
+    "bce_with_logits": "bce_with_logits.BCEWithLogits",
+    "cross_entropy": "cross_entropy.CrossEntropy",
+    "huber": "huber.Huber",
+    "l1": "l1.L1",
+    "mse": "mse.MSE",
+    "output": "output.Output",
+}
+__getattr__ = Loss.kinds.listed(__name__, _FILES)
 
 __all__ = ["L1", "LOSSES", "MSE", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "Output"]

@@ -1,21 +1,34 @@
 """Optimizers as init/update pairs over values, learning-rate schedules, loss scaling.
 
-A new optimizer is a file with a frozen dataclass, imported here.
+A new optimizer is a file with a frozen dataclass, listed here.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from .adafactor import Adafactor
-from .adagrad import Adagrad
-from .adam import Adam, AdamW
 from .base import Optimizer
-from .lion import Lion
 from .loss_scale import LossScale, loss_scale_of
-from .rmsprop import RMSprop
 from .schedules import SCHEDULES, Schedule
-from .sgd import SGD
 
-OPTIMIZERS: dict[str, type[Optimizer]] = Optimizer.kinds
+if TYPE_CHECKING:
+    from .adafactor import Adafactor
+    from .adagrad import Adagrad
+    from .adam import Adam, AdamW
+    from .lion import Lion
+    from .rmsprop import RMSprop
+    from .sgd import SGD
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = Optimizer.kinds
+_FILES = {
+    "adafactor": "adafactor.Adafactor",
+    "adagrad": "adagrad.Adagrad",
+    "adam": "adam.Adam",
+    "adamw": "adam.AdamW",
+    "lion": "lion.Lion",
+    "rmsprop": "rmsprop.RMSprop",
+    "sgd": "sgd.SGD",
+}
+__getattr__ = Optimizer.kinds.listed(__name__, _FILES)
 
 
 def make_optimizer(name: str, **options: Any) -> Optimizer:

@@ -10,9 +10,10 @@ are checked here, help and flags of the command line are made of it, and so is w
 """
 
 import dataclasses
+import importlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -53,6 +54,55 @@ def about(field: dataclasses.Field) -> About:
     return field.metadata["about"]
 
 
+class Members(MutableMapping[str, Any]):
+    """Classes of a family by name. A file that is listed is imported when it is asked for: on a
+    device each of them is some twenty kilobytes.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self._loaded: dict[str, Any] = {}
+
+    def listed(self, package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
+        """Let a package have members that are not imported yet.
+
+        Args:
+          files: name of each -> its file and class, such as `"sgd": "sgd.SGD"`.
+        Returns:
+          The package's `__getattr__`, which gives the classes by their own names.
+        """
+        self._files = {name: f"{package}.{file}" for name, file in files.items()}
+        classes = {path.rpartition(".")[2]: path for path in self._files.values()}
+
+        def found(name: str) -> Any:
+            if name not in classes:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            module = importlib.import_module(classes[name].rpartition(".")[0])
+            return getattr(module, name)
+
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded and name in self._files:
+            importlib.import_module(self._files[name].rpartition(".")[0])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, kind: Any) -> None:
+        self._loaded[name] = kind
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files or name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._files, *self._loaded]))
+
+    def __len__(self) -> int:
+        return len(self._files.keys() | self._loaded.keys())
+
+
 class Family(type):
     """`Loss("mse", **options)` makes the member of that name; its own class does as well."""
 
@@ -90,7 +140,7 @@ def member(family: type[T], name: Any) -> type[T]:
     Raises:
       UsageError: it has none of this name.
     """
-    kinds: dict[str, type[T]] = family.kinds  # type: ignore[attr-defined]
+    kinds: Members = family.kinds  # type: ignore[attr-defined]
     if not isinstance(name, str) or name not in kinds:
         label = family.family  # type: ignore[attr-defined]
         raise UsageError(f"{label} {repr(name)[:80]}: expected one of {', '.join(kinds)}.")
@@ -112,15 +162,15 @@ class Plugin(metaclass=Family):
     choice: ClassVar[str]
     prefix: ClassVar[str] = ""
     default: ClassVar[str]
-    kinds: ClassVar[dict[str, type[Self]]]  # type: ignore[misc]
+    kinds: ClassVar[Members]
     name: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "choice" in vars(cls):
-            cls.kinds = {}
+            cls.kinds = Members()
         elif "name" in vars(cls):
-            cls.kinds[cls.name] = cls  # type: ignore[assignment]
+            cls.kinds[cls.name] = cls
 
     def __post_init__(self) -> None:
         owner = f"{self.family} {self.name}"

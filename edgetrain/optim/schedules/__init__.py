@@ -1,16 +1,32 @@
-"""Learning-rate schedules. A new one is a file with a frozen dataclass, imported here."""
+"""Learning-rate schedules. A new one is a file with a frozen dataclass, listed here."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from .base import Schedule
-from .constant import Constant
-from .cosine import Cosine
-from .exponential import Exponential
-from .inverse_sqrt import InverseSqrt
-from .multistep import MultiStep
-from .one_cycle import OneCycle
-from .plateau import Plateau
-from .step import Step
 
-SCHEDULES: dict[str, type[Schedule]] = Schedule.kinds
+if TYPE_CHECKING:
+    from .constant import Constant
+    from .cosine import Cosine
+    from .exponential import Exponential
+    from .inverse_sqrt import InverseSqrt
+    from .multistep import MultiStep
+    from .one_cycle import OneCycle
+    from .plateau import Plateau
+    from .step import Step
+
+SCHEDULES: Mapping[str, type[Schedule]] = Schedule.kinds
+_FILES = {
+    "constant": "constant.Constant",
+    "cosine": "cosine.Cosine",
+    "step": "step.Step",
+    "exponential": "exponential.Exponential",
+    "inverse_sqrt": "inverse_sqrt.InverseSqrt",
+    "multistep": "multistep.MultiStep",
+    "one_cycle": "one_cycle.OneCycle",
+    "plateau": "plateau.Plateau",
+}
+__getattr__ = Schedule.kinds.listed(__name__, _FILES)
 
 __all__ = [
     "SCHEDULES",
