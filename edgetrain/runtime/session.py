@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.source import Source
-from ..errors import DataError, ProgramError
+from ..errors import DataError, ProgramError, UsageError
 from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.drive import layout
@@ -105,9 +105,21 @@ class Session:
         self.feed = Feed(program.microbatch, self.executor.signals)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
-        self.loss = Loss.of_json(program.recipe["loss"])
+        self.loss = self._judge()
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
         forget()
+
+    def _judge(self) -> Loss:
+        """The loss, which the output must be one for."""
+        loss = Loss.of_json(self.program.recipe["loss"])
+        try:
+            loss.limit(self.output.shape)
+        except UsageError as error:
+            raise ProgramError(
+                f"Program {self.program.model_name}: its output is none for the loss "
+                f"{loss.name}: {error} Compile the model again."
+            ) from error
+        return loss
 
     def _zeroed(self) -> np.ndarray:
         """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""
@@ -204,8 +216,14 @@ class Session:
 
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
+          ProgramError: training and evaluation have other inputs.
         """
         chosen = fields(source, self.program, tape)
+        if not self._staging[tape].keys() >= set(chosen.values()):
+            raise ProgramError(
+                f"Program {self.program.model_name}: its tape {tape} has the inputs "
+                f"{[*self._staging[tape]]}, expected {[*chosen.values()]}. Compile the model again."
+            )
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
