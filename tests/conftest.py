@@ -1,18 +1,16 @@
 """Compiled once for every test that only reads them."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from edgetrain.cli import waiting
 from edgetrain.program import Program
 from tests.digits_runs import digits_program
 
-
-@pytest.fixture(autouse=True)
-def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands print no lines for people who wait: when they come depends on the machine."""
-    monkeypatch.setattr(waiting, "FIRST", 1e9)
+# No lines for people who wait, also of commands that tests start: when they come depends on the
+# machine.
+os.environ["EDGETRAIN_PROGRESS"] = "0"
 
 
 @pytest.fixture(scope="session")

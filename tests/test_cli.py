@@ -364,6 +364,7 @@ def test_warm_compiles_beforehand(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_plan_says_what_it_does_from_the_start(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.delenv("EDGETRAIN_PROGRESS")
     monkeypatch.setattr(waiting, "FIRST", 0.0)
     monkeypatch.setattr(waiting, "NEXT", 0.0)
     assert main(["plan", str(MODEL)]) == 0

@@ -1,9 +1,11 @@
 """Lines for people who wait: what is being done, from the first second, with or without a terminal.
 
-They go to standard error; a command that answers at once prints none.
+They go to standard error; a command that answers at once prints none, and EDGETRAIN_PROGRESS=0
+silences all.
 """
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -21,8 +23,9 @@ def waited(text: str) -> Iterator[None]:
     over = threading.Event()
     teller = threading.Thread(target=_tell, args=(over,), daemon=True)
     with stage(text):
-        with contextlib.suppress(RuntimeError):  # no memory for a thread
-            teller.start()
+        if os.environ.get("EDGETRAIN_PROGRESS") != "0":
+            with contextlib.suppress(RuntimeError):  # no memory for a thread
+                teller.start()
         try:
             yield
         finally:
