@@ -146,8 +146,9 @@ _CHANGES = (*[_tape] * 3, *[_leaf] * 2, _slot, *[_initial] * 4, _kernel)
 def mutant(sound: Sound, draw: random.Random) -> Sound:
     """A copy with one change, seldom more."""
     out = copy.deepcopy(sound)
-    for _ in range(draw.choice((1, 1, 1, 1, 2, 3))):
-        # The second change may find nothing left of what it is for.
+    draw.choice(_CHANGES)(out, draw)
+    for _ in range(draw.choice((0, 0, 0, 0, 1, 2))):
+        # What this one is for may have been changed already, into anything.
         with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
             draw.choice(_CHANGES)(out, draw)
     return out

@@ -7,6 +7,7 @@ import itertools
 import pkgutil
 
 import pytest
+from numba.core.errors import TypingError
 
 import edgetrain.kernels
 from edgetrain.kernels import registry
@@ -30,20 +31,22 @@ def _read(function) -> set[str]:
     return {
         second.argval
         for first, second in itertools.pairwise(code)
-        if (first.opname, first.argval, second.opname) == ("LOAD_FAST", "k", "LOAD_ATTR")
+        if first.opname.startswith("LOAD_FAST")
+        and (first.argval, second.opname) == ("k", "LOAD_ATTR")
     }
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 def test_functions_read_what_their_declarations_say(storage: str) -> None:
-    wrong = []
+    wrong, readers = [], 0
     for kernel in KERNELS:
         function = function_of(kernel, storage)
+        readers += bool(_read(function))
         taken = list(inspect.signature(function).parameters)
         fields = {name for name, _ in kernel.spec.fields}
         if taken != ["thread", "nthreads", "k"] or not _read(function) <= fields:
             wrong.append((kernel.name, kernel.variant, taken, _read(function) - fields))
-    assert wrong == []
+    assert wrong == [] and readers > len(KERNELS) // 2  # some hand the whole record on
 
 
 def test_variants_of_a_kernel_share_their_operands() -> None:
@@ -58,7 +61,7 @@ def test_an_operand_that_is_not_declared_is_refused() -> None:
         return lambda thread, nthreads, k: k.z
 
     kernel = declared("misread", "x:r:f32[n] n", factory)
-    with pytest.raises(Exception, match="z"):
+    with pytest.raises(TypingError, match="Unknown attribute 'z'"):
         kernel.object({}, registry.jit.host())
 
 
