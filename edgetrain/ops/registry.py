@@ -59,7 +59,7 @@ class Subgraph:
 
 
 class ImportContext(Protocol):
-    """What an ONNX rule may ask for and do; implemented by bind.py."""
+    """What an ONNX rule may ask for and do; implemented by compiler/bind."""
 
     opset: int
     batch: int
