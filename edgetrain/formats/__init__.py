@@ -7,6 +7,7 @@ kernels/words/prim.py.
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
+from .bf16 import BF16
 from .fp16 import FP16
 from .fp32 import FP32
 from .integers import SUMS, WHOLE
@@ -45,6 +46,7 @@ def narrowest() -> Format:
 
 
 __all__ = [
+    "BF16",
     "FLOATS",
     "FORMATS",
     "FP16",
