@@ -7,7 +7,6 @@ kernels/words/prim.py.
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
-from .bf16 import BF16
 from .fp16 import FP16
 from .fp32 import FP32
 from .integers import SUMS, WHOLE
@@ -46,7 +45,6 @@ def narrowest() -> Format:
 
 
 __all__ = [
-    "BF16",
     "FLOATS",
     "FORMATS",
     "FP16",

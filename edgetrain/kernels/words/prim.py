@@ -257,51 +257,9 @@ def _narrow_f16(builder, value):
     return builder.fptrunc(value, _as_wide(value, F16))
 
 
-def _like(value, bits: int) -> ir.Constant:
-    """A number of 32 bits, as many times as a value has elements."""
-    count = getattr(value.type, "count", 0)
-    kind = ir.VectorType(I32, count) if count else I32
-    return ir.Constant(kind, [bits] * count if count else bits)
-
-
-def _widen_bf16(builder, value):
-    wide = builder.zext(value, _as_wide(value, I32))
-    return builder.bitcast(builder.shl(wide, _like(value, 16)), _as_wide(value, F32))
-
-
-def _upper(builder, value, added):
-    """The upper halves of float32 bits after `added` to them; NaN stays NaN."""
-    bits = builder.bitcast(value, _as_wide(value, I32))
-    wide = builder.lshr(builder.add(bits, added(bits)), _like(value, 16))
-    size = builder.and_(bits, _like(value, 0x7FFFFFFF))
-    quiet = builder.or_(builder.lshr(bits, _like(value, 16)), _like(value, 0x40))
-    number = builder.icmp_unsigned("<=", size, _like(value, 0x7F800000))
-    return builder.trunc(builder.select(number, wide, quiet), _as_wide(value, I16))
-
-
-def _narrow_bf16(builder, value):
-    def half(bits):
-        even = builder.and_(builder.lshr(bits, _like(value, 16)), _like(value, 1))
-        return builder.add(even, _like(value, 0x7FFF))
-
-    return _upper(builder, value, half)
-
-
-@intrinsic
-def _round_bf16(typingctx, value, random):
-    """float32 -> bits of bfloat16, rounded up with probability equal to the dropped fraction."""
-
-    def codegen(context, builder, signature, args):
-        return _upper(builder, args[0], lambda bits: builder.and_(args[1], _c(0xFFFF)))
-
-    return types.uint16(types.float32, types.uint32), codegen
-
-
 _ld_f32, _st_f32 = _load(F32, 4, types.float32, _same), _store(4, types.float32, _same)
 _ld_f16 = _load(F16, 2, types.float32, _widen_f16)
 _st_f16 = _store(2, types.float32, _narrow_f16)
-_ld_bf16 = _load(I16, 2, types.float32, _widen_bf16)
-_st_bf16 = _store(2, types.float32, _narrow_bf16)
 ld_f64, st_f64 = _load(F64, 8, types.float64, _same), _store(8, types.float64, _same)
 ld_i64, st_i64 = _load(I64, 8, types.int64, _same), _store(8, types.int64, _same)
 ld_i32 = _load(I32, 4, types.int64, lambda b, v: b.sext(v, I64))
@@ -323,14 +281,7 @@ def _storages() -> dict[str, Storage]:
     def sr_f16(address, index, value, key):
         _store_u16(address, index, round_f16(value, hash32(key, index)))
 
-    @inline
-    def sr_bf16(address, index, value, key):
-        _store_u16(address, index, _round_bf16(value, hash32(key, index)))
-
     return {
-        "bf16": Storage(
-            "bf16", 2, I16, _ld_bf16, _st_bf16, sr_bf16, _widen_bf16, _narrow_bf16, floats=True
-        ),
         "f32": Storage("f32", 4, F32, _ld_f32, _st_f32, sr_f32, floats=True),
         "f16": Storage(
             "f16", 2, F16, _ld_f16, _st_f16, sr_f16, _widen_f16, _narrow_f16, True, True
