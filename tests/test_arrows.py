@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "formats": {"ir", "errors", "units"},
     "kernels": {"formats", "errors", "units"},
     "program": {"ir", "formats", "kernels", "errors", "units"},
-    "ops": {"ir", "formats", "errors", "units"},
+    "ops": {"ir", "formats", "kernels", "errors", "units"},
     "importer": {"ir", "ops", "errors"},
     "losses": {"ir", "formats", "errors", "units"},
     "optim": {"ir", "formats", "errors", "units"},

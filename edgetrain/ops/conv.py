@@ -5,42 +5,48 @@ prologue: the convolution reads act(batch_norm(x)), a value that is never stored
 Saved for backward: x (weight gradient) and w (input gradient).
 """
 
-from typing import Any
+from collections.abc import Sequence
 
-from ..ir import Graph, Node
-from ..ir.keys import key_of
-from .registry import Call, Op, onnx_rule, register
+from ..ir import Node
+from .registry import Adding, Op, onnx_rule, register
 from .strides import prod
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
 
-def conv_sizes(node: Node, x, w, y) -> dict[str, int]:
-    """The integers of the kernels; a 3-d tensor gets a height of one."""
-    xs, ws, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, w.shape, y.shape))
+def flat(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a map or a weight: one of three dimensions gets a height of one."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else tuple(shape)
+
+
+def conv_sizes(x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> dict[str, int]:
+    """What follows from the shapes of input, weight and output."""
+    xs, ws, ys = flat(x), flat(w), flat(y)
     sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True))
-    sizes |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
-    return sizes | {key: node.attrs[key] for key in GEOMETRY}
+    return sizes | {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
 
 
-def prologue(node: Node, first: int) -> dict:
-    """Operands of the prologue from the inputs at `first` on and the attributes."""
-    names = [n or None for n in node.inputs[first : first + 3]] or [None, None, None]
-    act = {key: node.attrs.get(key, 0.0) for key in ("lo", "hi")}
-    return (
-        dict(zip(("stat", "gamma", "beta"), names, strict=True))
-        | act
-        | {"act": node.attrs.get("act", 0)}
-    )
+def _weight(values) -> Sequence[int]:
+    return (values["w"] if "w" in values else values["wt"]).shape
+
+
+def _sizes(values, attrs) -> dict[str, int]:
+    return conv_sizes(values["x"].shape, _weight(values), values["y"].shape)
+
+
+def _products(values, attrs) -> int:
+    return 2 * values["y"].size * prod(_weight(values)[1:])
+
+
+def contribute_bias(grads, bias: str, dy: str) -> None:
+    """Sum the gradient of an output [n, channels, ...] into that of a bias [channels], if any."""
+    if bias and grads.needs(bias):
+        channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
+        grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
 
 
 class Conv(Op):
     """y = conv(prologue(x), w) + bias."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": y.name}
-        return [Call("conv", args | prologue(node, 3) | conv_sizes(node, x, w, y))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -50,56 +56,16 @@ class Conv(Op):
         geometry = {key: node.attrs[key] for key in GEOMETRY}
         if grads.needs(w):
             grads.contribute(w, "conv_dw", [x, dy, "", "", ""], geometry)
-        if bias and grads.needs(bias):
-            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        contribute_bias(grads, bias, dy)
         if grads.needs(x):
             grads.contribute(x, "conv_dx", [dy, w], geometry)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        w, y = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
-        return 2 * y.size * prod(w.shape[1:])
 
-
-class ConvInputGrad(Op):
-    """dx (+)= gradient of the input."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, w = (graph.values[n] for n in node.inputs[:2])
-        dx = graph.values[node.outputs[0]]
-        args = {"dy": dy.name, "w": w.name, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("conv_dx", args | conv_sizes(node, dx, w, dy))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        dy, w = (graph.values[n] for n in node.inputs[:2])
-        return 2 * dy.size * prod(w.shape[1:])
-
-
-class ConvWeightGrad(Op):
-    """Gradient of the weight; reads x through the prologue.
-
-    The kernel adds to what is there, so a weight that is itself computed has its gradient cleared.
-    """
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, dy = (graph.values[n] for n in node.inputs[:2])
-        w = graph.values[node.outputs[0]]
-        args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
-        args |= {"key": key_of(node.name)}
-        clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
-        grad = Call("conv_dw", args | prologue(node, 2) | conv_sizes(node, x, w, dy))
-        return [*([] if node.attrs["acc"] else [clear]), grad]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        dy, w = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
-        return 2 * dy.size * prod(w.shape[1:])
-
-
-register(Conv("conv"))
-register(ConvInputGrad("conv_dx"))
-register(ConvWeightGrad("conv_dw"))
+PROLOGUE = "stat gamma beta"
+CONV = register(Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products))
+CONV_DX = register(Op("conv_dx", "dy w -> dx", _sizes, cost=_products))
+# Reads x through the prologue.
+register(Adding("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

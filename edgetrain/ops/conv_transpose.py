@@ -5,29 +5,27 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 [c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
 """
 
+from dataclasses import replace
+
 from ..ir import Graph, Node
-from .conv import GEOMETRY, auto_pad, conv_sizes, geometry, planar
+from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, geometry, planar
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
-from .strides import contiguous, merged, prod
+from .strides import prod, spread
 
 
 class ConvTranspose(Op):
     """y = transposed convolution of x with w, + bias."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        bias = node.inputs[2]
-        calls = []
+        x, w, bias = node.inputs
+        y, calls = graph.values[node.outputs[0]], []
         if bias:
-            rows = [0, 1, 0]
-            own = contiguous((y.shape[0], y.shape[1], prod(y.shape[2:])))
-            dims, xs, ys = merged((y.shape[0], y.shape[1], prod(y.shape[2:])), rows, own)
-            args: dict = {"x": bias, "y": y.name, "scale": 1.0, "xo": 0, "yo": 0} | PLAIN
-            args |= {"d": dims, "xs": xs, "ys": ys}
-            calls.append(Call("copy", args | {"nx": y.shape[1], "ny": y.size}))
-        args = {"dy": x.name, "w": w.name, "dx": y.name, "acc": int(bool(bias))}
-        return [*calls, Call("conv_dx", args | conv_sizes(node, y, w, x))]
+            rows = y.shape[0], y.shape[1], prod(y.shape[2:])
+            args = {"x": bias, "y": y.name} | PLAIN | spread((y.shape[1], 1), rows)
+            calls.append(Call("copy", args))
+        own = replace(node, inputs=(x, w), attrs={**node.attrs, "acc": int(bool(bias))})
+        return [*calls, CONV_DX.call(own, graph)]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -37,9 +35,7 @@ class ConvTranspose(Op):
         sizes = {key: node.attrs[key] for key in GEOMETRY}
         if grads.needs(w):
             grads.contribute(w, "conv_dw", [dy, x, "", "", ""], sizes)
-        if bias and grads.needs(bias):
-            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        contribute_bias(grads, bias, dy)
         if grads.needs(x):
             # A convolution overwrites: the sum with other contributions is a copy that adds.
             part = grads.builder.value(f"{x}.grad", grads.value(x).shape, "f32", "gradient")
