@@ -7,7 +7,7 @@ Saved for backward: x (weight gradient) and w (input gradient).
 
 from collections.abc import Sequence
 
-from ..ir import Node
+from ..ir import Node, Value
 from .registry import Adding, Op, onnx_rule, register
 from .strides import prod
 
@@ -129,38 +129,52 @@ def geometry(node, rank: int, kernel=None):
     return kernel, strides, list(node.attrs.get("dilations", ones)) or ones
 
 
-def planar(numbers, neutral: int) -> tuple[int, int]:
-    """(vertical, horizontal) from one or two numbers."""
-    return (neutral, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+def planar(**numbers: Sequence[int]) -> dict[str, int]:
+    """`planar(s=strides)` -> sh and sw; one number is of the second axis."""
+    attrs = {}
+    for letter, part in numbers.items():
+        attrs[f"{letter}h"], attrs[f"{letter}w"] = (int(letter != "p"), *part)[-2:]
+    return attrs
 
 
-@onnx_rule("Conv", weights=(1, 2))
-def conv(context, node) -> None:
+def weighted(context, node):
+    """Input, weight, groups and `geometry` of a convolution or a transposed one."""
     x, w = context.value(node, 0), context.value(node, 1)
     rank = len(x.shape) - 2
     if rank not in (1, 2) or len(w.shape) != rank + 2:
         raise node.fail(
             f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
         )
-    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
-    groups = node.attrs.get("group", 1)
-    if list(w.shape[2:]) != kernel:
-        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
-    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+    numbers, groups = geometry(node, rank, w.shape[2:]), node.attrs.get("group", 1)
+    if list(w.shape[2:]) != numbers[0]:
+        raise node.fail(f"kernel_shape {numbers[0]}", f"the weight's {list(w.shape[2:])}")
+    transposed = node.op_type == "ConvTranspose"
+    channels = w.shape[0] if transposed else w.shape[1] * groups
+    if groups < 1 or x.shape[1] != channels or w.shape[0] % groups:
         raise node.fail(
             f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
-            "channels = weight channels x groups",
+            "as many weight rows as channels, a multiple of the groups"
+            if transposed
+            else "channels = weight channels x groups",
         )
+    return x, w, groups, numbers
+
+
+def optional_bias(context, node, channels: int) -> Value | str:
+    """Input 2, one number for each channel; "" where it is absent."""
+    if not context.has(node, 2):
+        return ""
+    bias: Value = context.value(node, 2)
+    if bias.shape != (channels,):
+        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
+    return bias
+
+
+@onnx_rule("Conv", weights=(1, 2))
+def conv(context, node) -> None:
+    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups}
-    for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1),
-        (("dh", "dw"), dilations, 1),
-        (("ph", "pw"), before, 0),
-    ):
-        attrs[a], attrs[b] = planar(numbers, neutral)
-    bias = context.value(node, 2) if context.has(node, 2) else None
-    if bias and bias.shape != (w.shape[0],):
-        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{w.shape[0]}]")
-    inputs = [x, w, bias or "", "", "", ""]
+    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
+    bias = optional_bias(context, node, w.shape[0])
+    inputs = [x, w, bias, "", "", ""]
     context.emit(node, "conv", inputs, [(x.shape[0], w.shape[0], *out)], attrs)

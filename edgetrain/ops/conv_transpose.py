@@ -8,7 +8,7 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, geometry, planar
+from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
 from .strides import prod, spread
@@ -87,32 +87,9 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
 
 @onnx_rule("ConvTranspose", weights=(1, 2))
 def conv_transpose(context, node) -> None:
-    x, w = context.value(node, 0), context.value(node, 1)
-    rank = len(x.shape) - 2
-    if rank not in (1, 2) or len(w.shape) != rank + 2:
-        raise node.fail(
-            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
-        )
-    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
-    groups = node.attrs.get("group", 1)
-    if list(w.shape[2:]) != kernel:
-        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
-    if groups < 1 or x.shape[1] != w.shape[0] or w.shape[0] % groups:
-        raise node.fail(
-            f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
-            "as many weight rows as channels, a multiple of the groups",
-        )
+    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups}
-    for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1),
-        (("dh", "dw"), dilations, 1),
-        (("ph", "pw"), before, 0),
-    ):
-        attrs[a], attrs[b] = planar(numbers, neutral)
+    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
     channels = w.shape[1] * groups
-    bias = context.value(node, 2) if context.has(node, 2) else None
-    if bias and bias.shape != (channels,):
-        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
-    shape = (x.shape[0], channels, *out)
-    context.emit(node, "conv_transpose", [x, w, bias or ""], [shape], attrs)
+    inputs = [x, w, optional_bias(context, node, channels)]
+    context.emit(node, "conv_transpose", inputs, [(x.shape[0], channels, *out)], attrs)

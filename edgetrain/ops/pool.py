@@ -62,10 +62,9 @@ def _plane(context, node, x, numbers, out, output: str) -> None:
     Args:
       numbers: kernel, strides, pads before and after, dilations, a number an axis each.
     """
-    attrs: dict = {}
-    names = (("kh", "kw"), ("sh", "sw"), ("ph", "pw"), ("pb", "pr"), ("dh", "dw"))
-    for (a, b), part, neutral in zip(names, numbers, (1, 1, 0, 0, 1), strict=True):
-        attrs[a], attrs[b] = planar(part, neutral)
+    kernel, strides, before, after, dilations = numbers
+    attrs = planar(k=kernel, s=strides, p=before, d=dilations)
+    attrs["pb"], attrs["pr"] = planar(p=after).values()
     shape = (*x.shape[:2], *out)
     if node.op_type == "MaxPool":
         small = attrs["kh"] * attrs["kw"] <= 256
