@@ -8,9 +8,9 @@ from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
 from edgetrain.losses import Loss
 from edgetrain.program.samples import made_up
-from edgetrain.runtime.check import made_up_fill, state_digest
+from edgetrain.runtime.check import state_digest
 from edgetrain.runtime.session import Session
-from tests.bundle.loaded import Loaded
+from tests.bundle.loaded import Loaded, made_up_fill
 
 STEPS = 7
 F16, I32, I64, U8 = 1, 2, 3, 4
