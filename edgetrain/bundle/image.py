@@ -161,9 +161,9 @@ def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None
         image.addresses[at + 24] = "table", 0
     else:
         code = 8 * device.RATE_CODE
-        image.relatives[at + 8], image.relatives[at + 16] = code, code + 32
+        image.relatives[at + 8], image.relatives[at + 16] = code, code + 48
         image.addresses[at + 24] = "rates", 0
-        image.literals |= {code + 8: 2, code + 16: image.program.slot("ctl").offset}
+        image.literals |= {code + 8: 4, code + 16: image.program.slot("ctl").offset}
     if barrier is not None:
         image.relatives[at + 32] = barrier
 
