@@ -12,7 +12,7 @@ import numpy as np
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.tape import BARRIER_WORDS
-from ..program import TARGET, Program, Slot
+from ..program import TARGET, WEIGHT, Program, Slot
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
 from ..program.stored import blocks, stored_places
@@ -176,7 +176,7 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         plans.RAW_TYPE: plans.TYPES.index(slot.format.raw.name),
         plans.CHANNELS: 1,
         plans.INNER: 1,
-        plans.LIMIT: 0 if slot.format.floats else int(program.limits.get(name, 0)),
+        plans.LIMIT: int(program.limits.get(name, 0)) if not slot.format.floats else name == WEIGHT,
     }
     ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
     if ignored is not None:

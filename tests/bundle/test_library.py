@@ -53,11 +53,43 @@ def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
     assert net.digest() & 0xFFFFFFFF == expected and pieces > STEPS * 20 * parts
 
 
-def test_weights_of_samples_are_one_more_input(two_layers):
+@pytest.fixture(scope="module")
+def weighted(two_layers):
     loss = Loss("cross_entropy", sample_weights=True)
-    weighed = et.compile(two_layers, loss=loss, minibatch=8, microbatch=4, threads=1)
-    net = Loaded(weighed).net().made_up().steps(STEPS)
-    assert net.digest() & 0xFFFFFFFF == state_digest(weighed, STEPS)
+    made = et.compile(two_layers, loss=loss, minibatch=8, microbatch=4, threads=1)
+    return Loaded(made)
+
+
+def test_weights_of_samples_are_one_more_input(weighted):
+    net = weighted.net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(weighted.program, STEPS)
+
+
+@pytest.mark.parametrize("weight", [-0.5, math.nan, math.inf])
+def test_a_weight_below_zero_or_not_finite_is_refused(weighted, weight):
+    net, good = weighted.net(), made_up_fill(weighted.program)
+
+    def fill(user, split, sample, x, y):
+        good(user, split, sample, x, y)
+        place = (ctypes.c_void_p * 2).from_address(x)[1]
+        value = weight if sample == 5 else -0.0
+        ctypes.c_float.from_address(place).value = value
+        return 0
+
+    net.ask(fill, 8)
+    assert net.step() == layout.BAD_VALUE and net.report().step == 0
+
+
+def test_predict_of_weighted_samples_takes_no_weights(weighted):
+    program, net = weighted.program, weighted.net().made_up().steps(2)
+    x = np.stack([made_up(program, program.inputs["micro"][0], 0, k, "x") for k in range(5)])
+    out, session = np.zeros((5, 3), np.float32), Session(program, 1)
+    assert net.predict(x.ctypes.data, 5, out.ctypes.data) == 0
+    for number, slot in enumerate(weighted.image.values):
+        session.values[slot.name][...] = net.value(number)
+    np.testing.assert_array_equal(out, session.predict({"x": x}))
+    session.close()
+    assert net.steps(STEPS - 2).digest() & 0xFFFFFFFF == state_digest(program, STEPS)
 
 
 def test_a_net_in_memory_that_is_short_is_refused(library):

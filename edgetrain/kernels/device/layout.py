@@ -28,7 +28,8 @@ DIGEST = 16  # two words: which Programs may read each other's stored states
 VALUES, VALUE_COUNT = 18, 19  # triples (offset, elements, storage): what may be got and set
 TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
 TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
-ROM_WORDS = 24
+INPUTS = 24  # that `predict` takes: weights of samples are none
+ROM_WORDS = 25
 
 # What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
 BUSY = -2  # a minibatch is half done

@@ -13,7 +13,7 @@ from .words import load_pointer
 
 PLAN, WHOLE = layout.PLAN, layout.WHOLE
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
-TARGET, TARGET_NBYTES = layout.TARGET, layout.TARGET_NBYTES
+TARGET, TARGET_NBYTES, INPUTS = layout.TARGET, layout.TARGET_NBYTES, layout.INPUTS
 CTL, STATUS, PHASE, PARTS = plans.CTL, plans.STATUS, plans.PHASE, plans.PARTS
 RUN, RUN_USER, MICRO = plans.RUN, plans.RUN_USER, plans.MICRO
 SAMPLES, EVAL_SAMPLES, MINIBATCH = plans.SAMPLES, plans.EVAL_SAMPLES, plans.MINIBATCH
@@ -203,8 +203,9 @@ def drive_predict():
             st_i64(k.out, 0, BUSY)
             return
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
+        fields = ld_i64(plan, FIELDS)
         st_i64(plan, SOURCE, FROM_MEMORY)
-        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) - 1)
+        st_i64(plan, FIELDS, ld_i64(k.rom, INPUTS))
         while first < k.samples and status == DONE:
             for e in range(ld_i64(k.rom, TARGET_NBYTES)):
                 st_u8(k.memory + ld_i64(k.rom, TARGET), e, 0)
@@ -214,7 +215,7 @@ def drive_predict():
             call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
             status = ld_i64(plan, STATUS)
             first += ld_i64(plan, MICROBATCH)
-        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) + 1)
+        st_i64(plan, FIELDS, fields)
         st_i64(plan, PREDICTIONS, 0)
         st_i64(plan, EVAL_SAMPLES, held)
         st_i64(plan, SOURCE, source)
