@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from edgetrain.data.registry import open_data
-from edgetrain.data.sounds import log_mel, read_wav
+from edgetrain.data.sounds import log_mel
+from edgetrain.data.wav import wav_head, wav_samples
 from edgetrain.errors import DataError, EdgetrainError
 
 RATE = 8000
@@ -118,8 +119,9 @@ def test_folders_without_samples_are_refused(tmp_path: Path, content: dict) -> N
 def test_sounds_of_every_width_are_read(tmp_path: Path, width: int) -> None:
     wanted = np.sin(np.arange(200) / 7) * 0.9
     write_wav(tmp_path / "a.wav", np.stack([wanted, wanted], 1), width=width)
-    found, rate = read_wav(tmp_path / "a.wav")
-    assert rate == RATE and found.dtype == np.float32
+    head = wav_head(tmp_path / "a.wav")
+    found = wav_samples(tmp_path / "a.wav", head)
+    assert head.rate == RATE and found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=2.0 ** (2 - 8 * width) + 1e-6)
 
 
