@@ -96,7 +96,7 @@ def _form(path: Path, form: bytes) -> tuple[int, int, bool, int]:
     if kind not in (_PCM, _FLOAT):
         raise _strange(path, f"its numbers are {_NAMES.get(kind, f'of kind {kind}')}")
     if width not in ((4, 8) if kind == _FLOAT else (1, 2, 3, 4)):
-        raise _strange(path, f"its numbers have {bits} bits")
+        raise _strange(path, f"its {'floats' if kind == _FLOAT else 'numbers'} have {bits} bits")
     if not 1 <= channels <= _MOST_CHANNELS or not 1 <= rate <= _MOST_RATE:
         raise DataError(
             f"{path}: {channels} channels, {rate} samples a second; expected 1 to "
