@@ -18,7 +18,7 @@ from PIL import Image
 from tests.data import writers as w
 from tests.data.test_class_files import write_wav
 
-from .data_files import N, SHAPE, _harm_bytes, _harm_csv, _harm_zip
+from .data_files import SHAPE, N, _harm_bytes, _harm_csv, _harm_zip
 
 WORDS = ["cat", "dog", "eel", "fox"]
 _NAMES: list[bytes] = [
@@ -170,7 +170,10 @@ def _harm_picture(path: Path, rng: random.Random) -> None:
         lambda: b"P3 9 9 255 " + b"1 " * rng.choice([5, 243]),
         lambda: b"P5 99999 99999 255 " + bytes(9),
         lambda: b"Pf 4 4 -1.0\n" + rng.randbytes(64),
-        lambda: b"BM" + struct.pack("<IIIIiiHHIIiiII", 99, 0, 54, 40, 2**30, -(2**30), 1, 24, *[0] * 6),
+        lambda: (
+            b"BM"
+            + struct.pack("<IIIIiiHHIIiiII", 99, 0, 54, 40, 2**30, -(2**30), 1, 24, *[0] * 6)
+        ),
         lambda: _progressive(rng.choice([3, 400])),
         lambda: _tiff(rng),
     ]  # fmt: skip
