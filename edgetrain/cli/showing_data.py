@@ -18,7 +18,8 @@ from .choices import compile_arguments
 from .tables import table, to_json
 
 _LOOKED_AT, _CHUNK = 1024, 64
-_MOST_VALUES, _MOST_LOOKED_AT = 2**22, 2**26  # of a field: at once, and in all
+# Values of a field: at once, in all; of larger samples none are looked at.
+_MOST_VALUES, _MOST_LOOKED_AT, _MOST_OF_ONE = 2**22, 2**26, 2**24
 _MOST_COUNTED, _SHOWN = 2**20, 12
 
 
@@ -67,7 +68,7 @@ def _field(source: Source, name: str) -> dict[str, Any]:
     size = max(1, field.size)
     looked = min(_LOOKED_AT, source.n, max(1, _MOST_LOOKED_AT // size))
     indices = np.unique(np.linspace(0, source.n - 1, looked).astype(np.int64))
-    indices = indices if size <= _MOST_LOOKED_AT else indices[:0]
+    indices = indices if size <= _MOST_OF_ONE else indices[:0]
     low, high, total, count = math.inf, -math.inf, 0.0, 0
     step = max(1, min(_CHUNK, _MOST_VALUES // size))
     for start in range(0, len(indices), step):

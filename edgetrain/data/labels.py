@@ -1,5 +1,6 @@
 """Labels that are words: numbered in the order of their names, which go into the trained model."""
 
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +30,7 @@ class LabelRows:
         self.shape, self.dtype = (rows.shape[0],), np.dtype(np.int64)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        words = self._rows.take(indices).reshape(len(indices))
+        words = _characters(self._rows.take(indices), self._where).reshape(len(indices))
         found = np.minimum(np.searchsorted(self._names, words), len(self._names) - 1)
         wrong = np.flatnonzero(self._names[found] != words)
         if wrong.size:
@@ -55,9 +56,21 @@ def names_of(rows: Rows, where: str) -> tuple[str, ...]:
     found: set[str] = set()
     for start in range(0, rows.shape[0], _CHUNK):
         part = rows.take(np.arange(start, min(start + _CHUNK, rows.shape[0])))
-        found |= set(np.unique(part).tolist())
+        found |= set(np.unique(_characters(part, where)).tolist())
         check_names(found, where)
     return tuple(sorted(found))
+
+
+def _characters(words: np.ndarray, where: str) -> np.ndarray:
+    """Words of a file as they are: Python would raise errors of its own for what is no character.
+
+    Raises:
+      DataError: a number beyond those of characters.
+    """
+    words = np.ascontiguousarray(words.astype(words.dtype.newbyteorder("=")))
+    if words.dtype.itemsize and (words.view(np.uint32) > sys.maxunicode).any():
+        raise DataError(f"{where}: a label that is no text; expected Unicode. Save it again.")
+    return words
 
 
 def check_names(found: set[str], where: str) -> None:

@@ -118,8 +118,8 @@ def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarra
     step = max(1, _CHUNK_VALUES // size)
     for first in range(0, frames, step):
         starts = np.arange(first, min(frames, first + step))[:, None] * hop
-        pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
         with np.errstate(all="ignore"):  # what is not finite is refused where it arrives
+            pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
             sums = np.abs(np.fft.rfft(pieces, size)) ** 2 @ triangles
             out[:, first : first + step] = np.log(np.maximum(sums, _FLOOR)).T
     return out
