@@ -135,10 +135,11 @@ def _guess(path: str) -> str:
     near = did_you_mean(name, OPENERS)
     if colon and near:
         return f"{near[:-1]}:{rest[:80]}?"
-    suffix = os.path.splitext(path)[1].lower()
+    where = rest or path
+    suffix = os.path.splitext(where)[1].lower()
     kind = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(suffix)
-    kind = "dir" if os.path.isdir(path) else kind
-    return f" Did you mean '{kind}:{path[:80]}'?" if kind else near
+    kind = "dir" if os.path.isdir(where) else kind
+    return f" Did you mean {kind}:{where[:80]}?" if kind else near
 
 
 def _open(splits: Splits, split: str, options: Options) -> Source:
