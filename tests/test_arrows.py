@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "kernels": {"formats", "errors", "units"},
     "program": {"ir", "formats", "kernels", "errors", "units"},
     "ops": {"ir", "formats", "kernels", "errors", "units"},
-    "importer": {"ir", "ops", "errors"},
+    "importer": {"ir", "ops", "errors", "units"},
     "losses": {"ir", "formats", "errors", "units"},
     "optim": {"ir", "formats", "errors", "units"},
     "sparse": {"ir", "formats", "optim", "errors", "units"},
