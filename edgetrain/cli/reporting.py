@@ -42,6 +42,7 @@ def reported(
         yield Reported(progress)
         return
     from ..report.run_page import RunReport
+    from ..report.scene import title_of
 
     title = title_of(arguments.model or folder.path)
     report = RunReport(arguments.report, program, folder.path, title)

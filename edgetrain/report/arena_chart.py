@@ -202,7 +202,9 @@ def _budget(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
         _, y = scale(0, arena.budget)
         picture.add(Line(left, y, right, y, "alarm", 1.6))
         text = f"budget {format_bytes(arena.budget)}"
-        picture.add(Text(left + 6, y - 5, text, 11, fill="alarm", halo=True))
+        early = 2 * arena.peak[0] < len(arena.steps)  # away from what is said of the peak
+        at, anchor = (right - 6, "end") if early else (left + 6, "start")
+        picture.add(Text(at, y - 5, text, 11, anchor, "alarm", halo=True))
 
 
 def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
