@@ -109,7 +109,7 @@ class _Placing:
 
     def _search(self, spare: float, open_ended: bool, align: int) -> None:
         """Branch and bound; half the gap to the best height where the goal is out of reach."""
-        exact, low = ExactSearch(self.lives, self.size), self.goal
+        exact, low = ExactSearch(self.lives.start, self.lives.stop, self.size), self.goal
         for _ in range(HALVINGS if open_ended else 1):
             if self.height - low <= (0 if low == self.goal else self.goal // NEAR):
                 break
