@@ -21,7 +21,7 @@ LARGE_EFFORT = 30  # of one try of the large buffers
 FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
 HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved
-WORTH = 0.01  # of all bytes: where less can be gained, less effort is spent, in proportion
+WORTH = 0.003  # of all bytes: where less can be gained, less effort is spent, in proportion
 LEAST_EFFORT = 1.0
 _SEEDS = (2, 1)  # of the climbs
 
