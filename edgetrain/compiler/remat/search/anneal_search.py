@@ -69,8 +69,9 @@ def anneal_search(
         depends on it and never on time.
       seeds: schedules to start from besides the one that recomputes nothing.
       enough: bytes below which no peak is of use.
-      gain: end after two rounds (three of a short problem) that improve the front by less than this part of it each; 0
-        spends all effort, in rounds of equal work, others in rounds that grow.
+      gain: end after two rounds (three of a short problem) that improve the front by less than
+        this part of it each; 0 spends all effort, in rounds of equal work, others in rounds that
+        grow.
     """
     first = Search(problem, enough=enough)
     first.offer(tuple(range(len(problem.steps))))
