@@ -1,7 +1,6 @@
 """`data`: what a source holds, beside what a model expects."""
 
 import math
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ..data.source import Source
 from ..errors import DataError
 from ..program import WEIGHT
 from .choices import compile_arguments
+from .namespace import Namespace
 from .tables import table, to_json
 
 _LOOKED_AT, _CHUNK = 1024, 64

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RunError
 from ..units.sha import sha256
-from . import cache, processor, sources
+from . import cache, library, processor, sources
 from .processor import Target
 
 __all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "objects_for"]
@@ -36,10 +36,13 @@ class NotKept(RunError):
 
 @functools.cache
 def host() -> Target:
-    """The processor this process runs on; without llvmlite, as far as the system describes it."""
+    """The processor this process runs on; without llvmlite, or where nothing has to be compiled,
+    as far as the system describes it."""
     lanes = processor.lanes()
+    installed = library.installed()
+    asked = available() and not (lanes and installed is not None and installed.same)
     before = None if available() else compiled_before()
-    if available():
+    if asked:
         triple, cpu, features = _identity()
     elif before is not None:
         triple, cpu, features = before["host"]
@@ -76,7 +79,9 @@ def compiled_before() -> dict[str, Any] | None:
 @functools.cache
 def note_compiler() -> None:
     """Leave in the cache what `compiled_before` reads."""
-    note = {"compiler": compiler(), "host": _identity(), "described": processor.description()}
+    target = host()
+    machine = target.triple, target.cpu, target.features
+    note = {"compiler": compiler(), "host": machine, "described": processor.description()}
     text = json.dumps(note).encode()
     if cache.read(_COMPILED_BY, _COMPILED_BY) != text:
         cache.write(_COMPILED_BY, _COMPILED_BY, text)

@@ -69,7 +69,7 @@ class StepResult:
         return "gradients not finite" if self.counted else self.uncounted
 
 
-def _seen_words(schedule: Schedule) -> dict[str, int]:
+def seen_words(schedule: Schedule) -> dict[str, int]:
     """Names of what a schedule remembers -> words; one that does looks at the last loss too."""
     words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
     return words | {"last_loss": control.LAST_LOSS} if words else {}
@@ -204,12 +204,12 @@ class Session(Uncopied):
 
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
         """What the schedule's kernels go on from, by name; None stands for what is not finite."""
-        found = {name: float(self.reals[word]) for name, word in _seen_words(schedule).items()}
+        found = {name: float(self.reals[word]) for name, word in seen_words(schedule).items()}
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
     def set_seen(self, schedule: Schedule, seen: Mapping[str, float | None]) -> None:
         """Go on with what `seen` gave."""
-        for name, word in _seen_words(schedule).items():
+        for name, word in seen_words(schedule).items():
             value = seen[name]
             self.reals[word] = math.nan if value is None else value
 
