@@ -9,7 +9,7 @@ import numpy as np
 from ..data.items import batch_of
 from ..data.source import Source
 from ..errors import DataError
-from ..program import TARGET
+from ..program import TARGET, WEIGHT
 from .metrics import Metrics
 from .session import Session
 
@@ -103,6 +103,7 @@ class _Watch:
     def __init__(self, session: Session, metrics: Metrics) -> None:
         self._session, self._metrics = session, metrics
         self._targets: np.ndarray | None = None
+        self._weights: np.ndarray | None = None
         self._done = 0
 
     def begin(self) -> None:
@@ -116,10 +117,12 @@ class _Watch:
             valid = min(len(whole), samples - self._done)
             self._done += valid
             self._targets = whole[:valid].copy()
+            weights = self._session.buffers("eval").get(WEIGHT)
+            self._weights = None if weights is None else weights[:valid].copy()
 
     def take(self) -> None:
         """What was staged before, if anything, has been run."""
         if self._targets is not None:
             outputs = self._session.output[: len(self._targets)]
-            self._metrics.update(outputs, self._targets)
+            self._metrics.update(outputs, self._targets, self._weights)
             self._targets = None
