@@ -122,7 +122,8 @@ def parse(argv: Sequence[str]) -> Namespace | int:
     found = _plainly(argv)
     if found is not None:
         return settle_target(found)
-    from .full_parser import USAGE, plain_words
+    from .full_parser import USAGE
+    from .lean_parser import plain_words
 
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")

@@ -46,9 +46,9 @@ class Library:
         """Whether all sources of kernels are those of this build."""
         return self.index["package"] == sources.package_digest()
 
-    def declarations(self) -> str:
+    def declarations(self) -> bytes:
         """Those of its kernels, as in registry.py."""
-        return (self.folder / sources.DECLARATIONS).read_text()
+        return (self.folder / sources.DECLARATIONS).read_bytes()
 
     def address(self, symbol: str, module: str) -> int | None:
         """Where a kernel of this build is; None where the library has another or none.
