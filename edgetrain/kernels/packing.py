@@ -102,7 +102,8 @@ def write_library(
         missing = set().union(*map(undefined, code))
         more = [functions(missing, targets.get(target))] if missing else []
         _link(folder / library.LIBRARY, [*code, *more], compiler)
-    index = {"format": library.FORMAT, "target": target, "version": version, **description()}
+    about = {"format": library.FORMAT, "target": target, "version": version}
+    index = {**about, "kernels": len(code), **description()}
     if planner:
         (folder / library.PLANNER).write_bytes(planner)
         index["units"] = units()
