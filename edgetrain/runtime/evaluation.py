@@ -57,7 +57,7 @@ def evaluate_source(
 
 def _counted(metrics: Any, session: Session) -> "Metrics | None":
     """What counts them; None where there is nothing to count, and nothing is imported for it."""
-    if not metrics:
+    if not metrics and not session.loss.sample_weights:
         return None
     from .metrics import Metrics
 
