@@ -11,7 +11,7 @@ from .plan.candidates import Plan
 
 # Seconds of Python: a step; a microbatch; a byte of its samples.
 _STEP, _MICROBATCH, _BYTE = 1.5e-4, 1.0e-4, 1.0e-9
-_IN_TAPE = 0.5  # of what an instruction costs when it is called by itself
+_IN_TAPE = 0.35  # of what an instruction costs when it is called by itself
 
 
 def seconds_per_minibatch(plan: Plan, minibatch: int, threads: int) -> float:

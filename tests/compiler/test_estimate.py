@@ -19,7 +19,7 @@ from tests.digits_runs import MODEL
 # Each of another kind of work; "digits" is the demo's.
 NETS = (
     "digits", "mlp", "conv1d", "keyword", "resnet18", "vgg19", "mobilenet_v2", "alexnet",
-    "transformer_encoder", "gru_classifier", "gpt", "unet_resize",
+    "transformer_encoder", "gru_classifier", "gpt", "autoencoder",
 )  # fmt: skip
 MINIBATCH, MICROBATCH, STEPS, ROUNDS = 8, 4, 8, 9
 
