@@ -133,16 +133,18 @@ def kernels(threads: int) -> list[str]:
     return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
 
 
-def exports(prefix: str, threads: int) -> list[str]:
+def exports(prefix: str, threads: int, hosted: bool = True) -> list[str]:
     """Symbols that a bundle defines."""
-    names = ["init", *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
+    names = ["init", *(["init_by"] if hosted else []), *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
     return [f"{prefix}_{name}" for name in names]
 
 
-def llvm_text(prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int) -> str:
+def llvm_text(
+    prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int, hosted: bool = True
+) -> str:
     """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`."""
     lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads)]
-    lines += [_init(prefix, pointer_bits, align, nbytes)]
+    lines += [_init(prefix, by, pointer_bits, align, nbytes) for by in ([False, True][: 1 + hosted])]
     lines += [_wrapper(prefix, function) for function in functions(threads)]
     if threads > 1:
         lines.append(
@@ -154,10 +156,12 @@ def llvm_text(prefix: str, threads: int, pointer_bits: int, align: int, nbytes: 
     return "\n".join(lines) + "\n"
 
 
-def _init(prefix: str, pointer_bits: int, align: int, nbytes: int) -> str:
+def _init(prefix: str, by: bool, pointer_bits: int, align: int, nbytes: int) -> str:
+    """`init`, or `init_by`, which a function of the caller's copies for."""
+    name, more, copy = ("init_by", ", ptr %copy", "%copy") if by else ("init", "", "null")
     size = f"i{pointer_bits}"
     widen = "%w = zext i32 %bytes to i64" if pointer_bits == 32 else "%w = add i64 %bytes, 0"
-    return f"""define ptr @{prefix}_init(ptr %memory, {size} %bytes) {{
+    return f"""define ptr @{prefix}_{name}(ptr %memory, {size} %bytes{more}) {{
   %a = ptrtoint ptr %memory to i64
   {widen}
   %up = add i64 %a, {align - 1}
@@ -169,11 +173,14 @@ def _init(prefix: str, pointer_bits: int, align: int, nbytes: int) -> str:
 refuse:
   ret ptr null
 open:
-  %args = alloca [2 x i64], align 8
+  %args = alloca [3 x i64], align 8
   store i64 %first, ptr %args
   %second = getelementptr i64, ptr %args, i32 1
   %rom = ptrtoint ptr @rom to i64
   store i64 %rom, ptr %second
+  %third = getelementptr i64, ptr %args, i32 2
+  %by = ptrtoint ptr {copy} to i64
+  store i64 %by, ptr %third
   %list = ptrtoint ptr %args to i64
   call void @et_drive_open__plain(i64 0, i64 %list, i64 0, i64 1)
   %net = inttoptr i64 %first to ptr

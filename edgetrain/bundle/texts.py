@@ -21,7 +21,13 @@ def memory_nbytes(image: Image) -> int:
     return image.nbytes + image.align - 8
 
 
-def header(name: str, image: Image) -> str:
+_BY = """
+/* The same; copy(to, from, bytes) copies the initial values, 64 KiB at once at most. */
+typedef void ${net}_copy(void *to, const void *from, uint32_t bytes);
+${net} *${net}_init_by(void *memory, size_t bytes, ${net}_copy *copy);"""
+
+
+def header(name: str, image: Image, processor: Target) -> str:
     """NAME.h."""
     program = image.program
     inputs = program.inputs["micro"]
@@ -51,6 +57,7 @@ def header(name: str, image: Image) -> str:
         target=elements(program, target),
         target_type=_C_TYPES[target.format.raw.name],
         thread_types=_thread_types(name) if program.threads > 1 else "",
+        init_by=Template(_BY).substitute(net=name) if processor.hosted else "",
         functions=prototypes,
         values=_values(name, image),
     )

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from ..errors import UsageError
 from ..kernels import emit, targets
-from ..kernels.decode import bound, decode
+from ..kernels.emit_tape import Table, table_of
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
@@ -64,13 +64,13 @@ def write_bundle(
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
-    exported = functions.exports(name, program.threads)
+    exported = functions.exports(name, program.threads, processor.hosted)
     manifest = _manifest(image, name, made, size)
     found = digest(program, CHECKED_STEPS)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{found:08x}"}
     files = {
         f"lib{name}.a": archive({f"{name[:13]}.o": (made.code, exported)}),
-        f"{name}.h": texts.header(name, image).encode(),
+        f"{name}.h": texts.header(name, image, processor).encode(),
         "main.c": texts.main(name, program, processor).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
@@ -97,14 +97,14 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     """The object of a bundle, whose symbols begin with `name`."""
     threads = image.program.threads
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, threads, target.pointer_bits, image.align, image.nbytes
+        name, threads, target.pointer_bits, image.align, image.nbytes, target.hosted
     )
     return emit.library(
         image.program,
         target,
         drive=functions.kernels(threads),
         text=text,
-        exports=functions.exports(name, threads),
+        exports=functions.exports(name, threads, target.hosted),
         size=size,
     )
 
@@ -179,7 +179,6 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
     initial = rom.initial_nbytes(image)
     flash = sum(n for section, n in made.sizes.items() if _in_flash(section))
     tapes = sum(made.lengths.values())
-    piece, work = _longest(program)
     return {
         "name": name,
         "model": program.model_name,
@@ -206,11 +205,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         },
         "stored_state_nbytes": image.stored_nbytes + 64,
         "threads": program.threads,
-        "longest_piece_of_poll": {
-            "instruction": piece,
-            "turns_of_the_innermost_loop": work,
-            "note": "split(net, n) cuts all but the instructions marked whole in up to n parts",
-        },
+        "longest_piece_of_poll": _longest(table_of(program)),
         "licences": {
             "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
             "weights_and_model": "those of the model they come from",
@@ -240,13 +235,22 @@ def _written(made: emit.Library) -> int:
     )
 
 
-def _longest(program: Program) -> tuple[str, int]:
-    """The instruction of most work in the tapes that a minibatch runs."""
-    kernels, lanes = bound(program.kernels), targets.lanes_of(program.recipe)
-    best = "", 0
-    for tape in ("micro", "update", "rewire"):
-        for found in decode(program.tapes[tape].tolist(), kernels):
-            work = found.work(found.extents(program.threads, lanes), program.threads, lanes)
-            if work > best[1]:
-                best = f"{tape}: {found.kernel.name}.{found.kernel.variant}", work
-    return best
+_PARTS = 8  # of an instruction, of what the manifest says too
+
+
+def _longest(table: Table) -> dict[str, Any]:
+    """What runs longest without giving way, by the turns of loops that instructions declare."""
+
+    def said(parts: int) -> dict[str, Any]:
+        tape, group, turns = table.longest(parts)
+        kernels = [table.kernels[table.instructions[k].kernel][0] for k in group]
+        names = ", ".join(dict.fromkeys(f"{k.name}.{k.variant}" for k in kernels))
+        return {"instruction": f"{tape}: {names}", "turns_of_the_innermost_loop": turns}
+
+    return {
+        **said(1),
+        f"with_split_{_PARTS}": said(_PARTS),
+        "note": "split(net, n) cuts instructions in up to n parts, but not several small ones that "
+        "run as one, nor what threads need each other's results in; your fill callback runs once "
+        "between two polls",
+    }

@@ -1,13 +1,14 @@
 /* Trains ${net} from a file of samples and keeps its state in another file.
      ./${net} SAMPLES STEPS [STATE]
      ./${net} check [STEPS]     the digest of MANIFEST.json */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* madvise */
 #include "${net}.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 ${thread_part}
 ${sample_part}
@@ -28,6 +29,13 @@ static int read_state(void *user, int slot, uint32_t offset, void *data, uint32_
   return pread(*(int *)user, data, bytes, (off_t)slot * ${NET}_STORED + offset) != (ssize_t)bytes;
 }
 
+/* Initial values go to the memory part by part, and their pages back: they are not held twice. */
+static void take(void *to, const void *from, uint32_t bytes) {
+  uintptr_t first = (uintptr_t)from & ~(uintptr_t)(sysconf(_SC_PAGESIZE) - 1);
+  memcpy(to, from, bytes);
+  madvise((void *)first, (uintptr_t)from + bytes - first, MADV_DONTNEED);
+}
+
 static int fail(const char *what) {
   fprintf(stderr, "${net}: %s\n", what);
   return 1;
@@ -44,7 +52,7 @@ static int check(${net} *net, long steps) {
 
 int main(int argc, char **argv) {
   static union { double align; unsigned char bytes[${NET}_MEMORY]; } memory;
-  ${net} *net = ${net}_init(&memory, sizeof memory);
+  ${net} *net = ${net}_init_by(&memory, sizeof memory, take);
   if (net == NULL || argc < 2) return fail("expected SAMPLES STEPS [STATE], or check [STEPS]");
 ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ? atol(argv[2]) : 5);
   if (argc < 3 || open_samples(net, argv[1])) return fail("no such file of samples");

@@ -44,3 +44,17 @@ def call_move(typingctx, function, user, slot, offset, data, nbytes):
         return builder.sext(builder.call(target, [user, slot, offset, data, nbytes]), I64)
 
     return types.int64(*[types.int64] * 6), codegen
+
+
+@intrinsic
+def call_copy(typingctx, function, to, source, nbytes):
+    """Call `void copy(void *to, const void *from, uint32_t bytes)`."""
+
+    def codegen(context, builder, signature, operands):
+        kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
+        target = builder.inttoptr(operands[0], kind.as_pointer())
+        to, source = (builder.inttoptr(operands[k], POINTER) for k in (1, 2))
+        builder.call(target, [to, source, builder.trunc(operands[3], I32)])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), codegen
