@@ -43,8 +43,8 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json. Where a compiler is asked for, the
-    executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
+    NAME.weights, which main reads; where a compiler is asked for, the executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
@@ -65,16 +65,23 @@ def write_bundle(
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
     exported = functions.exports(name, program.threads, processor.hosted)
+    members = {f"{name[:13]}.o": (made.code, exported)}
+    if processor.hosted:
+        code, sizes = weights(image, name, processor)
+        members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
+        made = _with_weights(made, sizes)
     manifest = _manifest(image, name, made, size)
     found = digest(program, CHECKED_STEPS)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{found:08x}"}
     files = {
-        f"lib{name}.a": archive({f"{name[:13]}.o": (made.code, exported)}),
+        f"lib{name}.a": archive(members),
         f"{name}.h": texts.header(name, image, processor).encode(),
         "main.c": texts.main(name, program, processor).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
     }
+    if processor.hosted:
+        files[f"{name}.weights"] = rom.weights_file(image)
     try:
         where.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -94,19 +101,34 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
-    """The object of a bundle, whose symbols begin with `name`."""
-    threads = image.program.threads
+    """The object of a bundle, whose symbols begin with `name`; initial values are in it where
+    there is no operating system, else in that of `weights`."""
+    threads, hosted = image.program.threads, target.hosted
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, threads, target.pointer_bits, image.align, image.nbytes, target.hosted
+        name, threads, target.pointer_bits, image.align, image.nbytes, hosted
     )
     return emit.library(
         image.program,
         target,
         drive=functions.kernels(threads),
-        text=text,
-        exports=functions.exports(name, threads, target.hosted),
+        text=text if hosted else text + rom.weights_text(image),
+        exports=functions.exports(name, threads, hosted),
         size=size,
     )
+
+
+def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """The object of NAME_init with the initial values, which is linked where that is called, and
+    its sections' bytes."""
+    text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
+    return emit.constants(text, target)
+
+
+def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
+    both = dict(made.sizes)
+    for section, nbytes in sizes.items():
+        both[section] = both.get(section, 0) + nbytes
+    return dataclasses.replace(made, sizes=both)
 
 
 def _target(program: Program, name: str | None) -> Target:

@@ -47,14 +47,14 @@ def call_move(typingctx, function, user, slot, offset, data, nbytes):
 
 
 @intrinsic
-def call_copy(typingctx, function, to, source, nbytes):
-    """Call `void copy(void *to, const void *from, uint32_t bytes)`."""
+def call_read(typingctx, function, user, to, offset, nbytes):
+    """Call `int read(void *user, void *to, uint32_t offset, uint32_t bytes)`."""
 
     def codegen(context, builder, signature, operands):
-        kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I32])
+        kind = ir.FunctionType(I32, [POINTER, POINTER, I32, I32])
         target = builder.inttoptr(operands[0], kind.as_pointer())
-        to, source = (builder.inttoptr(operands[k], POINTER) for k in (1, 2))
-        builder.call(target, [to, source, builder.trunc(operands[3], I32)])
-        return context.get_dummy_value()
+        user, to = (builder.inttoptr(operands[k], POINTER) for k in (1, 2))
+        offset, nbytes = (builder.trunc(operands[k], I32) for k in (3, 4))
+        return builder.sext(builder.call(target, [user, to, offset, nbytes]), I64)
 
-    return types.void(*[types.int64] * 4), codegen
+    return types.int64(*[types.int64] * 5), codegen
