@@ -238,6 +238,17 @@ def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.Mo
     return module
 
 
+def functions(symbols: set[str], target: Target) -> bytes:
+    """An object of those of our own functions that cover `symbols`, for others to link."""
+    machine = _machine(target)
+    first, *texts = builtins_text(needed(symbols), target.pointer_bits)
+    module = _parsed(first.replace("define internal", "define hidden"), target, machine)
+    for text in texts:
+        module.link_in(_parsed(text, target, machine))
+    _optimise(module, machine)
+    return machine.emit_object(module)
+
+
 def _optimise(module: llvm.ModuleRef, machine) -> None:
     # At 3, LLVM 22 makes other numbers of the plain lstm_bwd on armv7 and riscv64.
     options = llvm.create_pipeline_tuning_options(speed_level=2)

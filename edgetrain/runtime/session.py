@@ -18,8 +18,10 @@ from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
+from ..units.public import Uncopied, called_by_people
 from .arena import Arena, views
 from .feed import Feed, Filler, fields, fill
+from .loading import opened_program
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
 
@@ -73,7 +75,8 @@ def seen_words(schedule: Schedule) -> dict[str, int]:
     return words | {"last_loss": control.LAST_LOSS} if words else {}
 
 
-class Session:
+@called_by_people
+class Session(Uncopied):
     """Arena, executor and control block of one Program."""
 
     def __repr__(self) -> str:
@@ -83,13 +86,12 @@ class Session:
         # What makes and loads machine code is not imported before something is to run.
         from .executor import Executor
 
-        self.program = program
+        self.program = program = opened_program(program)
         self.arena = Arena(program.arena_nbytes)
         self.values = views(self.arena, program)
         for name, array in program.init.items():
             self.values[name][...] = array
-        control_block = self.values["ctl"]
-        self.ints, self.reals = control_block, control_block.view(np.float64)
+        self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
         self.executor = Executor(program, self.arena, threads)
