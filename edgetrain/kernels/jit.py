@@ -151,12 +151,13 @@ def objects_for(
 
     Args:
       symbol: name of the exported function.
-      build: makes the Python function `(thread, nthreads, *operands)`.
+      build: makes the Python function `(thread, nthreads, operands)`.
       kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
         and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
         `f` float32 bits.
       module: file of this package, such as `conv.plain`; kernels of others are not cached.
-      fields: as in `Spec`: the function takes its operands as one record; else by position.
+      fields: as in `Spec`, of the record `operands`; a family's helper (soft_float.py) has none and
+        takes its operands one by one.
     Raises:
       NotKept: one is not there, and nothing can be compiled here.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data.source import Source
 from ..errors import DataError
-from ..program import TARGET
+from ..program import TARGET, WEIGHT
 from .session import Session
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def evaluate_source(
 
 def _counted(metrics: Any, session: Session) -> "Metrics | None":
     """What counts them; None where there is nothing to count, and nothing is imported for it."""
-    if not metrics:
+    if not metrics and not session.loss.sample_weights:
         return None
     from .metrics import Metrics
 
@@ -114,6 +114,7 @@ class _Watch:
     def __init__(self, session: Session, metrics: "Metrics | None") -> None:
         self._session, self._metrics = session, metrics
         self._targets: np.ndarray | None = None
+        self._weights: np.ndarray | None = None
         self._done = 0
 
     def begin(self) -> None:
@@ -127,10 +128,12 @@ class _Watch:
             valid = min(len(whole), samples - self._done)
             self._done += valid
             self._targets = whole[:valid].copy()
+            weights = self._session.buffers("eval").get(WEIGHT)
+            self._weights = None if weights is None else weights[:valid].copy()
 
     def take(self) -> None:
         """What was staged before, if anything, has been run."""
         if self._metrics is not None and self._targets is not None:
             outputs = self._session.output[: len(self._targets)]
-            self._metrics.update(outputs, self._targets)
+            self._metrics.update(outputs, self._targets, self._weights)
             self._targets = None

@@ -11,6 +11,7 @@ from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
 from ..program import WEIGHT, Program
+from ..units.public import as_path, called_by_people
 from .checkpoint import latest
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .folder import RunFolder
@@ -37,6 +38,7 @@ def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
     return opened(data, shapes)
 
 
+@called_by_people
 class Trainer(Learner):
     """Trains a Program: on data by `fit`, or on samples as they come by `step`.
 
@@ -314,7 +316,7 @@ class Trainer(Learner):
         Raises:
           CheckpointError: it belongs to another run, or cannot be read.
         """
-        where = self.out if directory is None else Path(directory)
+        where = self.out if directory is None else as_path("resume", directory, "a directory")
         if where is None:
             raise UsageError("resume: expected a directory.")
         self.session.executor.check_process()
