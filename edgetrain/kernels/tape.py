@@ -9,7 +9,7 @@ from .registry import kernel
 
 SPIN = 25_000  # some tens of microseconds
 # Words of the barrier block; arrivals, generation and the rest have a cache line each. WAIT: the
-# address of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake`, or 0; OPERANDS: of both;
+# address of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
 # PATIENCE: seconds and nanoseconds after which a sleeper looks again.
 BARRIER_WORDS, ARRIVALS, GENERATION = 24, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
