@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..profile import profile
 from .exact import ALLOWED, DONE, Search, fits
 from .lives import Lives, lives, renumbered
 
@@ -45,13 +46,7 @@ def preferences(
     Yields:
       (order, whether parts are to be put into order again by what is left of them).
     """
-    times = np.unique(np.concatenate([start, stop]))
-    first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
-    change = np.zeros(len(times) + 1, np.int64)
-    np.add.at(change, first, size)
-    np.add.at(change, last, -size)
-    load = np.cumsum(change)
-    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
+    crowd = profile(start, stop, size).most_within(start, stop)
     width, area = stop - start, (stop - start) * size
     rows = [
         (width, area, True), (width, crowd, False), (-start, width, True), (stop, width, False),
