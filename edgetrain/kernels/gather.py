@@ -28,6 +28,7 @@ _CHECK = "min(outer, axis, inner, count) > 0"
     "gather",
     "x:r:W[outer*axis*inner] idx:r:i32[count] y:w:S[outer*count*inner] outer axis inner count",
     check=_CHECK,
+    blocks="W",
 )
 def gather(W, S):
     """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""

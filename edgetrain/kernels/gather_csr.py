@@ -17,6 +17,7 @@ _CHECK = "min(count, rows, channels, chunk, slots) > 0;taps == 1"
     "gather_csr",
     f"w:r:W[slots] {_PATTERN} idx:r:i32[count] y:w:S[count*channels] {_SIZES}",
     check=_CHECK,
+    blocks="W",
 )
 def gather_csr(W, INDEX, S):
     """y[i] = table[idx[i]], zeros off the nonzeros. Threads split the rows of y."""

@@ -4,7 +4,7 @@ Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see f
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
 maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
 it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its
-`chunk`, its `nonzeros` at the start. Saved for backward: x (weight gradient) and the pool (input
+`chunk`, its `nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight gradient) and the pool (input
 gradient).
 """
 
@@ -14,6 +14,8 @@ from ..ir import Graph, Node, Value
 from ..ir.keys import key_of
 from .conv import GEOMETRY, prologue
 from .registry import Call, Op, register
+
+_LAYER = ("shape", "chunk", "nonzeros", "room")  # attributes of a layer
 
 
 def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
@@ -26,6 +28,7 @@ def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
         xs, ws, ys = (samples, ws[1], 1, 1), (*ws, 1, 1), (samples, ws[0], 1, 1)
     columns, pointers = node.inputs[first : first + 2]
     out: dict = {"columns": columns, "pointers": pointers, "chunk": node.attrs["chunk"]}
+    out["room"] = 0  # the pool itself; what unpacks it says otherwise
     out |= dict(zip(("n", "c", "h", "wd"), xs, strict=True))
     out |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
     out |= {key: node.attrs[key] for key in GEOMETRY}
@@ -51,7 +54,7 @@ class ConvCsr(Op):
             return
         x, pool, bias = node.inputs[:3]
         pattern = node.inputs[6:8]
-        attrs = {k: node.attrs[k] for k in (*GEOMETRY, "shape", "chunk", "nonzeros")}
+        attrs = {k: node.attrs[k] for k in (*GEOMETRY, *_LAYER)}
         if grads.needs(pool):
             grads.contribute(pool, "conv_csr_dw", [x, dy, "", "", "", *pattern], attrs)
         if bias and grads.needs(bias):
@@ -124,7 +127,7 @@ class GatherCsr(Op):
     def vjp(self, grads, node: Node) -> None:
         dy, (pool, *pattern, indices) = grads.of(node.outputs[0]), node.inputs
         if dy and grads.needs(pool):
-            attrs = {k: node.attrs[k] for k in ("shape", "chunk", "nonzeros")}
+            attrs = {k: node.attrs[k] for k in _LAYER}
             grads.contribute(pool, "gather_csr_bwd", [dy, indices, *pattern], attrs)
 
     def flops(self, node: Node, graph: Graph) -> int:

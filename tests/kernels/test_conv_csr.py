@@ -29,6 +29,7 @@ def _sparse(p: Conv, storage: str, density: float, dtype: str = "u8", scale: flo
     every = np.zeros(pool.shape, DTYPES[dtype])
     every[LEAD:-TAIL] = columns
     operands = {"columns": every, "pointers": pointers, "chunk": layer.chunk, "slots": pool.size}
+    operands["room"] = 0
     return weight, mask, pool, operands
 
 

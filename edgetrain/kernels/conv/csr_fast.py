@@ -7,7 +7,7 @@ equal the plain kernel's bit for bit, on every target and for every number of th
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, forward_operands
+from .csr import CSR_CHECK, forward_operands, pool_base
 from .fast import BANKS, panel_extent
 from .layout import Layout
 
@@ -50,7 +50,7 @@ def _forward(vectors: int, S, W, INDEX):
 
     fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
     products, ldf, nbytes = row_products(vectors, W, INDEX, S), FP32.ld, S.nbytes
-    places, ceil_div = LAYOUT.places, tiles.ceil_div
+    places, ceil_div, nbytes_w = LAYOUT.places, tiles.ceil_div, W.nbytes
 
     @inline
     def begin(k, at, first, outputs, chunks, count):
@@ -63,7 +63,10 @@ def _forward(vectors: int, S, W, INDEX):
     def run(thread, nthreads, k):
         nothing, known, piece = div(thread, nthreads), -1, 0
         at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
-        x, y, pool = tiles.inputs(k.x, p), tiles.outputs(k.y, p), Pool(k.w, k.columns, k.slots)
+        x, y, end_slot = tiles.inputs(k.x, p), tiles.outputs(k.y, p), k.slots
+        if k.room > 0:
+            end_slot = ld_i32(k.pointers, 0) + k.room
+        pool = Pool(pool_base(k.w, nbytes_w, k), k.columns, end_slot)
         cg, kg, size, chunk = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, k.chunk
         chunks, blocks, area = ceil_div(cg, chunk), ceil_div(kg, BLOCK), p.oh * p.ow
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, PIXELS), tiles.forward_window(p)

@@ -9,7 +9,7 @@ to `dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dw_operands
+from .csr import CSR_CHECK, dw_operands, pool_base
 from .csr_fast import PANEL, SLACK, SUITS, TABLE, TAPS
 from .fast import BANKS, panel_extent
 from .layout import Layout
@@ -146,7 +146,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
     dots, add_sums = row_dots(vectors, S, INDEX, piece), _sum_adder(G)
     lines, places = _dy_lines(S, pixels, piece), _layout(pixels, piece).places
-    row_bytes, nbytes = _line(pixels, piece), S.nbytes
+    row_bytes, nbytes, wide = _line(pixels, piece), S.nbytes, G.nbytes
 
     def run(thread, nthreads, k):
         nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
@@ -157,6 +157,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
         window = tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
         part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
+        target = pool_base(k.dwt, wide, k)
         i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0
         while i0 < last:
             group = div(i0, cg)
@@ -191,7 +192,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                         table, shifts = at.table - 4 * c0 * size, at.firsts + 4 * ROWS
                         dots(sums, shifts, source, flat, at.panel, table, k.columns, walk)
                         cursors, stops = stops, cursors
-            add_sums(k.dwt, at.firsts, sums, outputs, count, numbers)
+            add_sums(target, at.firsts, sums, outputs, count, numbers)
             o += outputs
             if o == (group + 1) * kg:
                 i0 = i1

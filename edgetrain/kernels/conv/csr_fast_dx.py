@@ -9,7 +9,7 @@ plain kernel's bit for bit.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dx_operands
+from .csr import CSR_CHECK, dx_operands, pool_base
 from .csr_fast import PANEL, PIXELS, SLACK, TABLE, TAPS
 from .fast import panel_extent
 from .layout import Layout
@@ -241,6 +241,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     count_channels, list_channels = _lists(W, INDEX)
     block_from, count_blocks = _blocks(W)
     gradient, places, ceil_div = _tile_gradient(vectors, S, W), LAYOUT.places, tiles.ceil_div
+    nbytes = W.nbytes
 
     def run(thread, nthreads, k):
         nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
@@ -250,9 +251,10 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, cg, p)
+        base = pool_base(k.w, nbytes, k)
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
-            pool = PoolRows(k.w, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
+            pool = PoolRows(base, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
             count_channels(at.counts, at.slots, pool, classes * cg)
             blocks, space = count_blocks(at.counts, cg, classes, map_bytes)
             units, i0, number = blocks * turns, 0, 0
