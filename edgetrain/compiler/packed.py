@@ -85,9 +85,9 @@ def _is_pool(root: str) -> bool:
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     """(operand, root, whether it is written) of what a call may not take in blocks."""
-    plain = variants(call.kernel)[-1]
-    operands = {operand.name: operand for operand in plain.spec.operands}
-    taken = declaration(plain)["blocks"].split()
+    every = variants(call.kernel)
+    operands = {operand.name: operand for operand in every[0].spec.operands}
+    taken = " ".join(declaration(kernel)["blocks"] for kernel in every).split()
     for name, arg in call.args.items():
         if isinstance(arg, str) and graph.values[arg].dtype in BLOCKED:
             if operands[name].storage not in taken:
