@@ -18,7 +18,8 @@ _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _Y = "[n*c*h*wd]", "[n*k*oh*ow]"
 _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
 CSR_CHECK = f"{CHECK};min(chunk, slots) > 0;room <= slots"
-_POOL = "[(room if room > 0 else slots)]"
+HELD = "(room if room > 0 else slots)"  # slots that hold all of a layer's nonzeros
+_POOL = f"[{HELD}]"
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
 DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 

@@ -9,7 +9,7 @@ to `dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dw_operands, pool_base
+from .csr import CSR_CHECK, HELD, dw_operands, pool_base
 from .csr_fast import PANEL, SLACK, SUITS, TABLE, TAPS
 from .fast import BANKS, panel_extent
 from .layout import Layout
@@ -36,9 +36,14 @@ def _layout(pixels: int, piece: int) -> Layout:
         "cursors": f"{4 * ROWS}",
         "stops": f"{4 * ROWS}",
         "panel": f"{panel_extent('(c // g)', channel, PANEL)} + {SLACK}",
-        "lines": f"max(row, min({SPACE}, k // g * row)) + {2 * SLACK}",  # and the sums
+        "lines": f"max(row, min({SPACE}, k // g * row, every)) + {2 * SLACK}",  # and the sums
     }
-    return Layout({"row": f"{_line(pixels, piece)} + 4 * (c // g) * kh * kw"}, parts)
+    line = _line(pixels, piece)
+    sizes = {
+        "row": f"{line} + 4 * min((c // g) * kh * kw, {HELD})",
+        "every": f"k // g * {line} + 4 * {HELD}",
+    }
+    return Layout(sizes, parts)
 
 
 def _row_finder(INDEX):

@@ -9,7 +9,7 @@ plain kernel's bit for bit.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dx_operands, pool_base
+from .csr import CSR_CHECK, HELD, dx_operands, pool_base
 from .csr_fast import PANEL, PIXELS, SLACK, TABLE, TAPS
 from .fast import panel_extent
 from .layout import Layout
@@ -24,7 +24,9 @@ _CURSORS = "2 * lists + 928"  # more than the SPACE // MAP channels of a block t
 LAYOUT = Layout(
     sizes={
         "lists": "sh * sw * (c // g)",  # of a group: classes, channels
-        "channel": f"{MAP} * sw + 6 * (k // g) * kh * kw",  # bytes of one channel at most
+        # bytes of one channel and of all, at most
+        "channel": f"{MAP} * sw + 6 * min((k // g) * kh * kw, {HELD})",
+        "every": f"c // g * {MAP} * sw + 6 * {HELD}",
     },
     parts={
         "table": TABLE,
@@ -35,7 +37,7 @@ LAYOUT = Layout(
         "cursors": _CURSORS,
         "stops": _CURSORS,
         "panel": f"{panel_extent('(k // g)', _PANEL_CHANNEL, PANEL)} + {SLACK}",
-        "block": f"max(channel, min({SPACE}, c // g * channel))",  # its sums, weights, ids
+        "block": f"max(channel, min({SPACE}, c // g * channel, every))",  # its sums, weights, ids
     },
 )
 
