@@ -20,6 +20,13 @@ _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
 CSR_CHECK = f"{CHECK};min(chunk, slots) > 0;room <= slots"
 HELD = "(room if room > 0 else slots)"  # slots that hold all of a layer's nonzeros
 _POOL = f"[{HELD}]"
+
+
+def aimed(usual: int, least: int) -> str:
+    """Bytes or counts aimed at: fewer where `room` says that memory is counted in bytes of 8 bits."""
+    return f"({usual} if room == 0 else {least})"
+
+
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
 DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 
