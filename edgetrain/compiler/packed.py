@@ -59,6 +59,7 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
     """Calls of a node in order, those that unpack and pack among them."""
     floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
     calls = op(node.op).lower(bare(node), graph)
+    room = node.attrs.get("room", 0)
     before: list[Call] = []
     after: list[Call] = []
     for number, (root, writes) in enumerate(_uses(calls, graph).items() if floats else ()):
@@ -76,7 +77,7 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
         after.append(Call(f"{kind}pack_add", {"x": name, "g": root} | numbers | sizes))
         if not _overwritten(root, calls, graph):
             before.append(Call("fill", {"y": name, "value": 0.0, "n": graph.values[name].size}))
-    return [*before, *(_on_floats(call, floats, calls, graph) for call in calls), *after]
+    return [*before, *(_on_floats(call, floats, calls, graph, room) for call in calls), *after]
 
 
 def _is_pool(root: str) -> bool:
@@ -110,9 +111,12 @@ def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:
 
 
 def _on_floats(
-    call: Call, floats: Mapping[str, str], calls: Sequence[Call], graph: Graph
+    call: Call, floats: Mapping[str, str], calls: Sequence[Call], graph: Graph, room: int
 ) -> Call:
     args = dict(call.args)
+    pooled = [a for a in args.values() if isinstance(a, str) and graph.values[a].dtype in BLOCKED]
+    if "held" in args and any(map(_is_pool, pooled)):
+        args["held"] = room
     for operand, root, writes in _blocks(call, graph):
         args[operand] = floats[root]
         if writes and _overwritten(root, calls, graph):

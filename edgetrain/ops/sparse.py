@@ -28,7 +28,7 @@ def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
         xs, ws, ys = (samples, ws[1], 1, 1), (*ws, 1, 1), (samples, ws[0], 1, 1)
     columns, pointers = node.inputs[first : first + 2]
     out: dict = {"columns": columns, "pointers": pointers, "chunk": node.attrs["chunk"]}
-    out["room"] = 0  # the pool itself; what unpacks it says otherwise
+    out |= {"room": 0, "held": 0}  # the pool itself; compiler/packed.py says otherwise
     out |= dict(zip(("n", "c", "h", "wd"), xs, strict=True))
     out |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
     out |= {key: node.attrs[key] for key in GEOMETRY}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.formats import csr
+from edgetrain.formats import INT8, csr, decoded
 
 from . import naive_conv
 from .harness import DTYPES, control, same_for_threads
@@ -29,14 +29,14 @@ def _sparse(p: Conv, storage: str, density: float, dtype: str = "u8", scale: flo
     every = np.zeros(pool.shape, DTYPES[dtype])
     every[LEAD:-TAIL] = columns
     operands = {"columns": every, "pointers": pointers, "chunk": layer.chunk, "slots": pool.size}
-    operands["room"] = 0
+    operands |= {"room": 0, "held": 0}
     return weight, mask, pool, operands
 
 
 def _alone(pool, pattern):
     """The layer's slots without the others', and the pattern that says so."""
     own = np.concatenate([pool[LEAD:-TAIL], pool[:2]])  # it may grow by two
-    return own, pattern | {"room": own.size}
+    return own, pattern | {"room": own.size, "held": own.size}
 
 
 def check_forward(p, storage, kind, variant="", threads=(1, 3), density=0.4, columns="u8"):
@@ -74,10 +74,10 @@ def check_dx(p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="
     scale = (p.k // p.g * p.kh * p.kw) ** -0.5
     weight, _, pool, pattern = _sparse(p, storage, density, columns, scale)
 
-    def run(pool, pattern, threads):
+    def run(pool, pattern, threads, weights=storage):
         return same_for_threads(
             "conv_csr_dx",
-            {"S": storage, "W": storage, "I": columns},
+            {"S": storage, "W": weights, "I": columns},
             threads=threads,
             variant=variant,
             dy=dy,
@@ -90,6 +90,11 @@ def check_dx(p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="
 
     out = run(pool, pattern, threads)
     assert run(*_alone(pool, pattern), threads[-1:])["dx"].tobytes() == out["dx"].tobytes()
+    if storage == "f32" and variant != "plain":
+        blocks = INT8.encode(pool)
+        read = run(decoded(blocks, pool.shape), pattern, threads[-1:])["dx"]
+        held = pattern | {"held": pool.size}
+        assert run(blocks, held, threads[-1:], "q8")["dx"].tobytes() == read.tobytes()
     expected = naive_conv.input_gradient(p, dy, weight) + acc * dx.astype(np.float64)
     _close(out["dx"], expected, storage)
     return out["dx"]

@@ -5,7 +5,8 @@ x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight
 pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
 columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks =
 ceil(c / g / chunk). Where `room` is not 0, `w` (and `dwt`) is not the pool but that many slots from
-pointers[0] on: this layer's. Pointers and columns are trusted: whoever fills them has checked them.
+pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for small scratch; 0: neither.
+Pointers and columns are trusted: whoever fills them has checked them.
 """
 
 from ..jit import inline
@@ -17,14 +18,14 @@ PIXELS = 1024  # of a band of rows that is summed in scratch
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _Y = "[n*c*h*wd]", "[n*k*oh*ow]"
 _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
-CSR_CHECK = f"{CHECK};min(chunk, slots) > 0;room <= slots"
-HELD = "(room if room > 0 else slots)"  # slots that hold all of a layer's nonzeros
-_POOL = f"[{HELD}]"
+CSR_CHECK = f"{CHECK};min(chunk, slots) > 0;max(room, held) <= slots"
+HELD = "(held if held > 0 else slots)"  # slots that hold all of a layer's nonzeros
+_POOL = "[(room if room > 0 else slots)]"
 
 
 def aimed(usual: int, least: int) -> str:
-    """Bytes or counts aimed at: fewer where `room` says that memory is counted in bytes of 8 bits."""
-    return f"({usual} if room == 0 else {least})"
+    """Bytes or counts aimed at: fewer where `held` asks for that."""
+    return f"({usual} if held == 0 else {least})"
 
 
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
@@ -35,14 +36,14 @@ def forward_operands(scratch: str) -> str:
     """Declaration of `conv_csr` with this many bytes of scratch."""
     return (
         f"x:r:S{_X} w:r:W{_POOL} bias?:r:f32[k] {_PROLOGUE} {_PATTERN} y:w:S{_Y} "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f room"
+        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f room held"
     )
 
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dx`."""
     return (
-        f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc room"
+        f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc room held"
     )
 
 
@@ -50,7 +51,7 @@ def dw_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dw`; `dwt` is the accumulator of the whole pool."""
     return (
         f"x:r:S{_X} {_PROLOGUE} dy:r:S{_Y} {_PATTERN} dwt:m:G{_POOL} ctl:r:i64[64] "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f key room"
+        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f key room held"
     )
 
 
@@ -131,7 +132,7 @@ def conv_csr(S, W, INDEX):
     return run
 
 
-@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK)
+@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK, blocks="W")
 def conv_csr_dx(S, W, INDEX):
     """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
 

@@ -15,7 +15,7 @@ PIXELS = 128  # most of a tile
 BLOCK, BLOCKS, FEWER = 16, 8, 4  # rows that threads share out; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
 # Bytes of panel: fewer, longer rows of nonzeros pay for the larger cache.
-PANEL, SMALLER = 36864, 20480
+PANEL, SMALLER = 36864, 12288
 AIM = aimed(PANEL, SMALLER)
 SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
@@ -66,9 +66,9 @@ def _forward(vectors: int, S, W, INDEX):
         nothing, known, piece = div(thread, nthreads), -1, 0
         at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
         x, y, end_slot = tiles.inputs(k.x, p), tiles.outputs(k.y, p), k.slots
-        panel, most = PANEL, BLOCKS
+        panel, most = PANEL if k.held == 0 else SMALLER, BLOCKS if k.held == 0 else FEWER
         if k.room > 0:
-            end_slot, panel, most = ld_i32(k.pointers, 0) + k.room, SMALLER, FEWER
+            end_slot = ld_i32(k.pointers, 0) + k.room
         pool = Pool(pool_base(k.w, nbytes_w, k), k.columns, end_slot)
         cg, kg, size, chunk = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, k.chunk
         chunks, blocks, area = ceil_div(cg, chunk), ceil_div(kg, BLOCK), p.oh * p.ow

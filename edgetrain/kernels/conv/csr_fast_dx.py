@@ -9,13 +9,14 @@ plain kernel's bit for bit.
 """
 
 from ..registry import kernel
+from ..words.packed import Packed
 from .csr import CSR_CHECK, HELD, aimed, dx_operands, pool_base
 from .csr_fast import AIM, PANEL, PIXELS, SLACK, SMALLER, TABLE, TAPS
 from .fast import panel_extent
 from .layout import Layout
 
 # Bytes of lists and sums aimed at; the first is all of 64 x 64 channels, 3 x 3, density 0.3.
-SPACE, LESS = 77824, 45056
+SPACE, LESS = 77824, 24576
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
@@ -76,15 +77,20 @@ def _tables():
     return outline("et_csr_tap_table", fill_tap_table), outline("et_csr_slots", find_slots)
 
 
-def _lists(W, INDEX):
+def _listed(S, W):
+    """Storage of weights in lists: of blocks, that of the values they meet."""
+    return S if isinstance(W, Packed) else W
+
+
+def _lists(S, W, INDEX):
     """(count_channels, list_channels)."""
     from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
     from .calls import outline
     from .records import Block, PoolRows
 
     ldc, st_id = INDEX.ld, STORAGES["u16"].st
-    ldw, stw = W.ld, W.st
-    name = f"{W.name}_{INDEX.name}"
+    ldw, stw = W.ld, _listed(S, W).st
+    name = f"{W.name}_{INDEX.name}_{_listed(S, W).name}"
 
     def count_channels(counts, slots, pool: PoolRows, lists):
         """counts[class * cg + channel] of a group's nonzeros."""
@@ -187,7 +193,7 @@ def _tile_gradient(vectors: int, S, W):
     from .records import AS_IT_IS, Pieces, PixelClass, Pool, Walk, Window
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
-    products, nbytes = row_products(vectors, W, STORAGES["u16"], S), S.nbytes
+    products, nbytes = row_products(vectors, _listed(S, W), STORAGES["u16"], S), S.nbytes
     fill_tap_table, _ = _tables()
 
     @inline
@@ -241,8 +247,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from .records import POINT, Group, PoolRows
 
     _, find_slots = _tables()
-    count_channels, list_channels = _lists(W, INDEX)
-    block_from, count_blocks = _blocks(W)
+    count_channels, list_channels = _lists(S, W, INDEX)
+    block_from, count_blocks = _blocks(_listed(S, W))
     gradient, places, ceil_div = _tile_gradient(vectors, S, W), LAYOUT.places, tiles.ceil_div
     nbytes = W.nbytes
 
@@ -254,8 +260,8 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, cg, p)
-        base, aim = pool_base(k.w, nbytes, k), SPACE if k.room == 0 else LESS
-        panel = PANEL if k.room == 0 else SMALLER
+        base, aim = pool_base(k.w, nbytes, k), SPACE if k.held == 0 else LESS
+        panel = PANEL if k.held == 0 else SMALLER
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
             pool = PoolRows(base, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
@@ -280,6 +286,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
 
 def _register(name: str, vectors: int, lanes: int) -> None:
     how = {"variant": name, "when": f"lanes >= {lanes} and {_SUITS}", "check": _CHECK}
+    how["blocks"] = "W"
     kernel("conv_csr_dx", dx_operands(LAYOUT.nbytes), **how)(
         lambda S, W, INDEX: _input_gradient(vectors, S, W, INDEX)
     )
