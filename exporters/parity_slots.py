@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgetrain.compiler.autodiff import accumulator_name
-from edgetrain.formats import decoded, of_dtype
+from edgetrain.formats import FP32, Format, decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session
+
+_SECOND = (".moment2", ".square")  # tags of second moments
 
 
 class Slots:
@@ -33,11 +35,15 @@ class Slots:
         """As float64."""
         layer = self._layers.get(name)
         if layer:
-            return dense(layer, self._values, POOL + tag).astype(np.float64)
-        return decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
+            found = dense(layer, self._values, POOL + tag).astype(np.float64)
+        else:
+            found = decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
+        return found**2 if self._rooted(name, tag) else found
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
+        if self._rooted(name, tag):
+            array = np.sqrt(array)
         if layer is None:
             found = self._values[name + tag]
             found[...] = of_dtype(found.dtype).encode(array)
@@ -47,6 +53,14 @@ class Slots:
         pool = decoded(found).reshape(-1).copy()
         pool[first:last] = layer.flat(array)[self._positions(layer)]
         found[...] = of_dtype(found.dtype).encode(pool).reshape(found.shape)
+
+    def stored(self, name: str, tag: str = "") -> Format:
+        """How the session keeps it."""
+        return of_dtype(self._values[(POOL if name in self._layers else name) + tag].dtype)
+
+    def _rooted(self, name: str, tag: str) -> bool:
+        """Whether the square root is kept, of a second moment in a short format."""
+        return tag in _SECOND and self.stored(name, tag) is not FP32
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

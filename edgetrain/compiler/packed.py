@@ -20,8 +20,6 @@ from ..ops.registry import op
 ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
 
 
-
-
 def spread(graph: Graph, precision: str) -> Graph:
     """The graph with what its nodes unpack and pack among their outputs.
 

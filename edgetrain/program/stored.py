@@ -213,8 +213,10 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     size = -1 if array is None else array.size
     source = slot.format if array is None else of_dtype(array.dtype)
     fits = array is not None and size == math.prod(source.stored_shape(slot.shape))
-    if array is None or not fits or not (
-        array.dtype == wanted or source.floats and slot.format.floats
+    if (
+        array is None
+        or not fits
+        or not (array.dtype == wanted or source.floats and slot.format.floats)
     ):
         raise CheckpointError(
             f"{label}: {slot.name!r} has {max(size, 0)} elements; expected {slot.size}. Use the "

@@ -22,22 +22,16 @@ STORED = {
 
 
 @pytest.mark.parametrize("stored", STORED)
-def test_training_is_the_same_for_every_plan(
-    forked: Compile, tmp_path: Path, stored: str
-) -> None:
+def test_training_is_the_same_for_every_plan(forked: Compile, tmp_path: Path, stored: str) -> None:
     from tests.runtime.models import write_forked
 
     model = et.load_onnx(write_forked(tmp_path / "forked.onnx"))
-    options = make_options(
-        minibatch=16, microbatch=8, optimizer=et.Adam(lr=0.01), **STORED[stored]
-    )
+    options = make_options(minibatch=16, microbatch=8, optimizer=et.Adam(lr=0.01), **STORED[stored])
     front = plan_model(model, options)[1]
     chosen = [front[0], front[len(front) // 2], front[-1]]
     extras = {plan.extra_forward for plan in chosen}
     assert len(extras) == 3 and 0.0 in extras and max(extras) > 0.3
-    states = [
-        trained_state(forked(plan.arena_nbytes, **STORED[stored]), STEPS) for plan in chosen
-    ]
+    states = [trained_state(forked(plan.arena_nbytes, **STORED[stored]), STEPS) for plan in chosen]
     for state in states[1:]:
         assert_same_bits(state, states[0])
 

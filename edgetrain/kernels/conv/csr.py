@@ -42,9 +42,7 @@ def forward_operands(scratch: str) -> str:
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dx`."""
-    return (
-        f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc room held"
-    )
+    return f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc room held"
 
 
 def dw_operands(scratch: str) -> str:

@@ -161,7 +161,9 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
         chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
         window = tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL if k.held == 0 else SMALLER)
+        part = tiles.chunk_channels(
+            min(chunk, cg), channel, size, TAPS, PANEL if k.held == 0 else SMALLER
+        )
         space = SPACE if k.held == 0 else LESS
         target = pool_base(k.dwt, wide, k)
         i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0

@@ -107,4 +107,3 @@ def moving(W: Storage, rising: bool, keep: bool = False) -> Mapping[str, Callabl
       keep: what is not zero stays so in any storage.
     """
     return _in_blocks(W, rising, keep) if isinstance(W, Packed) else _each(W)
-
