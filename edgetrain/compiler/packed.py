@@ -1,10 +1,11 @@
 """Weights and accumulators in blocks of 8 bits: floats of them live around the node that uses them.
 
-Kernels that take blocks as they are say so (`blocks` of their declaration). Before any other the weight is unpacked into
-a value that the node itself writes and nobody reads afterwards, in the storage of activations; what
-such a kernel adds to an accumulator it writes to one of float32, which `pack_add` adds. So ops and
-their kernels know nothing of blocks, and the planner sees the bytes. Of the pool of sparse weights
-that value holds the slots of one layer. Decided before remat: the same in every plan.
+Kernels that take blocks as they are say so (`blocks` of their declaration). Before any other the
+weight is unpacked into a value that the node itself writes and nobody reads afterwards, in the
+storage of activations; what such a kernel adds to an accumulator it writes to one of float32, which
+`pack_add` adds. So ops and their kernels know nothing of blocks, and the planner sees the bytes. Of
+the pool of sparse weights that value holds the slots of one layer. Decided before remat: the same
+in every plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,9 +89,9 @@ def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     operands = {operand.name: operand for operand in every[0].spec.operands}
     taken = " ".join(declaration(kernel)["blocks"] for kernel in every).split()
     for name, arg in call.args.items():
-        if isinstance(arg, str) and graph.values[arg].dtype in BLOCKED:
-            if operands[name].storage not in taken:
-                yield name, graph.root(arg), operands[name].mode != "r"
+        packed = isinstance(arg, str) and graph.values[arg].dtype in BLOCKED
+        if packed and operands[name].storage not in taken:
+            yield name, graph.root(arg), operands[name].mode != "r"
 
 
 def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:

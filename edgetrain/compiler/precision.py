@@ -8,24 +8,14 @@ matrices of a block or more.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from ..formats import FORMATS, MEMORIES, PRECISIONS
 from ..ir import Graph, Value
+from .options import Options
 from .packed import spread
 
 
-class Storages(Protocol):
-    """The options that say how values are stored."""
-
-    precision: str
-    model_memory: str | None
-    weights: str | None
-    state: str | None
-    grads: str | None
-
-
-def storages(options: Storages) -> dict[str, str]:
+def storages(options: Options) -> dict[str, str]:
     """Role of a value -> dtype of matrices; "activation" stands for all that is no model memory."""
     whole = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
@@ -54,7 +44,7 @@ def _is_vector(graph: Graph, value: Value) -> bool:
     return short or value.role == "statistic"
 
 
-def assign_storage(graph: Graph, options: Storages) -> Graph:
+def assign_storage(graph: Graph, options: Options) -> Graph:
     """The graph with every value's dtype as it will be stored."""
     chosen = storages(options)
     values = {

@@ -1,8 +1,9 @@
 """From accumulated gradients to new weights: norm, clipping, SGD, Adam (others: optimizers/).
 
 Arithmetic is float32; weights and moments are stored with stochastic rounding where they are
-fp16 or in blocks of 8 bits: whole blocks of 64 at a time, which threads share out. An update whose gradient is not finite writes no weight and no moment. Gradients are zeroed
-for the next minibatch either way.
+fp16 or in blocks of 8 bits: blocks of 64 at a time, which threads share out. An update whose
+gradient is not finite writes no weight and no moment. Gradients are zeroed for the next minibatch
+either way.
 """
 
 import numpy as np

@@ -3,9 +3,9 @@
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
 maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
-it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its
-`chunk`, its `nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight gradient) and the pool (input
-gradient).
+it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its
+`nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight
+gradient) and the pool (input gradient).
 """
 
 from typing import Any

@@ -5,8 +5,8 @@ x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight
 pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
 columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks =
 ceil(c / g / chunk). Where `room` is not 0, `w` (and `dwt`) is not the pool but that many slots from
-pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for small scratch; 0: neither.
-Pointers and columns are trusted: whoever fills them has checked them.
+pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for little scratch; 0: not
+so. Pointers and columns are trusted: whoever fills them has checked them.
 """
 
 from ..jit import inline
@@ -42,7 +42,8 @@ def forward_operands(scratch: str) -> str:
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dx`."""
-    return f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc room held"
+    operands = f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS}"
+    return f"{operands} chunk slots acc room held"
 
 
 def dw_operands(scratch: str) -> str:

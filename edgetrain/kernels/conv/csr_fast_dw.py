@@ -36,7 +36,8 @@ def _layout(pixels: int, piece: int) -> Layout:
         "cursors": f"{4 * ROWS}",
         "stops": f"{4 * ROWS}",
         "panel": f"{panel_extent('(c // g)', channel, AIM)} + {SLACK}",
-        "lines": f"max(row, min({aimed(SPACE, LESS)}, k // g * row, every)) + {2 * SLACK}",  # and the sums
+        # and the sums
+        "lines": f"max(row, min({aimed(SPACE, LESS)}, k // g * row, every)) + {2 * SLACK}",
     }
     line = _line(pixels, piece)
     sizes = {
@@ -161,10 +162,8 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
         chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
         window = tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        part = tiles.chunk_channels(
-            min(chunk, cg), channel, size, TAPS, PANEL if k.held == 0 else SMALLER
-        )
-        space = SPACE if k.held == 0 else LESS
+        panel, space = (PANEL, SPACE) if k.held == 0 else (SMALLER, LESS)
+        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
         target = pool_base(k.dwt, wide, k)
         i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0
         while i0 < last:

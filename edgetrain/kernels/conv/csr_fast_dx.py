@@ -39,7 +39,8 @@ LAYOUT = Layout(
         "cursors": _CURSORS,
         "stops": _CURSORS,
         "panel": f"{panel_extent('(k // g)', _PANEL_CHANNEL, AIM)} + {SLACK}",
-        "block": f"max(channel, min({aimed(SPACE, LESS)}, c // g * channel, every))",  # its sums, weights, ids
+        # its sums, weights, ids
+        "block": f"max(channel, min({aimed(SPACE, LESS)}, c // g * channel, every))",
     },
 )
 
