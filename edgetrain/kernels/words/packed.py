@@ -69,9 +69,8 @@ def _one_alone(*_):
 
 
 def _packed(name: str, nearest: bool) -> Packed:
-    alone = {"ld": _load_one, "st": _one_alone, "sr": _one_alone}
-    how = {"floats": True, "short_range": True, "nearest": nearest}
-    return Packed(name, 1, I8, **alone, **how)
+    st = sr = _one_alone
+    return Packed(name, 1, I8, _load_one, st, sr, floats=True, short_range=True, nearest=nearest)
 
 
 PACKED = {"q8": _packed("q8", False), "q8n": _packed("q8n", True)}
