@@ -30,7 +30,9 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
         "literals": _flat(_halves(image)),
         "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
-        "values": _flat((image.place(s), s.size, plans.TYPES.index(s.dtype)) for s in image.values),
+        "values": _flat(
+            (image.place(s), s.size, device.VALUE_TYPES.index(s.dtype)) for s in image.values
+        ),
     }
     lines += [
         _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()
