@@ -4,7 +4,6 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from ..kernels.device import layout as device
-from ..kernels.drive import layout as plans
 from ..program.stored import names_table, state_digest
 from .functions import RATES
 from .image import Image, initial_values
