@@ -18,6 +18,7 @@ class Slots:
 
     def __init__(self, session: Session) -> None:
         self._values: Mapping[str, np.ndarray] = session.values
+        self._shapes = {slot.name: slot.shape for slot in session.program.persistent}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
     def has(self, name: str, tag: str = "") -> bool:
@@ -31,8 +32,9 @@ class Slots:
     def read(self, name: str, tag: str = "") -> np.ndarray:
         """As float64."""
         layer = self._layers.get(name)
-        found = dense(layer, self._values, POOL + tag) if layer else self._values[name + tag]
-        return decoded(found).astype(np.float64)
+        if layer:
+            return dense(layer, self._values, POOL + tag).astype(np.float64)
+        return decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
@@ -41,8 +43,10 @@ class Slots:
             found[...] = of_dtype(found.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
-        pool = self._values[POOL + tag].reshape(-1)
-        pool[first:last] = of_dtype(pool.dtype).encode(layer.flat(array)[self._positions(layer)])
+        found = self._values[POOL + tag]
+        pool = decoded(found).reshape(-1).copy()
+        pool[first:last] = layer.flat(array)[self._positions(layer)]
+        found[...] = of_dtype(found.dtype).encode(pool).reshape(found.shape)
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..formats import PRECISIONS
+from ..formats import MEMORIES, PRECISIONS
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
@@ -49,7 +49,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
     "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": [*PRECISIONS], "help": "storage of weights and state"},
+    "model_memory": {"choices": [*MEMORIES], "help": "storage of weights and state"},
+    "weights": {"choices": [*MEMORIES], "help": "storage of weights alone"},
+    "state": {"choices": [*MEMORIES], "help": "storage of what the optimizer keeps alone"},
+    "grads": {"choices": [*MEMORIES], "help": "storage of gradient accumulators alone"},
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",

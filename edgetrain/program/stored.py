@@ -5,6 +5,7 @@ bytes: what a checkpoint holds, and the control block. A slot without a good hea
 bytes or length is no state.
 """
 
+import math
 import os
 import struct
 import zlib
@@ -196,7 +197,7 @@ def _value(
         return _brought(slot, None, label)
     at, nbytes, kind = row
     stored = _KINDS[kind]
-    array = np.frombuffer(half, stored.dtype, stored.count(nbytes), at)
+    array = np.frombuffer(half, stored.dtype, nbytes // stored.block_nbytes, at)
     return _brought(slot, array, label)
 
 
@@ -208,16 +209,19 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     """
     wanted = slot.format.dtype
     if array is None and slot.role == "state":
-        return np.zeros(slot.shape, wanted)
+        return np.zeros(slot.stored_shape, wanted)
     size = -1 if array is None else array.size
-    floats = array is not None and of_dtype(array.dtype).floats and slot.format.floats
-    if array is None or size != slot.size or not (array.dtype == wanted or floats):
+    source = slot.format if array is None else of_dtype(array.dtype)
+    fits = array is not None and size == math.prod(source.stored_shape(slot.shape))
+    if array is None or not fits or not (
+        array.dtype == wanted or source.floats and slot.format.floats
+    ):
         raise CheckpointError(
             f"{label}: {slot.name!r} has {max(size, 0)} elements; expected {slot.size}. Use the "
             "state of a net with the same parameters."
         )
     if array.dtype != wanted and slot.role not in _CONVERTED:
-        return np.zeros(slot.shape, wanted)
+        return np.zeros(slot.stored_shape, wanted)
     if array.dtype != wanted:
-        array = slot.format.encode(decoded(array))
-    return np.array(array.reshape(slot.shape))
+        array = slot.format.encode(decoded(array, slot.shape))
+    return np.array(array.reshape(slot.stored_shape))
