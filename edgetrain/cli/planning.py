@@ -1,7 +1,6 @@
 """`plan` and `compile`."""
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..program import Program
 from ..program.atomic import check_target
 from ..units.stages import stage
 from .choices import compile_arguments
+from .namespace import Namespace
 from .picture import draw_frontier, draw_plan
 from .tables import account_lines, table, to_json
 

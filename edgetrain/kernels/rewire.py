@@ -2,7 +2,7 @@
 empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it. Numbers
 in blocks are rounded when they move (words/moves.py).
 
-Layout of pool, columns and pointers: storage/csr.py and conv/csr.py. The table is 64-bit words:
+Layout of pool, columns and pointers: formats/csr.py and conv/csr.py. The table is 64-bit words:
 a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
 its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 """
@@ -35,7 +35,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 # Streams of what is rounded when it moves, apart from others of the instruction.
 ROUNDED, EXPANDED = 0x2C1B3C6D, 0x297A2D39
 
-# As in storage/csr.py, which kernels do not import.
+# As in formats/csr.py, which kernels do not import.
 WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
 CAP, KEPT, GROWN, WORDS = 0, 1, 2, 4
 

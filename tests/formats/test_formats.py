@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.cli.arguments import PLAN_OPTIONS
+from edgetrain.cli.arguments import plan_table
 from edgetrain.formats import (
     BLOCKED,
     FORMATS,
@@ -73,7 +73,7 @@ def test_kernels_store_and_load_as_the_codec(name):
 
 def test_precisions_are_what_the_command_line_takes():
     for option in ("model_memory", "weights", "state", "grads"):
-        assert PLAN_OPTIONS[option]["choices"] == [*MEMORIES]
-    assert PLAN_OPTIONS["precision"]["choices"] == [*PRECISIONS]
+        assert plan_table()[option]["choices"] == [*MEMORIES]
+    assert plan_table()["precision"]["choices"] == [*PRECISIONS]
     assert [*MEMORIES] == [*PRECISIONS, "int8", "int8-nearest"]
     assert narrowest().precision in PRECISIONS
