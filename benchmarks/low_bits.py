@@ -36,7 +36,7 @@ def mnist(path: str, seeds: int, epochs: float) -> Iterator[str]:
             for storage in STORAGES:
                 args = SimpleNamespace(
                     task="mnist-mlp", data=path, seed=seed, budget=None, precision="fp32",
-                    minibatch=100, microbatch=25, threads=2, density=1.0, rewiring="dsr", lr=lr,
+                    minibatch=100, microbatch=25, threads=2, density=1.0, rewiring=None, lr=lr,
                     weight_decay=0.0, epochs=epochs, model_memory=storage,
                 )  # fmt: skip
                 module, data, args.shape = load(args)

@@ -50,7 +50,8 @@ def test_readme_names_every_command_kind_and_target() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
     for option in re.findall(r"--([a-z][a-z-]+)", TEXT):
         name = option.replace("-", "_")
-        known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
+        known = {"json", "picture", "report", "explain", "pareto", "prove", "out", "resume", "data",
+                 "epochs",
                  "lr", "lr_schedule", "lr_gamma", "validation", "name", "size",
                  "cc", "augment", "balance_classes", "keep_last", "patience", "keep_best", "best",
                  "metrics", "monitor", "save_seconds", "label", "calibrate", "all"}  # fmt: skip

@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
-    "kernels", "losses", "optim", "sparse", "data", "runtime", "cli",
+    "kernels", "losses", "optim", "sparse", "data", "runtime", "report", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
     "__init__", "cache", "control", "decode", "device/__init__", "device/layout", "drive/__init__",
-    "drive/layout", "expression", "jit", "library", "load", "processor", "registry", "sources",
-    "spec", "tape", "targets",
+    "drive/layout", "expression", "jit", "library", "load", "paired", "processor", "registry",
+    "sources", "spec", "tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

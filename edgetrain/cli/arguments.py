@@ -105,7 +105,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", "command", "module", "function", "debug",
-    "json", "balance_classes",
+    "json", "balance_classes", "argv",
 )  # fmt: skip
 
 
@@ -124,8 +124,9 @@ def parse(argv: Sequence[str]) -> Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
     found = _plainly(argv)
     if found is not None:
-        return settle_target(found)
-    from .full_parser import USAGE, plain_words
+        return _settled(found, argv)
+    from .full_parser import USAGE
+    from .lean_parser import plain_words
 
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
@@ -134,9 +135,15 @@ def parse(argv: Sequence[str]) -> Namespace | int:
             parser.known = [*commands]
             if asked in commands:
                 parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
-            return settle_target(parser.parse_args(argv, Namespace()))
+            return _settled(parser.parse_args(argv, Namespace()), argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
+
+
+def _settled(arguments: Namespace, argv: Sequence[str]) -> Namespace:
+    """The namespace with the words it came from."""
+    arguments.argv = tuple(argv)
+    return settle_target(arguments)
 
 
 def _plainly(argv: Sequence[str]) -> Plain | None:
@@ -221,6 +228,9 @@ def _planning(command) -> None:
     plan = command("plan", "planning", "Say what training a model takes, byte by byte.")
     plan.add_argument("model", metavar="MODEL.onnx")
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    plan.add_argument(
+        "--report", metavar="FILE.html", help="write a page: the arena, the plans, the account"
+    )
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
         "--prove", action="store_true",
@@ -233,7 +243,9 @@ def _planning(command) -> None:
     plan.add_argument(
         "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
     )
-    plan.set_defaults(picture=None, explain=False, prove=False, pareto=None, calibrate=False)
+    plan.set_defaults(
+        picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
+    )
     _plan_options(plan)
     _learning_rate(plan)
     compile_ = command("compile", "planning", "Write the Program that trains a model.")
@@ -302,6 +314,10 @@ def _training(command) -> None:
         "--validation", metavar="FRACTION|SPEC", default=None,
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
+    )  # fmt: skip
+    train.add_argument(
+        "--report", metavar="FILE.html", default=None,
+        help="keep a page of the run: curves, metrics, the arena",
     )  # fmt: skip
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")

@@ -70,11 +70,13 @@ def _whole_fit(rates, kind, total, size):
     for word in range(GIVEN_KIND, GIVEN_DROPS):
         if ld_i64(rates, word) < 0:
             return False
-    if kind >= COUNT or (size < 1 and (kind == STEPS or kind == MULTI or kind == PLATEAU)):
+    if kind >= COUNT:
+        return False
+    if size < 1 and kind in (STEPS, MULTI, PLATEAU):
         return False
     if kind == CYCLE and warmup != 0:
         return False
-    return total > warmup or not (kind == COSINE or kind == CYCLE)
+    return total > warmup or kind not in (COSINE, CYCLE)
 
 
 @inline
