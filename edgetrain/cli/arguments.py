@@ -42,6 +42,7 @@ def _rewiring(text: str) -> str:
     return text
 
 
+_PARTS = ("weights", "state", "grads")  # of model memory
 # dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train;
 # `plan_table` has those of plug-ins as well.
 _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
@@ -49,10 +50,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
     "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": [*MEMORIES], "help": "storage of weights and state"},
-    "weights": {"choices": [*MEMORIES], "help": "storage of weights alone"},
-    "state": {"choices": [*MEMORIES], "help": "storage of what the optimizer keeps alone"},
-    "grads": {"choices": [*MEMORIES], "help": "storage of gradient accumulators alone"},
+    "model_memory": {"choices": [*MEMORIES], "help": "storage of weights, state and gradients"},
+    **dict.fromkeys(_PARTS, {"choices": [*MEMORIES], "help": "the same, of one of these alone"}),
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",
