@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..formats import PRECISIONS
+from ..formats import MEMORIES, PRECISIONS
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
@@ -42,6 +42,7 @@ def _rewiring(text: str) -> str:
     return text
 
 
+_PARTS = ("weights", "state", "grads")  # of model memory
 # dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train;
 # `plan_table` has those of plug-ins as well.
 _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
     "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": [*PRECISIONS], "help": "storage of weights and state"},
+    "model_memory": {"choices": [*MEMORIES], "help": "storage of weights, state and gradients"},
+    **dict.fromkeys(_PARTS, {"choices": [*MEMORIES], "help": "the same, of one of these alone"}),
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",
