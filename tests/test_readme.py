@@ -10,7 +10,9 @@ from edgetrain.cli.arguments import PLAN_OPTIONS
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = "plan compile bundle train eval export parity inspect data completion ops warm doctor"
+COMMANDS = (
+    "plan advise compile bundle train eval export parity inspect data completion ops warm doctor"
+)
 TEXT = (ROOT / "README.md").read_text()
 
 
