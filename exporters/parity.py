@@ -115,7 +115,6 @@ def parity(
     target: np.ndarray | None = None,
     batch: int = 8,
     seed: int = 0,
-    budget: str | int | None = None,
     dims: Mapping[str, int] | None = None,
     **options: Any,
 ) -> ParityReport:
@@ -130,7 +129,7 @@ def parity(
         these beside torch with every value rounded to fp16; updates are shown.
       optimizer: SGD with momentum and weight decay by default.
       batch: samples of the random inputs.
-      budget: bytes that the engine is given; None takes the fastest plan.
+      options: as of `compile`; without a budget the engine takes the fastest plan.
     Raises:
       UsageError: an option that does not fit, or no such device.
       ModelError: a model that cannot be trained here.
@@ -153,8 +152,8 @@ def parity(
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, seed)
     first = next(batches)
     program = gradient_program(
-        model, *first, loss=loss, precision=precision, budget=budget, dims=dims,
-        optimizer=optimizer, seed=seed, **options,
+        model, *first, loss=loss, precision=precision, dims=dims, optimizer=optimizer,
+        seed=seed, **options,
     )  # fmt: skip
     rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}

@@ -8,6 +8,7 @@ edgetrain-runtime is a subset of the same folders under the same package name: o
 installed, not both. What it lacks says so when it is asked for, and names the whole.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,7 @@ def build_runtime(out: Path) -> Path:
 
 def main(out: str = "dist", *names: str) -> int:
     """Build all; says where they lie."""
+    os.environ["EDGETRAIN_KERNELS"] = "none"  # what is compiled here is not for this machine
     folder = Path(out).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     build(ROOT, folder)

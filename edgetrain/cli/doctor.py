@@ -4,12 +4,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..kernels import cache, jit
+from .namespace import Namespace
 from .tables import table, to_json
 
 _HOST = ("numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without

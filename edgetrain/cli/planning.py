@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from ..report.scene import title_of
 from ..report.writing import ENDINGS, check_ending, write_picture
 from ..units.stages import stage
 from .choices import compile_arguments
+from .namespace import Namespace
 from .picture import plan_arena, plan_beside, plan_frontier
 from .tables import account_lines, table, to_json
 

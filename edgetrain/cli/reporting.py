@@ -1,7 +1,6 @@
 """`train --report`: a page of the run, kept up to date beside what is said on the screen."""
 
 import contextlib
-from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from ..program import Program
 from ..program.atomic import check_target
 from ..runtime.folder import RunFolder
 from ..runtime.trainer import Trainer
+from .namespace import Namespace
 from .progress import Event, Progress
 
 if TYPE_CHECKING:

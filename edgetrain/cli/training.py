@@ -2,7 +2,6 @@
 
 import os
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..runtime.state import Run, load_state, open_run
 from ..runtime.trainer import Trainer
 from .arguments import plan_options, resume_line
 from .choices import schedule
+from .namespace import Namespace
 from .process import resident_nbytes
 from .progress import make_progress
 from .reporting import check_report, reported

@@ -1,10 +1,10 @@
 """`warm`: compile beforehand, on all processors, so that nothing waits for a compiler later."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from ..errors import UsageError
 from ..kernels import cache, choices, load, loops
+from .namespace import Namespace
 from .tables import to_json
 
 

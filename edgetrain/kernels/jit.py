@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RunError
 from ..units.sha import sha256
-from . import cache, processor, sources
+from . import cache, library, processor, sources
 from .processor import Target
 
 __all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "objects_for"]
@@ -36,10 +36,13 @@ class NotKept(RunError):
 
 @functools.cache
 def host() -> Target:
-    """The processor this process runs on; without llvmlite, as far as the system describes it."""
+    """The processor this process runs on; without llvmlite, or where nothing has to be compiled,
+    as far as the system describes it."""
     lanes = processor.lanes()
+    installed = library.installed()
+    asked = available() and not (lanes and installed is not None and installed.same)
     before = None if available() else compiled_before()
-    if available():
+    if asked:
         triple, cpu, features = _identity()
     elif before is not None:
         triple, cpu, features = before["host"]
@@ -76,7 +79,9 @@ def compiled_before() -> dict[str, Any] | None:
 @functools.cache
 def note_compiler() -> None:
     """Leave in the cache what `compiled_before` reads."""
-    note = {"compiler": compiler(), "host": _identity(), "described": processor.description()}
+    target = host()
+    machine = target.triple, target.cpu, target.features
+    note = {"compiler": compiler(), "host": machine, "described": processor.description()}
     text = json.dumps(note).encode()
     if cache.read(_COMPILED_BY, _COMPILED_BY) != text:
         cache.write(_COMPILED_BY, _COMPILED_BY, text)
@@ -143,12 +148,13 @@ def objects_for(
 
     Args:
       symbol: name of the exported function.
-      build: makes the Python function `(thread, nthreads, *operands)`.
+      build: makes the Python function `(thread, nthreads, operands)`.
       kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
         and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
         `f` float32 bits.
       module: file of this package, such as `conv.plain`; kernels of others are not cached.
-      fields: as in `Spec`: the function takes its operands as one record; else by position.
+      fields: as in `Spec`, of the record `operands`; a family's helper (soft_float.py) has none and
+        takes its operands one by one.
     Raises:
       NotKept: one is not there, and nothing can be compiled here.
     """

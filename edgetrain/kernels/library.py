@@ -2,7 +2,8 @@
 
 A package holds `kernels.so`, `declarations.txt` and `index.json`, which says what the code was
 made from: a kernel is taken where that is what this build's kernel is made from, so a library of
-another version is never called with operands that it does not expect.
+another version is never called with operands that it does not expect. Where the planner runs too,
+`planner.so` has its loops.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ from typing import Any
 from . import processor, sources
 
 FORMAT = 1
-LIBRARY, INDEX = "kernels.so", "index.json"
+LIBRARY, PLANNER, INDEX = "kernels.so", "planner.so", "index.json"
 _CHOICE = "EDGETRAIN_KERNELS"
 
 
@@ -33,7 +34,7 @@ class Library:
     """One library.
 
     Attributes:
-      index: `package` and `digests` as sources.py tells them.
+      index: `package` and `digests` as sources.py tells them; `units` as loops.py does.
     """
 
     folder: Path
@@ -64,6 +65,11 @@ class Library:
             return ctypes.cast(self._handle[0][symbol], ctypes.c_void_p).value
         except AttributeError:
             return None
+
+    def loops(self, unit: str, digest: str) -> Path | None:
+        """The file with a unit of the planner's loops, made of sources of this digest; or None."""
+        is_there = self.index.get("units", {}).get(unit) == digest
+        return self.folder / PLANNER if is_there else None
 
 
 @functools.cache

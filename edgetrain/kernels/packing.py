@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import library, registry, sources
+from ..units.sha import sha256
+from . import cache, jit, library, loops, registry, sources
 from .decode import Bound
 from .processor import Target
 from .relocatable import machine_of
@@ -24,6 +25,26 @@ def objects(
         return [_made(one) for one in work]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         return pool.map(_made, work, chunksize=4)
+
+
+def planner(target: Target) -> bytes:
+    """The loops of every unit that is imported, as a file for a processor; kept.
+
+    Raises:
+      UnsupportedOpError: as `shared_object`.
+    """
+    about = repr(("planner", target, units(), jit.compiler()))
+    name = f"libraries/{sha256(about.encode()).hexdigest()[:40]}.so"
+    found = cache.read(name, about)
+    if found is None:
+        found = shared_object([unit.object(target) for unit in loops.Unit.every], loops.IMPORTS)
+        cache.write(name, about, found)
+    return found
+
+
+def units() -> dict[str, str]:
+    """What the planner's loops are made from, by unit."""
+    return {unit.name: unit.digest() for unit in loops.Unit.every}
 
 
 def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
@@ -59,6 +80,7 @@ def write_library(
     code: Sequence[bytes],
     imports: Sequence[str] = (),
     compiler: str = "",
+    planner: bytes = b"",
 ) -> None:
     """Join objects into a library of this tree's kernels.
 
@@ -66,6 +88,7 @@ def write_library(
       target: name of the processor, as in targets.py.
       imports: symbols that the process has (`memset`), where the objects call them.
       compiler: what links for a processor that shared_object.py does not know.
+      planner: what `planner` gave, where models are compiled too.
     Raises:
       UnsupportedOpError: as `shared_object`.
     """
@@ -75,6 +98,9 @@ def write_library(
     else:
         _link(folder / library.LIBRARY, code, compiler)
     index = {"format": library.FORMAT, "target": target, "version": version, **description()}
+    if planner:
+        (folder / library.PLANNER).write_bytes(planner)
+        index["units"] = units()
     (folder / library.INDEX).write_text(json.dumps(index))
     (folder / sources.DECLARATIONS).write_text(_declarations())
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import ModelError
 
@@ -45,6 +46,19 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
         )
     pad = [(1, *[0] * len(strides))] * (MAX_DIMS - len(out))
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
+
+
+def spread(shape: Sequence[int], to: Sequence[int], scale: float = 1.0) -> dict[str, Any]:
+    """Operands of `copy` that broadcast x of `shape` to y, times `scale`."""
+    dims, xs, ys = merged(to, broadcast(shape, to), contiguous(to))
+    walk = {"d": dims, "xs": xs, "ys": ys, "xo": 0, "yo": 0}
+    return walk | {"nx": prod(shape), "ny": prod(to), "scale": scale}
+
+
+def channels(values, attrs) -> dict[str, int]:
+    """Samples n, channels c and elements s of a channel, of x [n, c, ...]."""
+    shape = values["x"].shape
+    return {"n": shape[0], "c": shape[1], "s": prod(shape[2:])}
 
 
 def prod(numbers: Sequence[int]) -> int:

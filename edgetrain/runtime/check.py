@@ -2,6 +2,7 @@
 
 import ctypes
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,15 +56,7 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
     session = Session(program, 1)
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
-        buffers, staged = session._staging["micro"], program.staged("micro")
-        before = session.loss_scale
-
-        def filler(indices: np.ndarray) -> None:
-            for row, sample in enumerate(indices.tolist()):
-                for k, (name, slot) in enumerate(staged.items()):
-                    value = made_up(program, slot, k, sample, name, spike)
-                    buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
-
+        filler, before = made_up_filler(session, spike), session.loss_scale
         results = []
         for step in range(steps):
             result = session.minibatch(MINIBATCHES * program.minibatch, filler)
@@ -78,6 +71,20 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
         )
     finally:
         session.close()
+
+
+def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np.ndarray], None]:
+    """What fills the staging bytes of a microbatch with made-up samples."""
+    program, buffers = session.program, session._staging["micro"]
+    staged = program.staged("micro")
+
+    def filler(indices: np.ndarray) -> None:
+        for row, sample in enumerate(indices.tolist()):
+            for k, (name, slot) in enumerate(staged.items()):
+                value = made_up(program, slot, k, sample, name, spike)
+                buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
+
+    return filler
 
 
 def made_up_fill(program: Program):

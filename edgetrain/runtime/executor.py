@@ -51,7 +51,8 @@ class Executor:
         self.threads = program.threads if threads is None else typed("threads", threads, (int,))
         if not 1 <= self.threads <= program.threads:
             raise ProgramError(
-                f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}."
+                f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}. "
+                "Give fewer, or compile with as many threads."
             )
         kernels = check_program(program, arena.nbytes)
         self._base, self._process, self.signals = arena.address, os.getpid(), Deferral()

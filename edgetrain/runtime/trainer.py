@@ -12,6 +12,7 @@ from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
 from ..program import WEIGHT, Program
+from ..units.public import as_path, called_by_people
 from .checkpoint import latest
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .folder import RunFolder
@@ -27,6 +28,7 @@ from .state import load_state
 Event = dict[str, Any]
 
 
+@called_by_people
 class Trainer(Learner):
     """Trains a Program: on data by `fit`, or on samples as they come by `step`.
 
@@ -301,7 +303,7 @@ class Trainer(Learner):
         Raises:
           CheckpointError: it belongs to another run, or cannot be read.
         """
-        where = self.out if directory is None else Path(directory)
+        where = self.out if directory is None else as_path("resume", directory, "a directory")
         if where is None:
             raise UsageError("resume: expected a directory.")
         self.session.executor.check_process()

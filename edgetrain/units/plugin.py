@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ..errors import UsageError
 from . import finite_number, whole_number
+from .hints import did_you_mean
 from .options import check_options, typed
 
 T = TypeVar("T")
@@ -127,11 +128,13 @@ def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
     try:
         return type.__call__(cls, *args, **options)
     except TypeError as error:
-        known = ", ".join(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-        known = f"it has {known}" if known else "it has no options"
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        known = f"it has {', '.join(names)}" if names else "it has no options"
+        strange = next((name for name in options if name not in names), "")
         reason = str(error).removeprefix(f"{cls.__name__}.__init__() ")
         label = f"{cls.family} {cls.name}"  # type: ignore[attr-defined]
-        raise UsageError(f"{label}: {reason}; {known}.") from error
+        hint = did_you_mean(strange, names)
+        raise UsageError(f"{label}: {reason}; {known}.{hint}") from error
 
 
 def member(family: type[T], name: Any) -> type[T]:

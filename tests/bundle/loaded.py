@@ -30,6 +30,16 @@ class Report(ctypes.Structure):
     ]
 
 
+class Rates(ctypes.Structure):
+    _fields_ = [
+        *((n, ctypes.c_int64) for n in ("kind", "total_steps", "warmup_steps", "size")),
+        *((n, ctypes.c_int64) for n in ("patience", "cooldown")),
+        ("drops", ctypes.c_int64 * 8),
+        *((n, ctypes.c_double) for n in ("lr", "gamma", "threshold", "min_lr")),
+        *((n, ctypes.c_double) for n in ("rise", "first", "last")),
+    ]
+
+
 class Store(ctypes.Structure):
     _fields_ = [("user", ctypes.c_void_p), ("erase", ERASE), ("write", MOVE), ("read", MOVE)]
 

@@ -57,7 +57,8 @@ def installed(digits: et.Program, tmp_path_factory: pytest.TempPathFactory) -> P
     """A library of the kernels that the digits need."""
     folder = tmp_path_factory.mktemp("library")
     code = [one for (one,) in packing.objects(kernels_of(digits), [jit.host()])]
-    packing.write_library(folder, "host", et.__version__, code, IMPORTS)
+    planner = packing.planner(jit.host())
+    packing.write_library(folder, "host", et.__version__, code, IMPORTS, planner=planner)
     return folder
 
 
@@ -81,6 +82,29 @@ def test_training_from_a_library_has_the_same_bits_without_numba(installed, digi
         text=True, check=True,
     )  # fmt: skip
     assert here.stdout == done.stdout and not done.stderr
+
+
+PLAN = """
+import sys
+from edgetrain.cli import main
+assert main(["compile", sys.argv[1], "--budget", "256KiB", "-o", sys.argv[1] + ".edge"]) == 0
+assert main(["plan", sys.argv[1], "--precision", "fp16", "--density", "0.5"]) == 0
+print({name.partition(".")[0] for name in sys.modules} & {"numba", "llvmlite"})
+"""
+
+
+def test_planning_from_a_library_compiles_nothing(installed, tmp_path):
+    model = Path(shutil.copy("examples/digits/model.onnx", tmp_path))
+    done = run(PLAN, model, installed, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "set()"
+    kept = {path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert not kept & {".o", ".so"}
+    index = json.loads((installed / library.INDEX).read_text())
+    other = index["units"] | {"greedy placement": "old"}
+    (tmp_path / library.INDEX).write_text(json.dumps(index | {"units": other}))
+    found = library.Library(tmp_path, json.loads((tmp_path / library.INDEX).read_text()))
+    assert found.loops("greedy placement", index["units"]["greedy placement"]) is None
 
 
 def test_a_process_without_library_and_numba_says_what_to_install(digits_edge, tmp_path, installed):

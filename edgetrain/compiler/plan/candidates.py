@@ -19,6 +19,7 @@ LONG_SCHEDULE = 600  # from so many on half the points
 # Most steps -> effort of the search for schedules at most, in its own unit of work.
 EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
 STEP_EFFORT = 0.06  # at most, for each step
+PLACE_EFFORT = 0.08  # of placement at most, for each buffer
 GAIN = 0.01  # part of the front that rounds of the search must improve for more; not of short ones
 
 
@@ -80,7 +81,9 @@ class Draft(_Scheduled):
     def placed(self) -> "Plan":
         """With an address for every value."""
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
-        offsets, height = arena.place(placed.buffers)
+        effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * len(placed.buffers))
+        beside = self.candidate.persistent_nbytes
+        offsets, height = arena.place(placed.buffers, effort=effort, beside=beside)
         return Plan(
             self.candidate,
             self.schedule,

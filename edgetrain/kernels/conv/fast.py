@@ -18,6 +18,7 @@ PANEL, SLACK = 20480, 128  # bytes aimed at, and those that vectors may reach pa
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
+BANK, EXTRA = "(min(sh, kh) * (dh == 1) + kh * (dh > 1))", "((kh - 1) // sh * (dh == 1))"
 BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"  # rows a pixel's panel
 
 

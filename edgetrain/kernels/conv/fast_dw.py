@@ -11,22 +11,24 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from ..registry import kernel
-from .fast import BANKS, LEAST, SINGLE, SLACK, panel_extent, within
+from .fast import BANK, BANKS, EXTRA, LEAST, SINGLE, SLACK, panel_extent, within
 from .layout import Layout
 from .plain import CHECK, dw_operands
 
 OUTPUTS = 64  # most output channels of a block
-PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixels at least
 TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
 PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
 _X = "(n * c * h * wd)"
-_CHANNEL = f"kw * (4 * limit * {BANKS} + 128)"
+_PITCH = "min(most_pixels, max(ow, most_pixels // oh))"  # most floats of a tile's row
+_CHANNEL = f"kw * (4 * {BANK} * (most_pixels + {EXTRA} * {_PITCH}) + 128)"
 _ROWS = "4 * (min(max(most, kh * kw), c // g * kh * kw) + 15) // 16 * 16"  # bytes of the table
 DENSE = Layout(
     sizes={
         "block": f"min({OUTPUTS}, (k // g + 15) // 16 * 16)",
-        "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",  # pixels of a tile
+        # pixels of a tile, 4096 over the channels of a block at most; those of this convolution's
+        "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",
+        "most_pixels": "min(limit, (n * oh * ow + 15) // 16 * 16)",
         "most": within(TAPS, LEAST_TAPS, _X, 512),
         "aim": within(PANEL, LEAST, _X, 4),
     },
@@ -34,8 +36,10 @@ DENSE = Layout(
         "table": f"{_ROWS} + {SLACK}",
         "sums": f"{_ROWS} * block",
         "panel": f"{panel_extent('(c // g)', _CHANNEL, 'aim')} + {SLACK}",
-        "lines": f"64 * (limit + 16) + {SLACK}",
-        "turned": f"max({4 * PIXELS}, 16 * {_ROWS}) + {3 * SLACK}",
+        "lines": f"4 * min(16, k // g) * (most_pixels + 16) + {SLACK}",
+        # where there are fewer than 16 lines, what follows them is turned too, and never used
+        "turned": f"max(4 * most_pixels * block, 64 * (most_pixels + 16), 16 * {_ROWS})"
+        f" + {3 * SLACK}",
     },
 )
 
