@@ -1,7 +1,6 @@
 """`advise`: what can be trained in so many bytes, and by which command."""
 
 import shlex
-from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..units import format_bytes
 from ..units.options import flag
 from ..units.stages import stage
 from .choices import compile_arguments
+from .namespace import Namespace
 from .tables import table, to_json
 
 _DOES_NOT_FIT = 3
