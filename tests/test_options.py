@@ -152,6 +152,7 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 ELSEWHERE = {
     ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
+    ("advise", "json"): "tests.test_advise.test_every_command_does_what_its_row_says",
     ("plan", "report"): "tests.report.test_reports.test_plan_report_hatches_what_is_computed_again",
     ("train", "report"): "tests.report.test_reports.test_train_report_has_curves_and_confusion",
     ("plan", "pareto"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
+    "advise",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -247,6 +248,11 @@ def _planning(command) -> None:
     )
     _plan_options(plan)
     _learning_rate(plan)
+    advise = command("advise", "advising", "Say what can be trained in so many bytes, and how.")
+    advise.set_defaults(function="run")
+    advise.add_argument("model", metavar="MODEL.onnx")
+    _plan_options(advise)
+    _learning_rate(advise)
     compile_ = command("compile", "planning", "Write the Program that trains a model.")
     compile_.add_argument("model", metavar="MODEL.onnx")
     compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
