@@ -14,6 +14,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import arguments, main
 from edgetrain.cli.choices import compile_arguments
+from edgetrain.cli.plan_options import plan_table
 from edgetrain.cli.namespace import Namespace
 from edgetrain.cli.plugins import owners
 from edgetrain.compiler import Options
@@ -215,7 +216,7 @@ def test_every_option_of_every_command_is_shown_to_do_something() -> None:
     assert missing == []
     known = {(command, action.dest) for command, action in options()}
     assert DIFFERS.keys() | ELSEWHERE.keys() <= known
-    assert COMPILED.keys() >= arguments.plan_table().keys()
+    assert COMPILED.keys() >= plan_table().keys()
     for name in ELSEWHERE.values():
         module, _, test = name.rpartition(".")
         assert hasattr(__import__(module, fromlist=[test]), test), name
