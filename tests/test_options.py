@@ -14,8 +14,8 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import arguments, main
 from edgetrain.cli.choices import compile_arguments
-from edgetrain.cli.plan_options import plan_table
 from edgetrain.cli.namespace import Namespace
+from edgetrain.cli.plan_options import plan_table
 from edgetrain.cli.plugins import owners
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
