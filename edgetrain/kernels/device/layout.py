@@ -2,8 +2,8 @@
 
 Memory is what the caller hands over: words of 8 bytes that are here, the plan block
 (drive/layout.py), what its addresses point to, then the arena. Every entry of ROM has 8 bytes,
-addresses too; so have those of ADDRESSES and INITS, while the other tables are of 4 bytes. Offsets
-are in bytes from the first byte of the memory.
+addresses too; so have those of ADDRESSES, while the other tables are of 4 bytes. Offsets are in
+bytes from the first byte of the memory.
 """
 
 from ...formats import BLOCKED
@@ -23,7 +23,7 @@ ARENA, CTL = 1, 2  # offsets
 LITERALS, LITERAL_COUNT = 3, 4  # pairs (offset, 32 bits)
 RELATIVES, RELATIVE_COUNT = 5, 6  # pairs (offset, offset whose address stands there)
 ADDRESSES, ADDRESS_COUNT = 7, 8  # pairs (offset, address of something constant)
-INITS, INIT_COUNT = 9, 10  # triples (address, offset, bytes): initial values
+INITS, INIT_COUNT = 9, 10  # triples (place in the initial values, offset, bytes)
 STATES, STATE_COUNT = 11, 12  # triples (offset, bytes, offset in a stored state); the last: ctl
 NAMES, NAMES_NBYTES = 13, 14  # the stored table of names; bytes are a multiple of BLOCK
 STORED_NBYTES = 15  # of a stored state behind its header
