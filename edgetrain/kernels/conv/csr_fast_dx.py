@@ -11,7 +11,7 @@ plain kernel's bit for bit.
 from ..registry import kernel
 from .csr import CSR_CHECK, dx_operands
 from .csr_fast import PANEL, PIXELS, SLACK, TABLE, TAPS
-from .fast import panel_extent
+from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 SPACE = 77824  # bytes of lists and sums aimed at: all of 64 x 64 channels, 3 x 3, density 0.3
@@ -19,7 +19,8 @@ MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
 _SUITS = "I == 'u8' and max(sh, sw) <= 2 and k // g * kh * kw <= 65535 and n * h * wd >= 16"
-_PANEL_CHANNEL = f"kw * ({MAP} * kh + 128)"
+_HEIGHT, _MAP_WIDTH = "((h + sh - 1) // sh)", "((wd + sw - 1) // sw)"  # of a class
+_PANEL_CHANNEL = channel_extent(f"{PIXELS}", _HEIGHT, _MAP_WIDTH, "1", "1")
 _CURSORS = "2 * lists + 928"  # more than the SPACE // MAP channels of a block take
 LAYOUT = Layout(
     sizes={

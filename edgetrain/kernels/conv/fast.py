@@ -18,12 +18,24 @@ PANEL, SLACK = 20480, 128  # bytes aimed at, and those that vectors may reach pa
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
-BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"  # rows a pixel's panel
 
 
 def within(most: int, least: int, elements: str, part: int) -> str:
     """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
     return f"min({most}, max({least}, {elements} // {part}))"
+
+
+def channel_extent(
+    pixels: str, rows: str = "oh", columns: str = "ow", banks: str = "min(sh, kh)", step: str = "sh"
+) -> str:
+    """Most bytes of a channel of a panel, for tiles of at most `pixels` of maps rows x columns.
+
+    Taps one row apart share `banks`, each with (kh - 1) // step more rows than the tile; a row of
+    a tile is one line of the map, or the whole map's share of the pixels.
+    """
+    row = f"max(min({columns}, {pixels}), {pixels} // ({rows}))"
+    near = f"{banks} * ({pixels} + (kh - 1) // {step} * {row})"
+    return f"(kw * (4 * ((dh == 1) * {near} + (dh > 1) * kh * {pixels}) + 128))"
 
 
 def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
@@ -35,7 +47,12 @@ _X, _Y = "(n * c * h * wd)", "(n * k * oh * ow)"  # elements of the maps
 
 
 def _layout(
-    rows: int, inputs: tuple[str, str], outputs: tuple[str, str], pixels: str, banks: str, maps: str
+    rows: int,
+    inputs: tuple[str, str],
+    outputs: tuple[str, str],
+    pixels: str,
+    channel: str,
+    maps: str,
 ) -> Layout:
     """Sizes and scratch: table and weights, panel, sums of `maps` tiles.
 
@@ -50,7 +67,6 @@ def _layout(
         "products": f"min(max({TAPS}, kh * kw), {read} * kh * kw)",
         "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * limit * {maps}))",
     }
-    channel = f"kw * (4 * most * {banks} + 128)"
     blocks = f"min(({made} + {rows - 1}) // {rows}, together)"
     parts = {
         "table": "8 * (products + 16)",
@@ -62,12 +78,14 @@ def _layout(
 
 
 def _forward_layout(rows: int) -> Layout:
-    return _layout(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", BANKS, "1")
+    channel = channel_extent("most")
+    return _layout(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", channel, "1")
 
 
 def _dx_layout(rows: int) -> Layout:
-    pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
-    return _layout(rows, ("k // g", _Y), ("c // g", _X), pixels, "kh", "sw")
+    height, width = "((h + sh - 1) // sh)", "((wd + sw - 1) // sw)"
+    pixels, channel = f"n * {height} * {width}", channel_extent("most", height, width, "1", "1")
+    return _layout(rows, ("k // g", _Y), ("c // g", _X), pixels, channel, "sw")
 
 
 def _forward(block: int, vectors: int, S, W):

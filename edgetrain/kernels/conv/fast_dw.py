@@ -11,22 +11,24 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from ..registry import kernel
-from .fast import BANKS, LEAST, SINGLE, SLACK, panel_extent, within
+from .fast import LEAST, SINGLE, SLACK, channel_extent, panel_extent, within
 from .layout import Layout
 from .plain import CHECK, dw_operands
 
 OUTPUTS = 64  # most output channels of a block
-PIXELS = 4096  # most pixels of a tile times output channels of a block, 64 pixels at least
 TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
 PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
-_X = "(n * c * h * wd)"
-_CHANNEL = f"kw * (4 * limit * {BANKS} + 128)"
+_X, _PIXELS = "(n * c * h * wd)", "min({}, (n * oh * ow + 15) // 16 * 16)"
+_CHANNEL = channel_extent("pixels")
 _ROWS = "4 * (min(max(most, kh * kw), c // g * kh * kw) + 15) // 16 * 16"  # bytes of the table
 DENSE = Layout(
     sizes={
         "block": f"min({OUTPUTS}, (k // g + 15) // 16 * 16)",
-        "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",  # pixels of a tile
+        # pixels of a tile; those of this convolution's
+        "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",
+        "pixels": _PIXELS.format("limit"),
+        "lined": "min(16, k // g)",
         "most": within(TAPS, LEAST_TAPS, _X, 512),
         "aim": within(PANEL, LEAST, _X, 4),
     },
@@ -34,8 +36,10 @@ DENSE = Layout(
         "table": f"{_ROWS} + {SLACK}",
         "sums": f"{_ROWS} * block",
         "panel": f"{panel_extent('(c // g)', _CHANNEL, 'aim')} + {SLACK}",
-        "lines": f"64 * (limit + 16) + {SLACK}",
-        "turned": f"max({4 * PIXELS}, 16 * {_ROWS}) + {3 * SLACK}",
+        "lines": f"4 * (pixels + 16) * lined + {SLACK}",
+        # 16 lines are turned at once: of those there are not, what follows them is read
+        "turned": f"max(4 * pixels * block, 16 * {_ROWS}, 4 * (pixels + 16) * (16 - lined)) + "
+        f"{3 * SLACK}",
     },
 )
 
@@ -128,12 +132,15 @@ _register("narrow", 1, 4)
 
 _DEPTH_PIXELS = 512
 DEPTHWISE = Layout(
-    sizes={"taps": "(kh * kw + 7) // 8 * 8"},
+    sizes={
+        "taps": "(kh * kw + 7) // 8 * 8",
+        "pixels": _PIXELS.format(_DEPTH_PIXELS),
+    },
     parts={
         "table": f"4 * taps + {SLACK}",
         "sums": "64 * taps",
-        "line": f"{4 * _DEPTH_PIXELS + SLACK}",
-        "panel": f"kw * ({4 * _DEPTH_PIXELS} * {BANKS} + 128) + {6 * SLACK}",
+        "line": f"4 * pixels + {SLACK}",
+        "panel": f"{_CHANNEL} + {6 * SLACK}",
     },
 )
 
