@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .gemm import CHECK, element_store, operands
+from .gemm import CHECK, operands
 from .gemm_tile import Rows, copier, micro_kernel, stack, transposer
 from .jit import inline
+from .random_store import random_stores
 from .registry import kernel
 from .tiles import GEMM
 from .words.prim import FP32, div, mod
@@ -184,11 +185,11 @@ def _sweeper(tall: int, vectors: int):
 @functools.cache
 def _finisher(C):
     """Inline (k, tile, row, rows, columns, c0, bias, bias step, key): a tile goes to c."""
-    put, ld32, vld32, vld32_first = element_store(C), FP32.ld, loads(FP32), loads_first(FP32)
-    vld, vfirst, vst = loads(C), loads_first(C), stores(C)
+    ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
+    vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 
     @inline
-    def line(k, tile, at, columns, to, bias, bias_step):
+    def line(k, tile, at, columns, to, bias, bias_step, random_key):
         alpha = vsplat(k.alpha)
         for j in range(0, columns, WIDTH):
             count = columns - j
@@ -203,19 +204,16 @@ def _finisher(C):
                 v = vadd(vld(k.c, to + j), v)
             elif k.acc != 0:
                 v = vadd(vfirst(k.c, to + j, count), v)
-            vst(k.c, to + j, v, count)
+            if k.sr != 0:
+                put(k.c, to + j, v, count, random_key)
+            else:
+                vst(k.c, to + j, v, count)
 
     @inline
     def finish(k, tile, row, rows, columns, c0, bias, bias_step, random_key):
         for i in range(rows):
-            if k.sr == 0:
-                line(k, tile, i * row, columns, c0 + i * k.cm, bias, bias_step)
-                continue
-            for j in range(columns):
-                value = k.alpha * ld32(tile, i * row + j)
-                if bias != 0:
-                    value += ld32(bias, j * bias_step)
-                put(k.c, c0 + i * k.cm + j, value, k.acc, k.sr, random_key)
+            to = c0 + i * k.cm
+            line(k, tile, i * row, columns, to, bias, bias_step, random_key)
 
     return finish
 

@@ -43,7 +43,10 @@ def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
     return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
 
 
-_X, _Y = "(n * c * h * wd)", "(n * k * oh * ow)"  # elements of the maps
+# Elements of the maps; of many weights a part, for whose reading scratch may grow as well.
+_WEIGHTS = "k * (c // g) * kh * kw // 4"
+MAP = f"max(n * c * h * wd, {_WEIGHTS})"
+_X, _Y = MAP, f"max(n * k * oh * ow, {_WEIGHTS})"
 
 
 def _layout(
@@ -65,7 +68,7 @@ def _layout(
         "most": f"min(limit, ({pixels} + 15) // 16 * 16)",
         "aim": within(PANEL, LEAST, elements, 4),
         "products": f"min(max({TAPS}, kh * kw), {read} * kh * kw)",
-        "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * limit * {maps}))",
+        "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * most * {maps}))",
     }
     blocks = f"min(({made} + {rows - 1}) // {rows}, together)"
     parts = {
@@ -129,7 +132,7 @@ def _forward(block: int, vectors: int, S, W):
             begin(k.bias, at.sums, first, last, (group + 1) * kg, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
-                tiles.fill_pairs(at.table, chunk, window, tile, 0, size, p.kw)
+                tiles.fill_pairs(at.table, chunk, window, window.columns, tile, 0, size, p.kw)
             for c0 in range(0, cg, chunk):
                 cc = min(chunk, cg - c0)
                 fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
@@ -161,8 +164,10 @@ def _input_gradient(block: int, vectors: int, S, W):
     """`conv_dx`: dx (+)= transposed convolution of dy.
 
     Pixels whose row has the same remainder modulo sh (column: sw) are a class: a convolution of
-    dy with stride 1 and falling offsets. Threads split (tile, row class, `block` channels).
+    dy with stride 1 and falling offsets. Classes of columns share panel and weights where taps
+    are one apart. Threads split (tile, row class, `block` channels).
     """
+    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, mod
     from ..words.vector import vsplat
@@ -173,6 +178,14 @@ def _input_gradient(block: int, vectors: int, S, W):
     fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
     places, ceil_div = _dx_layout(block).places, tiles.ceil_div
+
+    @inline
+    def list_classes(table, p, chunk, window, s0, s1, tile, step):
+        """Tables of classes s0 to before s1, one after the other."""
+        for b in range(s0, s1):
+            columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
+            tiles.fill_pairs(table, chunk, window, columns, tile, 1, step, p.kw)
+            table += 8 * chunk * window.rows.taps * columns.taps
 
     def run(thread, nthreads, k):
         nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
@@ -194,17 +207,18 @@ def _input_gradient(block: int, vectors: int, S, W):
             ahead = tiles.next_tile(grid, tile, dy, POINT)
             rows = tiles.tap_class(a + p.ph, p.kh, p.sh, p.dh)
             banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
-            for b in range(p.sw):
-                part = at.sums + b * pixels.map_bytes
-                columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
-                window, taps = Window(1, 1, rows, columns, banks, extra), rows.taps * columns.taps
-                set_row(part, vsplat(ZERO), (b1 - b0) * block * count)
+            set_row(at.sums, vsplat(ZERO), p.sw * (b1 - b0) * block * count)
+            for s0 in range(0, p.sw, p.sw if p.dw == 1 else 1):
+                columns, s1 = tiles.columns_together(p), p.sw
+                if p.dw > 1:
+                    columns, s1 = tiles.tap_class(s0 + p.pw, p.kw, p.sw, p.dw), s0 + 1
+                window = Window(1, 1, rows, columns, banks, extra)
                 channel = tiles.channel_floats(window, tile)
                 chunk = tiles.chunk_channels(kg, channel, size, TAPS, at.aim)
                 if p.sh * p.sw > 1 or known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    tiles.fill_pairs(at.table, chunk, window, tile, 1, block * size, p.kw)
-                for o0 in range(0, kg if taps > 0 else 0, chunk):
+                    list_classes(at.table, p, chunk, window, s0, s1, tile, block * size)
+                for o0 in range(0, kg if rows.taps * columns.taps > 0 else 0, chunk):
                     oc, o = min(chunk, kg - o0), group * kg + o0
                     fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
@@ -213,10 +227,14 @@ def _input_gradient(block: int, vectors: int, S, W):
                         copy(
                             copied, k.w, p.k * cg * size, weights, cg * size, oc, block * size, rest
                         )
-                        sums = part + (q - b0) * block * count * 64
-                        products(
-                            sums, count * 64, at.panel, copied, 4 * size, at.table, oc * taps, count
-                        )
+                        table, sums = at.table, at.sums + (q - b0) * block * count * 64
+                        for b in range(s0, s1):
+                            part, taps = sums + b * pixels.map_bytes, rows.taps * columns.taps
+                            if p.dw == 1:
+                                taps = rows.taps * tiles.class_taps(b + p.pw, p.kw, p.sw)
+                            step, n = 4 * size, oc * taps
+                            products(part, count * 64, at.panel, copied, step, table, n, count)
+                            table += 8 * chunk * taps
             store(dx, first, outputs, at.sums, count, tile, pixels, k.acc)
 
     return run
