@@ -17,6 +17,7 @@ from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import Spec
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+LEAST_ROUNDS = 12
 TURNS = 16384  # of the loop of multiply-adds: some ten microseconds
 PASSED = 1 << 20  # bytes that small passes are repeated for
 CHAINS = {16: 12, 8: 5, 4: 6, 1: 1}  # vectors of 16 whose sums the registers of so many lanes hold
@@ -28,7 +29,7 @@ def least(runs: Sequence[Callable[[], object]], rounds: int, seconds: float) -> 
     found = [float("inf")] * len(runs)
     end = time.perf_counter() + seconds
     for number in range(rounds):
-        if number > 2 and time.perf_counter() > end:
+        if number >= LEAST_ROUNDS and time.perf_counter() > end:
             break
         for place, run in enumerate(runs):
             start = time.perf_counter()
