@@ -34,7 +34,7 @@ KINDS = {
     "lstm": ("lstm_language_model", {
         "optimizer": et.SGD(lr=200.0, momentum=0.9), "precision": "fp16",
     }),
-    "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=2.0), "precision": "fp16"}),
+    "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=0.7), "precision": "fp16"}),
     "depthwise": ("mobilenet_v2", {"optimizer": SGD, "precision": "fp16"}),
 }  # fmt: skip
 _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}

@@ -1,16 +1,16 @@
 """The table of docs/targets.md: every kind of net on every target, its state after 20 steps.
 
-    python -m device_tests.targets_table [TARGET ...]     (all that can run here)
+    python -m device_tests.targets_table [TARGET ...] [--kind KIND]     (all that can run here)
 
-A target's rows are made anew and kept in docs/targets.json beside those of the others; what stands
-below the table is written by hand.
+A target's row, or its cells of one kind, are made anew and kept in docs/targets.json beside the
+others; what stands below the table is written by hand.
 """
 
 import argparse
 import json
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgetrain.api import bundle
@@ -39,25 +39,25 @@ What happens in these steps:
 """
 
 
-def row(target: str) -> dict[str, dict]:
-    """Kind -> what was found on a target.
+def row(target: str, chosen: Iterable[str]) -> Iterator[tuple[str, dict]]:
+    """(kind, what was found on a target), one as soon as it is done.
 
     Raises:
       AssertionError: the bundle cannot be made or run.
     """
-    processor, out = targets.get(target), {}
-    for kind in kinds.KINDS:
+    processor = targets.get(target)
+    for kind in chosen:
         program, run = kinds.program(kind, kinds.planned_for(target))
         with tempfile.TemporaryDirectory() as folder:
             bundle(program, folder, target=target)
             spike = kinds.spike_of(kind)
             found = checked(Path(folder), processor, "net", kinds.STEPS, spike)
-        out[kind] = {
+        facts = {
             "digest": f"{found:08x}", "expected": f"{run.digest:08x}", "skipped": run.skipped,
             "rewired": run.rewired, "scales": run.scales,
         }  # fmt: skip
-        print(target, kind, out[kind], flush=True)
-    return out
+        print(target, kind, facts, flush=True)
+        yield kind, facts
 
 
 def ran_on(target: str) -> str:
@@ -81,7 +81,9 @@ def lines(kept: dict[str, dict]) -> Iterator[str]:
     yield ""
     yield "| kind | net | steps skipped | rewirings | loss scale |"
     yield "|---|---|---:|---:|---|"
-    newest = next(iter(kept.values()))["kinds"]
+    newest: dict[str, dict] = {}
+    for found in kept.values():
+        newest = found["kinds"] | newest
     for kind, (net, _) in kinds.KINDS.items():
         if kind in newest:
             facts = newest[kind]
@@ -109,17 +111,20 @@ def write(kept: dict[str, dict]) -> None:
 
 
 def main() -> None:
-    """Run the targets that are asked for; one row is kept as soon as it is done."""
+    """Run the targets that are asked for; one cell is kept as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", nargs="*", choices=[*targets.TARGETS, []])
-    for name in parser.parse_args().target or targets.TARGETS:
+    parser.add_argument("--kind", choices=kinds.KINDS, action="append")
+    given = parser.parse_args()
+    for name in given.target or targets.TARGETS:
         absent = missing(targets.get(name))
         if absent:
             print(f"{name}: {absent}")
             continue
-        found = {"machine": ran_on(name), "kinds": row(name)}
-        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        write({**kept, name: found})
+        for kind, facts in row(name, given.kind or kinds.KINDS):
+            kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+            before = kept.get(name, {"kinds": {}})["kinds"]
+            write({**kept, name: {"machine": ran_on(name), "kinds": {**before, kind: facts}}})
 
 
 if __name__ == "__main__":

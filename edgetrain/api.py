@@ -26,6 +26,7 @@ from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
 from .units.hints import did_you_mean
 from .units.options import check_needs
+from .units.public import as_path, public
 
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
@@ -98,6 +99,7 @@ def make_options(
     return options
 
 
+@public
 def compile(
     model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
 ) -> Program:
@@ -137,6 +139,7 @@ def _known(model: Model | str | PathLike) -> Model:
     return model
 
 
+@public
 def plan(
     model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
 ) -> dict[str, Any]:
@@ -171,9 +174,10 @@ def expected(
     return found
 
 
+@public
 def bundle(
-    program: Program,
-    directory: str | Path,
+    program: Program | str | PathLike,
+    directory: str | PathLike,
     *,
     name: str = "net",
     target: str | None = None,
@@ -184,6 +188,7 @@ def bundle(
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
     Args:
+      program: of `compile`, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples that the library's main is to read, as NAME.samples.
     Returns:
@@ -195,13 +200,16 @@ def bundle(
     """
     from .bundle.writing import write_bundle
     from .runtime.check import state_digest
+    from .runtime.loading import opened_program
     from .runtime.samples_file import write_samples
 
+    program = opened_program(program)
+    directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
         program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest
     )
     if data is not None:
-        write_samples(program, data, Path(directory) / f"{name}.samples")
+        write_samples(program, data, directory / f"{name}.samples")
     return manifest
 
 
@@ -222,6 +230,7 @@ def _named(model: Model, inputs: Any) -> dict[str, Any]:
     return found
 
 
+@public
 def forward(
     model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
@@ -264,6 +273,7 @@ def forward(
     return dict(zip(program.recipe["outputs"], arrays, strict=True))
 
 
+@public
 def loss_and_gradients(
     model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],

@@ -34,6 +34,7 @@ from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS, dropout_of_ones
 from edgetrain.exporters.torch_trace import read_trace
+from edgetrain.units.public import public
 
 DEFAULT_OPSET = 20
 OPSETS = range(18, 24)
@@ -47,6 +48,7 @@ class ExportWarning(UserWarning):
     """Something torch would do in training is not, or not fully, in the file."""
 
 
+@public
 def export_torch(
     module: nn.Module,
     example_inputs: torch.Tensor | Sequence[torch.Tensor],

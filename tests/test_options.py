@@ -14,6 +14,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import arguments, main
 from edgetrain.cli.choices import compile_arguments
+from edgetrain.cli.namespace import Namespace
 from edgetrain.cli.plugins import owners
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
@@ -148,6 +149,8 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 ELSEWHERE = {
     ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
+    ("plan", "report"): "tests.report.test_reports.test_plan_report_hatches_what_is_computed_again",
+    ("train", "report"): "tests.report.test_reports.test_train_report_has_curves_and_confusion",
     ("plan", "pareto"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
     ("plan", "calibrate"): "tests.test_cli.test_plan_calibrates_this_machine",
     ("plan", "prove"): "tests.compiler.test_prove.test_prove_prints_bounds_and_gaps",
@@ -208,7 +211,7 @@ def test_every_option_of_every_command_is_shown_to_do_something() -> None:
     assert missing == []
     known = {(command, action.dest) for command, action in options()}
     assert DIFFERS.keys() | ELSEWHERE.keys() <= known
-    assert COMPILED.keys() >= arguments.PLAN_OPTIONS.keys()
+    assert COMPILED.keys() >= arguments.plan_table().keys()
     for name in ELSEWHERE.values():
         module, _, test = name.rpartition(".")
         assert hasattr(__import__(module, fromlist=[test]), test), name
@@ -217,7 +220,7 @@ def test_every_option_of_every_command_is_shown_to_do_something() -> None:
 def compiled(*argv: str) -> tuple[Any, dict[str, Any]]:
     """(budget, recipe) of what `compile` would be asked for."""
     found = arguments.parse(["compile", "m.onnx", "-o", "m.edge", *argv])
-    assert isinstance(found, argparse.Namespace), argv
+    assert isinstance(found, Namespace), argv
     given = compile_arguments(found)
     return given.pop("budget", None), make_options(**given).recipe()
 

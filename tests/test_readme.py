@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import docs
-from edgetrain.cli.arguments import PLAN_OPTIONS
+from edgetrain.cli.arguments import plan_table
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,11 +50,12 @@ def test_readme_names_every_command_kind_and_target() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
     for option in re.findall(r"--([a-z][a-z-]+)", TEXT):
         name = option.replace("-", "_")
-        known = {"json", "picture", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
+        known = {"json", "picture", "report", "explain", "pareto", "prove", "out", "resume", "data",
+                 "epochs",
                  "lr", "lr_schedule", "lr_gamma", "validation", "name", "size",
                  "cc", "augment", "balance_classes", "keep_last", "patience", "keep_best", "best",
                  "metrics", "monitor", "save_seconds", "label", "calibrate", "all"}  # fmt: skip
-        assert name in known or name.removeprefix("no_") in PLAN_OPTIONS, option
+        assert name in known or name.removeprefix("no_") in plan_table(), option
 
 
 def test_readme_example_adds_up() -> None:

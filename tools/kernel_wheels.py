@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import edgetrain.compiler.compile  # noqa: F401 the planner's loops
 from edgetrain import __version__
 from edgetrain.kernels import library, packing, targets
 from edgetrain.kernels.choices import every
@@ -29,6 +30,7 @@ PLATFORMS = {
     "riscv64": "manylinux_2_31_riscv64.musllinux_1_2_riscv64",
 }
 DEFAULT = ("x86-64-v3", "x86-64-v4", "aarch64")
+PLANNING = DEFAULT  # models are compiled there too: what reads them has wheels for these
 _METADATA = """\
 Metadata-Version: 2.1
 Name: edgetrain-kernels-{target}
@@ -65,7 +67,8 @@ def build_kernels(
             place = Path(folder) / library.package(target.name)
             code = [row[k] for row in rows]
             compiler = target.compiler if shutil.which(target.compiler) else ""
-            packing.write_library(place, target.name, __version__, code, (), compiler)
+            planner = packing.planner(target.processor) if target.name in PLANNING else b""
+            packing.write_library(place, target.name, __version__, code, (), compiler, planner)
             (place / "__init__.py").write_text(f'"""Kernels of edgetrain for {target.name}."""\n')
             size = (place / library.LIBRARY).stat().st_size
             paths.append(_zipped(out, target.name, place))

@@ -8,6 +8,7 @@ edgetrain-runtime is a subset of the same folders under the same package name: o
 installed, not both. What it lacks says so when it is asked for, and names the whole.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
-    "kernels", "losses", "optim", "sparse", "data", "runtime", "cli",
+    "kernels", "losses", "optim", "sparse", "data", "runtime", "report", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
     "__init__", "cache", "control", "decode", "device/__init__", "device/layout", "drive/__init__",
-    "drive/layout", "expression", "jit", "library", "load", "processor", "registry", "sources",
-    "spec", "tape", "targets",
+    "drive/layout", "expression", "jit", "library", "load", "paired", "processor", "registry",
+    "sources", "spec", "tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\
@@ -115,6 +116,7 @@ def build_runtime(out: Path) -> Path:
 
 def main(out: str = "dist", *names: str) -> int:
     """Build all; says where they lie."""
+    os.environ["EDGETRAIN_KERNELS"] = "none"  # what is compiled here is not for this machine
     folder = Path(out).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     build(ROOT, folder)

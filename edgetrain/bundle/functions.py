@@ -1,6 +1,9 @@
 """The C functions of a bundle: prototypes for the header, LLVM text that calls the kernels."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ..kernels.device import layout as device
 
 # C type -> LLVM type; others are pointers.
 _TYPES = {"int": "i32", "int64_t": "i64", "double": "double", "uint32_t": "i32"}
@@ -14,14 +17,15 @@ class Function:
       kernel: of kernels/device, called with `words` and, where something is returned, with the
         address of the result.
       parameters: (C type, name) after the first one, which is the net.
-      words: what the kernel gets: memory, rom, a parameter, or a number.
+      words: what the kernel gets: memory, rom, a parameter, a number, or the address of a struct
+        of GIVEN_WORDS words: where parameters stand in it, else 0.
       comment: for the header, with %N for the prefix in capitals.
     """
 
     name: str
     kernel: str
     parameters: tuple[tuple[str, str], ...]
-    words: tuple[str, ...]
+    words: tuple[str | Mapping[int, str], ...]
     comment: str
     returns: str = "int"
 
@@ -42,12 +46,20 @@ FUNCTIONS = (
         "c = e / inner % channels. NULL: as they are. The two arrays stay in use.",
     ),
     Function(
-        "settings", "drive_settings",
+        "settings", "drive_schedule",
         (("double", "lr"), ("int", "schedule"), ("int64_t", "total_steps"),
          ("int64_t", "warmup_steps"), ("int64_t", "step_size"), ("double", "gamma")),
-        ("memory", "lr", "schedule", "total_steps", "warmup_steps", "step_size", "gamma"),
+        ("memory", {
+            device.GIVEN_LR: "lr", device.GIVEN_KIND: "schedule",
+            device.GIVEN_TOTAL: "total_steps", device.GIVEN_WARMUP: "warmup_steps",
+            device.GIVEN_SIZE: "step_size", device.GIVEN_NUMBERS: "gamma",
+        }),
         "Learning rate, its schedule and the steps of the whole run (%N_COSINE needs them; "
-        "step_size and gamma are %N_STEP's).",
+        "step_size and gamma are %N_STEP's, gamma %N_EXPONENTIAL's too).",
+    ),
+    Function(
+        "schedule", "drive_schedule", (("const NAME_rates *", "rates"),), ("memory", "rates"),
+        "The same for schedules of more numbers.",
     ),
     Function(
         "step", "drive_step", (), ("memory", "rom", "1"),
@@ -106,7 +118,8 @@ THREADS = Function(
     "all; threads wait for each other with `yield_`.",
     "void",
 )
-RATES = ("rate_constant", "rate_step", "rate_cosine")
+# Kernels of device/layout.py's SCHEDULES.
+RATES = tuple("drive_drops" if n == "multistep" else f"rate_{n}" for n in device.SCHEDULES)
 
 
 def functions(threads: int) -> tuple[Function, ...]:
@@ -179,7 +192,10 @@ def _wrapper(prefix: str, function: Function) -> str:
         f"  %args = alloca [{len(words)} x i64], align 8",
     ]
     for k, word in enumerate(words):
-        lines.append(_word(k, word, given.get(word, "")))
+        if isinstance(word, str):
+            lines.append(_word(k, word, given.get(word, "")))
+        else:
+            lines.append(_struct(k, word, given))
         lines.append(f"  %p{k} = getelementptr i64, ptr %args, i32 {k}")
         lines.append(f"  store i64 %w{k}, ptr %p{k}")
     lines += [
@@ -196,6 +212,20 @@ def _wrapper(prefix: str, function: Function) -> str:
             f"  ret {kind} %short\n}}",
         ]
     )
+
+
+def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
+    """Text that makes a struct of parameters on the stack, and its address one operand."""
+    kind = f"[{device.GIVEN_WORDS} x i64]"
+    lines = [f"  %s{k} = alloca {kind}, align 8", f"  store {kind} zeroinitializer, ptr %s{k}"]
+    for at, name in places.items():
+        value = f"{given[name]} %{name}"
+        if given[name] == "i32":
+            lines.append(f"  %e{at} = sext {value} to i64")
+            value = f"i64 %e{at}"
+        lines.append(f"  %a{at} = getelementptr i64, ptr %s{k}, i32 {at}")
+        lines.append(f"  store {value}, ptr %a{at}")
+    return "\n".join([*lines, f"  %w{k} = ptrtoint ptr %s{k} to i64"])
 
 
 def _word(k: int, word: str, kind: str) -> str:

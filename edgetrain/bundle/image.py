@@ -12,7 +12,7 @@ import numpy as np
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.tape import BARRIER_WORDS
-from ..program import TARGET, Program, Slot
+from ..program import TARGET, WEIGHT, Program, Slot
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
 from ..program.stored import blocks, stored_places
@@ -161,9 +161,9 @@ def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None
         image.addresses[at + 24] = "table", 0
     else:
         code = 8 * device.RATE_CODE
-        image.relatives[at + 8], image.relatives[at + 16] = code, code + 32
+        image.relatives[at + 8], image.relatives[at + 16] = code, code + 48
         image.addresses[at + 24] = "rates", 0
-        image.literals |= {code + 8: 2, code + 16: image.program.slot("ctl").offset}
+        image.literals |= {code + 8: 4, code + 16: image.program.slot("ctl").offset}
     if barrier is not None:
         image.relatives[at + 32] = barrier
 
@@ -176,7 +176,7 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         plans.RAW_TYPE: plans.TYPES.index(slot.format.raw.name),
         plans.CHANNELS: 1,
         plans.INNER: 1,
-        plans.LIMIT: 0 if slot.format.floats else int(program.limits.get(name, 0)),
+        plans.LIMIT: int(program.limits.get(name, 0)) if not slot.format.floats else name == WEIGHT,
     }
     ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
     if ignored is not None:

@@ -62,6 +62,7 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.TRAIN] = "et_drive_train__plain", 0
     rom[device.EVALUATE] = "et_drive_evaluate__plain", 0
     rom[device.TARGET], rom[device.TARGET_NBYTES] = image.place(target), target.nbytes
+    rom[device.INPUTS] = len(program.input_names)
     return rom
 
 

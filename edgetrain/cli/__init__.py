@@ -10,12 +10,12 @@ import os
 import signal
 import sys
 import warnings
-from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
 from ..units.packages import explained
 from .limited import address_limit, needed, no_memory, supervised
+from .namespace import Namespace
 from .waiting import waited
 
 _FAILED = 1

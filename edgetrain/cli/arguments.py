@@ -1,18 +1,15 @@
 """The parser. An option that is not given is not in the namespace, unless it says a default."""
 
-import argparse
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from .. import __version__
-from ..errors import UsageError
 from ..formats import PRECISIONS
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units import parse_bytes
-from ..units.hints import did_you_mean
 from ..units.options import flag
 from .data_arguments import (
     KINDS,
@@ -23,29 +20,31 @@ from .data_arguments import (
     add_metrics,
     settle_target,
 )
-from .examples import epilog
-from .lean_parser import formatter, plain_words, raw_formatter
-from .plugins import learning_rate_help, number_within, options_of, whole_from
+from .namespace import Namespace, Plain
+from .numeric import number_within, refused, whole_from
+from .plain_parser import Options
+from .plugins import learning_rate_help, options_of
 
-_USAGE = 2
+if TYPE_CHECKING:
+    from .full_parser import Parser
+
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
 )  # fmt: skip
+PLAIN = ("train", "eval", "export")  # what a device does
 
 
 def _rewiring(text: str) -> str:
     from ..sparse import make_rewiring
 
-    try:
-        make_rewiring(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+    refused(make_rewiring, text)
     return text
 
 
-# dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train.
-PLAN_OPTIONS: dict[str, dict[str, Any]] = {
+# dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train;
+# `plan_table` has those of plug-ins as well.
+_PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "budget": {"metavar": "BYTES", "help": "of the arena, such as 262144, 6.7MB, 6.4MiB"},
     "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
@@ -64,8 +63,6 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "type": _rewiring, "metavar": "METHOD",
         "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
     },
-    **options_of(Optimizer),
-    **options_of(Loss),
     "max_grad_norm": {
         "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
     },
@@ -82,7 +79,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
     "freeze_bn": {
-        "action": argparse.BooleanOptionalAction,
+        "action": "boolean",
         "help": "batch-norms run on their running statistics, which stay: all, or none (those "
         "whose parameters are all frozen; one without parameters where what it normalises comes "
         "from frozen parameters alone, or a pattern names its running mean)",
@@ -104,34 +101,30 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
-    "model", "out", "resume", "lr", *options_of(Schedule), "command", "module", "function", "debug",
-    "json", "balance_classes",
+    "model", "out", "resume", "lr", "command", "module", "function", "debug",
+    "json", "balance_classes", "argv",
 )  # fmt: skip
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
-
-    known: Collection[str] = ()  # what a word that is not known may have been meant for
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": formatter, **options})
-
-    def error(self, message: str) -> NoReturn:
-        hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
-        self.exit(_USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
+@cache
+def plan_table() -> dict[str, dict[str, Any]]:
+    """Options of the compiler by dest, those of plug-ins among them."""
+    table: dict[str, dict[str, Any]] = {}
+    for name, options in _PLAN_OPTIONS.items():
+        if name == "max_grad_norm":
+            table |= options_of(Optimizer) | options_of(Loss)
+        table[name] = options
+    return table
 
 
-def _unknown(message: str) -> list[str]:
-    """Words that argparse did not know, out of what it says."""
-    _, _, options = message.partition("unrecognized arguments: ")
-    words = [word for word in options.split() if word.startswith("-")]
-    _, _, choice = message.partition("invalid choice: '")
-    return words + ([choice.partition("'")[0]] if choice else [])
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace | int:
+def parse(argv: Sequence[str]) -> Namespace | int:
     """The namespace of a command, or an exit status where there is nothing to run."""
+    found = _plainly(argv)
+    if found is not None:
+        return _settled(found, argv)
+    from .full_parser import USAGE
+    from .lean_parser import plain_words
+
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
         with plain_words():
@@ -139,27 +132,56 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
             parser.known = [*commands]
             if asked in commands:
                 parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
-            return settle_target(parser.parse_args(argv))
+            return _settled(parser.parse_args(argv, Namespace()), argv)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else _USAGE
+        return end.code if isinstance(end.code, int) else USAGE
 
 
-def command_parsers() -> dict[str, argparse.ArgumentParser]:
+def _settled(arguments: Namespace, argv: Sequence[str]) -> Namespace:
+    """The namespace with the words it came from."""
+    arguments.argv = tuple(argv)
+    return settle_target(arguments)
+
+
+def _plainly(argv: Sequence[str]) -> Plain | None:
+    """What a training device is asked for most of the time, without what reads the rest."""
+    if not argv or argv[0] not in PLAIN:
+        return None
+    asked = Options({"command": argv[0]})
+
+    def command(name: str, module: str, text: str, *, json: bool = True) -> "Options | _Unasked":
+        return _common(asked, name, module, json) if name == argv[0] else _Unasked()
+
+    _training(command)
+    return asked.read(argv[1:])
+
+
+def _common(parser: Any, name: str, module: str, json: bool) -> Any:
+    """The parser of a command with what all of them have."""
+    parser.set_defaults(module=module, function=name, debug=False, json=False)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
+    if json:
+        parser.add_argument("--json", action="store_true", help="JSON on standard output")
+    return parser
+
+
+def command_parsers() -> "dict[str, Parser]":
     """The parser of each command, with all its options."""
     return {name: _parser(name)[1][name] for name in _parser("")[1]}
 
 
-def plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def plan_options(arguments: Namespace) -> dict[str, Any]:
     """The compiler's options that were given."""
-    return {name: value for name, value in vars(arguments).items() if name in PLAN_OPTIONS}
+    known = plan_table() if arguments.has_plugins else _PLAN_OPTIONS
+    return {name: value for name, value in vars(arguments).items() if name in known}
 
 
-def resume_line(arguments: argparse.Namespace, out: str | os.PathLike[str]) -> str:
+def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     """The command that goes on with a run: what it keeps itself is left out."""
     import shlex
 
     train = _parser("train")[1]["train"]
-    own = {*_KEPT_BY_A_RUN, *PLAN_OPTIONS} - {"threads"}
+    own = {*_KEPT_BY_A_RUN, *options_of(Schedule), *plan_table()} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
     given = vars(arguments)
     for name in sorted(given, key=("data", "epochs", "steps", *given).index):
@@ -180,33 +202,17 @@ class _Unasked:
         return lambda *given, **named: self
 
 
-def _parser(asked: str) -> tuple[_Parser, Mapping[str, argparse.ArgumentParser]]:
+def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
     """The parser, and those of the commands by name; only `asked` has its options."""
-    parser = _Parser(
-        prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
-        "number of bytes, every byte counted.",
-        epilog="Exit status: 0 done; 1 the comparison or run failed; 2 usage; 3 does not fit the "
-        "budget; 4 bad input file; 130 interrupted (129 hung up, 143 terminated).",
-    )  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
-    commands = parser.add_subparsers(
-        prog="edgetrain", dest="command", required=True, metavar="COMMAND"
-    )
+    from .full_parser import add_command, root
 
-    def command(name: str, module: str, text: str, *, json: bool = True) -> _Parser | _Unasked:
+    parser, commands = root()
+
+    def command(name: str, module: str, text: str, *, json: bool = True) -> Any:
         if asked in COMMANDS and name != asked:
             return _Unasked()
-        sub = commands.add_parser(
-            name, help=text, description=text, allow_abbrev=False,
-            argument_default=argparse.SUPPRESS, epilog=epilog(name), formatter_class=raw_formatter,
-        )  # fmt: skip
-        if name != asked:
-            return _Unasked()
-        sub.set_defaults(module=module, function=name, debug=False, json=False)
-        sub.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
-        if json:
-            sub.add_argument("--json", action="store_true", help="JSON on standard output")
-        return sub
+        sub = add_command(commands, name, text)
+        return _common(sub, name, module, json) if name == asked else _Unasked()
 
     _planning(command)
     _bundling(command)
@@ -219,6 +225,9 @@ def _planning(command) -> None:
     plan = command("plan", "planning", "Say what training a model takes, byte by byte.")
     plan.add_argument("model", metavar="MODEL.onnx")
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    plan.add_argument(
+        "--report", metavar="FILE.html", help="write a page: the arena, the plans, the account"
+    )
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
         "--prove", action="store_true",
@@ -231,7 +240,9 @@ def _planning(command) -> None:
     plan.add_argument(
         "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
     )
-    plan.set_defaults(picture=None, explain=False, prove=False, pareto=None, calibrate=False)
+    plan.set_defaults(
+        picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
+    )
     _plan_options(plan)
     _learning_rate(plan)
     compile_ = command("compile", "planning", "Write the Program that trains a model.")
@@ -278,7 +289,7 @@ def _training(command) -> None:
         "--steps", type=whole_from(1), metavar="N", default=None, help="minibatches"
     )
     _learning_rate(train)
-    for name, options in options_of(Schedule).items():
+    for name, options in ({} if train.lean else options_of(Schedule)).items():
         train.add_argument(flag(name), **options)
     train.add_argument(
         "--save-steps", type=whole_from(0), metavar="N", default=0,
@@ -300,6 +311,10 @@ def _training(command) -> None:
         "--validation", metavar="FRACTION|SPEC", default=None,
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
+    )  # fmt: skip
+    train.add_argument(
+        "--report", metavar="FILE.html", default=None,
+        help="keep a page of the run: curves, metrics, the arena",
     )  # fmt: skip
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
@@ -359,12 +374,10 @@ def _looking(command) -> None:
     command("doctor", "doctor", "Say what works on this machine.")
 
 
-def _plan_options(
-    parser: argparse.ArgumentParser, leave_out: Sequence[str] = (), target: bool = False
-) -> None:
+def _plan_options(parser: Any, leave_out: Sequence[str] = (), target: bool = False) -> None:
     """Options of the compiler; target: `--target` may also name an input (`settle_target`)."""
     group = parser.add_argument_group("what is compiled")
-    for name, options in PLAN_OPTIONS.items():
+    for name, options in (_PLAN_OPTIONS if parser.lean else plan_table()).items():
         if name == "target" and target:
             processors = ", ".join(targets.names())
             group.add_argument(
@@ -376,12 +389,10 @@ def _plan_options(
             group.add_argument(flag(name), **given, **options)
 
 
-def _learning_rate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=learning_rate_help())
+def _learning_rate(parser: Any) -> None:
+    text = "" if parser.lean else learning_rate_help()
+    parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=text)
 
 
 def _bytes(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+    return refused(parse_bytes, text)

@@ -1,12 +1,12 @@
 """`bundle`."""
 
 import re
-from argparse import Namespace
 from pathlib import Path
 
 from ..api import bundle as write_bundle
 from ..data.registry import open_data
 from ..runtime.loading import load_program
+from .namespace import Namespace
 from .tables import to_json
 
 

@@ -1,6 +1,5 @@
 """From what was typed to what the compiler and the trainer take."""
 
-from argparse import Namespace
 from typing import Any
 
 from ..errors import UsageError
@@ -8,9 +7,8 @@ from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units.options import check_needs
 from .arguments import plan_options
-from .plugins import check_owned, chosen, options_of, owners
-
-OPTIMIZER_OPTIONS = {*owners(Optimizer)}
+from .namespace import Namespace
+from .plugins import check_owned, chosen, options_of
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -65,6 +63,8 @@ def schedule(arguments: Namespace) -> Schedule | None:
     Raises:
       UsageError: options that do not go together.
     """
+    if not arguments.has_plugins:
+        return None
     known = vars(arguments)
     given = {name: known[name] for name in options_of(Schedule) if name in known}
     check_owned(Schedule, given)

@@ -1,8 +1,9 @@
 """`completion`: what a shell needs to complete commands and options."""
 
 import argparse
-from argparse import Namespace
 from collections.abc import Mapping
+
+from .namespace import Namespace
 
 _BASH = """_edgetrain() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} last=${{COMP_WORDS[COMP_CWORD-1]}} words=

@@ -1,10 +1,10 @@
 """Options about data, evaluations and epochs, and those of `data`."""
 
-import argparse
 from typing import Any
 
 from ..kernels import targets
-from .plugins import whole_from
+from .namespace import Namespace
+from .numeric import whole_from
 
 KINDS = (
     "digits, mnist:DIR, cifar10:DIR, npz:FILE, npy:DIR, csv:FILE, dir:DIR (a folder per class of "
@@ -12,7 +12,7 @@ KINDS = (
 )
 
 
-def add_data(parser: argparse.ArgumentParser, *, training: bool = False) -> None:
+def add_data(parser: Any, *, training: bool = False) -> None:
     """`--data` and what belongs to it; training: also what changes samples."""
     parser.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
     add_meaning(parser)
@@ -41,12 +41,12 @@ def add_data(parser: argparse.ArgumentParser, *, training: bool = False) -> None
     )
 
 
-def add_meaning(parser: argparse.ArgumentParser) -> None:
+def add_meaning(parser: Any) -> None:
     """What columns mean."""
     parser.add_argument("--label", metavar="COLUMN", default=None, help="csv: the target's column")
 
 
-def add_epochs(parser: argparse.ArgumentParser) -> None:
+def add_epochs(parser: Any) -> None:
     """What happens at the end of a pass."""
     parser.add_argument(
         "--keep-last",
@@ -76,7 +76,7 @@ def add_epochs(parser: argparse.ArgumentParser) -> None:
     add_metrics(parser)
 
 
-def add_metrics(parser: argparse.ArgumentParser) -> None:
+def add_metrics(parser: Any) -> None:
     """What evaluations count."""
     parser.add_argument(
         "--metrics",
@@ -86,7 +86,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_best(parser: argparse.ArgumentParser) -> None:
+def add_best(parser: Any) -> None:
     """Which state of a run."""
     parser.add_argument(
         "--best",
@@ -96,7 +96,7 @@ def add_best(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settle_target(arguments: argparse.Namespace) -> argparse.Namespace:
+def settle_target(arguments: Namespace) -> Namespace:
     """`--target` of `train`: a processor, or the input that is the target."""
     asked: Any = getattr(arguments, "target", None)
     if arguments.command == "train" and asked is not None and asked not in targets.names():

@@ -4,7 +4,7 @@ EXAMPLES = {
     "plan": (
         "edgetrain plan model.onnx --budget 256KiB",
         "edgetrain plan model.onnx --budget 2MB --optimizer adam --precision fp16 --explain",
-        "edgetrain plan model.onnx --train 'head.*' --picture plan.svg",
+        "edgetrain plan model.onnx --train 'head.*' --report plan.html",
     ),
     "compile": (
         "edgetrain compile model.onnx --budget 256KiB --minibatch 32 -o model.edge",

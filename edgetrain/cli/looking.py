@@ -1,7 +1,6 @@
 """`parity`, `inspect` and `ops`: they change nothing."""
 
 import importlib.util
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +8,11 @@ from typing import Any
 
 from ..errors import InputFileError, ParityError, UnsupportedOpError, UsageError
 from ..formats.csr import POOL, layers_of
+from ..optim import Optimizer
 from ..units import format_bytes
-from .choices import OPTIMIZER_OPTIONS, compile_arguments
+from .choices import compile_arguments
+from .namespace import Namespace
+from .plugins import owners
 from .tables import account_lines, table, to_json
 
 _COLUMNS = 6  # of op names
@@ -23,7 +25,7 @@ def parity(arguments: Namespace) -> int:
     from edgetrain.exporters.parity import parity as compare
 
     options = compile_arguments(arguments)
-    if not {"optimizer", *OPTIMIZER_OPTIONS} & set(vars(arguments)):
+    if not {"optimizer", *owners(Optimizer)} & set(vars(arguments)):
         options.pop("optimizer")
     report = compare(
         arguments.model,

@@ -1,10 +1,10 @@
 """`plan` and `compile`."""
 
+import shlex
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+from typing import NamedTuple
 
 from ..api import make_options
 from ..compiler import Options, Plan, plan_model
@@ -14,28 +14,33 @@ from ..compiler.plan.explain import explain, frontier_rows
 from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
-from ..errors import BudgetError, UsageError
+from ..errors import BudgetError
 from ..importer import load_onnx
 from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import check_target
+from ..report.arena_chart import arena_chart
+from ..report.charts import frontier_chart
+from ..report.plan_page import plan_page
+from ..report.scene import title_of
+from ..report.writing import ENDINGS, check_ending, write_picture
 from ..units.stages import stage
 from .choices import compile_arguments
-from .picture import draw_frontier, draw_plan
+from .namespace import Namespace
+from .picture import plan_arena, plan_beside, plan_frontier
 from .tables import account_lines, table, to_json
 
 _FRONTIER_ROWS = 8
-_PICTURES = (".svg", ".png")
+_DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 
 
 def plan(arguments: Namespace) -> int:
     """Print the account, or as JSON; draw it where asked."""
-    for option in ("picture", "pareto"):
+    for option, endings in _DRAWN.items():
         name = getattr(arguments, option)
-        if name and Path(name).suffix not in _PICTURES:
-            raise UsageError(f"--{option} {name}: expected a name that ends in .svg or .png.")
         if name:
+            check_ending(name, f"--{option}", endings)
             check_target(name, f"--{option}")
     if arguments.calibrate:
         measured = calibrate()
@@ -44,13 +49,11 @@ def plan(arguments: Namespace) -> int:
             f"thread, {measured.step * 1e6:.1f} us an instruction",
             file=sys.stderr,
         )
-    program, chosen, front, tried, seconds = _compiled(arguments)
+    found = _compiled(arguments)
+    program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
     account["seconds_per_minibatch"] = chosen.cost
-    if arguments.picture:
-        draw_plan(chosen, arguments.picture, account.get("budget_nbytes"))
-    if arguments.pareto:
-        draw_frontier(front, chosen, arguments.pareto, account.get("budget_nbytes"))
+    _draw(arguments, found)
     proof = None
     if arguments.prove:
         proof = prove(front, chosen, account.get("budget_nbytes"))
@@ -74,13 +77,50 @@ def plan(arguments: Namespace) -> int:
     return 0
 
 
+def _draw(arguments: Namespace, found: "_Compiled") -> None:
+    """The pictures and the page that were asked for."""
+    program, chosen, front = found[:3]
+    budget, name = program.account.get("budget_nbytes"), title_of(arguments.model)
+    if arguments.picture or arguments.report:
+        arena = plan_arena(chosen, name, program.minibatch, budget)
+    if arguments.picture:
+        write_picture(arena_chart(arena), arguments.picture)
+    frontier = plan_frontier(front, chosen)
+    if arguments.pareto:
+        picture = frontier_chart(frontier.points, frontier.chosen, budget)
+        write_picture(picture, arguments.pareto)
+    if arguments.report:
+        beside = plan_beside(found.model, found.options, front, chosen)
+        command = shlex.join(["edgetrain", *arguments.argv])
+        plan_page(name, arena, program.account, frontier, beside, command).write(arguments.report)
+
+
+class _Compiled(NamedTuple):
+    """A Program and where it comes from.
+
+    Attributes:
+      front: the plans that were found, `plan` among them.
+      tried: microbatches.
+      seconds: that planning took.
+    """
+
+    program: Program
+    plan: Plan
+    front: list[Plan]
+    tried: list[int]
+    seconds: float
+    model: Model
+    options: Options
+
+
 def compile(arguments: Namespace) -> int:
     """Write the Program."""
     check_target(arguments.out, "-o")
-    program, *_, seconds = _compiled(arguments)
+    found = _compiled(arguments)
+    program = found.program
     path = program.save(arguments.out)
     if arguments.json:
-        print(to_json({"path": str(path), **program.account, "plan_seconds": seconds}))
+        print(to_json({"path": str(path), **program.account, "plan_seconds": found.seconds}))
         return 0
     print("\n".join(account_lines(program.account)))
     print(f"wrote {path} ({path.stat().st_size:,} bytes)")
@@ -89,11 +129,10 @@ def compile(arguments: Namespace) -> int:
 
 def compiled(arguments: Namespace) -> Program:
     """The Program of `arguments.model`, an ONNX file, with the options given."""
-    return _compiled(arguments)[0]
+    return _compiled(arguments).program
 
 
-def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int], float]:
-    """The Program, its plan among those found, microbatches that were tried, seconds it took."""
+def _compiled(arguments: Namespace) -> _Compiled:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -115,7 +154,7 @@ def _compiled(arguments: Namespace) -> tuple[Program, Plan, list[Plan], list[int
         raise
     tried = microbatches(model, options)
     program = assemble(model, options, chosen, facts)
-    return program, chosen, front, tried, facts["plan_seconds"]
+    return _Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
 
 
 def _say_notes(model: Model, options: Options) -> None:

@@ -1,6 +1,5 @@
 """Losses, optimizers and schedules on the command line: rows of the parser made of their fields."""
 
-import argparse
 import dataclasses
 import math
 import typing
@@ -9,37 +8,11 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..optim import OPTIMIZERS
-from ..units import finite_number, whole_number
 from ..units.options import flag
 from ..units.plugin import Plugin, about, item_type, kinds_of, member
+from .numeric import number_within, whole_from
 
 T = TypeVar("T", bound=Plugin)
-
-
-def number_within(**bounds: float) -> Callable[[str], float]:
-    """What parses a finite number within bounds."""
-
-    def number(text: str) -> float:
-        try:
-            value: Any = float(text)
-        except ValueError:
-            value = text
-        return _refused(finite_number, value, **bounds)
-
-    return number
-
-
-def whole_from(least: int) -> Callable[[str], int]:
-    """What parses a whole number of `least` or more."""
-
-    def whole(text: str) -> int:
-        try:
-            value: Any = int(text)
-        except ValueError:
-            value = text
-        return _refused(whole_number, value, least=least)
-
-    return whole
 
 
 def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple]:
@@ -49,13 +22,6 @@ def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple]:
         return tuple(parse(word) for word in text.split(","))
 
     return numbers
-
-
-def _refused(check: Callable, value: Any, **bounds: float) -> Any:
-    try:
-        return check("", value, **bounds)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error).strip().rstrip(".")) from error
 
 
 def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:

@@ -1,7 +1,6 @@
 """`data`: what a source holds, beside what a model expects."""
 
 import math
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,12 @@ from ..data.source import Source
 from ..errors import DataError
 from ..program import WEIGHT
 from .choices import compile_arguments
+from .namespace import Namespace
 from .tables import table, to_json
 
 _LOOKED_AT, _CHUNK = 1024, 64
+# Values of a field: at once, in all; of larger samples none are looked at.
+_MOST_VALUES, _MOST_LOOKED_AT, _MOST_OF_ONE = 2**22, 2**26, 2**24
 _MOST_COUNTED, _SHOWN = 2**20, 12
 
 
@@ -46,25 +48,7 @@ def _found(source: Source) -> dict[str, Any]:
     splits = {}
     for split in source.splits:
         splits[split] = source.n if split == source.split else source.for_split(split).n
-    fields = {}
-    indices = np.unique(np.linspace(0, source.n - 1, min(_LOOKED_AT, source.n)).astype(np.int64))
-    for name, field in source.fields.items():
-        low, high, total, count = math.inf, -math.inf, 0.0, 0
-        for start in range(0, len(indices), _CHUNK):
-            part = indices[start : start + _CHUNK]
-            values = np.empty((len(part), *field.shape), field.dtype)
-            source.fill(part, {name: values})
-            if values.size:
-                low, high = min(low, float(values.min())), max(high, float(values.max()))
-                total, count = total + float(values.sum(dtype=np.float64)), count + values.size
-        fields[name] = {
-            "dtype": field.dtype.name,
-            "shape": list(field.shape),
-            "min": low,
-            "max": high,
-            "mean": total / max(1, count),
-            "looked_at": len(indices),
-        }
+    fields = {name: _field(source, name) for name in source.fields}
     counts = None
     if source.classes is not None and source.n <= _MOST_COUNTED and "y" in source.fields:
         counts = class_counts(source).tolist()
@@ -75,6 +59,32 @@ def _found(source: Source) -> dict[str, Any]:
         "classes": source.classes,
         "labels": None if source.labels is None else list(source.labels),
         "counts": counts,
+    }
+
+
+def _field(source: Source, name: str) -> dict[str, Any]:
+    """What some samples, evenly spread, have of a field: fewer, where one is large."""
+    field = source.fields[name]
+    size = max(1, field.size)
+    looked = min(_LOOKED_AT, source.n, max(1, _MOST_LOOKED_AT // size))
+    indices = np.unique(np.linspace(0, source.n - 1, looked).astype(np.int64))
+    indices = indices if size <= _MOST_OF_ONE else indices[:0]
+    low, high, total, count = math.inf, -math.inf, 0.0, 0
+    step = max(1, min(_CHUNK, _MOST_VALUES // size))
+    for start in range(0, len(indices), step):
+        part = indices[start : start + step]
+        values = np.empty((len(part), *field.shape), field.dtype)
+        source.fill(part, {name: values})
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+            total, count = total + float(values.sum(dtype=np.float64)), count + values.size
+    return {
+        "dtype": field.dtype.name,
+        "shape": list(field.shape),
+        "min": low if count else None,
+        "max": high if count else None,
+        "mean": total / count if count else None,
+        "looked_at": len(indices),
     }
 
 
@@ -149,13 +159,13 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
             name,
             field["dtype"],
             str(field["shape"]),
-            f"{field['min']:.5g} to {field['max']:.5g}",
-            f"{field['mean']:.5g}",
+            "" if field["min"] is None else f"{field['min']:.5g} to {field['max']:.5g}",
+            "" if field["mean"] is None else f"{field['mean']:.5g}",
         )
         for name, field in found["fields"].items()
     ]
     lines += table(rows, "lllrr", ("field", "type", "shape", "range", "mean"))
-    looked = max((field["looked_at"] for field in found["fields"].values()), default=0)
+    looked = min((field["looked_at"] for field in found["fields"].values()), default=0)
     if looked < max(found["splits"].values()):
         lines.append(f"ranges are of {looked:,} samples")
     if found["classes"] is not None:

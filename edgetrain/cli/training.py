@@ -2,7 +2,6 @@
 
 import os
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
 from ..runtime.loading import load_program
-from ..runtime.metrics import check_metrics
 from ..runtime.session import Session
 from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
@@ -26,8 +24,10 @@ from ..runtime.state import Run, load_state, open_run
 from ..runtime.trainer import Trainer
 from .arguments import plan_options, resume_line
 from .choices import schedule
+from .namespace import Namespace
 from .process import resident_nbytes
 from .progress import make_progress
+from .reporting import check_report, reported
 from .tables import account_lines, metric_lines, to_json
 from .waiting import waited
 
@@ -36,6 +36,7 @@ def train(arguments: Namespace) -> int:
     """Train, with an evaluation after each epoch, and leave a run's directory behind."""
     rates = schedule(arguments)
     check_length(arguments.epochs, arguments.steps)
+    check_report(arguments)
     with raising():
         folder = _run_folder(arguments)
         Settings(**_settings(arguments, rates)).check(folder)
@@ -49,7 +50,10 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
     with waited("reading the model"):
         source = _source(arguments)
         program = _program(arguments, source)
-    with make_progress(arguments.json) as progress:
+    with (
+        make_progress(arguments.json) as screen,
+        reported(screen, arguments, program, folder) as progress,
+    ):
         with waited("loading kernels"):
             trainer = Trainer(
                 program,
@@ -59,6 +63,7 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
                 on_event=progress,
                 **_settings(arguments, rates),
             )
+        progress.watch(trainer)
         try:
             progress(_start_event(program, trainer, arguments))
             if arguments.resume is not None and not trainer.resume(arguments.resume):
@@ -225,7 +230,10 @@ def evaluate(arguments: Namespace) -> int:
             target=arguments.data_target,
         )
         source = numbered_as(source, labels)
-        check_metrics(arguments.metrics, session.loss)
+        if arguments.metrics:
+            from ..runtime.metrics import check_metrics
+
+            check_metrics(arguments.metrics, session.loss)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()

@@ -101,6 +101,15 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     )
 
 
+def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
+    """Forward, loss and backward node by node, dense and in float32: nothing is fused."""
+    model = chosen_weights(model, options)
+    choice = _choice(model, options)
+    forward, output = _forward(bind(model, microbatch, options.dims), options, choice)
+    forward = verify(fusion.absorb_transposes(forward))
+    return verify(training_graph(forward, options.loss, output, choice, microbatch))
+
+
 def _choice(model: Model, options: Options) -> Choice:
     return Choice(model, options.train, options.freeze, options.train_constants)
 

@@ -107,7 +107,7 @@ def _step(
         order.read(root, number)
     inplace = []
     if not updates:
-        for out, source in op(node.op).inplace(node):
+        for out, source in op(node.op).in_place:
             pair = node.outputs[out], node.inputs[source] if source < len(node.inputs) else ""
             roots = [graph.root(n) for n in pair if n]
             if len(roots) == 2 and all(r in index for r in roots) and _same_bytes(graph, *roots):

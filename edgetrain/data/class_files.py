@@ -4,8 +4,9 @@ A file becomes what the model takes: of the model's shape, which is known once d
 met (`Source.adapt`).
 """
 
+import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from edgetrain.errors import DataError
 
 from .arrays import SPLITS, Splits
 from .files import directory
+from .labels import check_names
 from .source import Field, Scale, Source
 
 Shape = tuple[int, ...]
+_AHEAD = 2**15  # files whose heads are looked at before training: a few seconds
+_ASIDE = 2**17  # files that are no samples: with more, the folder is not the one that was meant
 
 
 class ClassFiles(Source):
@@ -51,6 +55,18 @@ class ClassFiles(Source):
         Raises:
           DataError: it cannot be read, or made of this shape.
         """
+
+    @abstractmethod
+    def look(self, path: Path) -> object:
+        """The head of a file, which costs little.
+
+        Raises:
+          DataError: it cannot be a sample.
+        """
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        for path in self.paths[:_AHEAD]:
+            self.look(path)
 
     def fits(self, shape: Shape) -> bool:
         """Whether a sample can be made of this shape."""
@@ -109,11 +125,12 @@ def class_names(folder: Path) -> list[str]:
     """Names of the folders, in order; hidden ones are none.
 
     Raises:
-      DataError: there is none.
+      DataError: there is none, or one whose name cannot be a class's.
     """
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[:1] != ".")
     if not names:
         raise DataError(f"{folder}: has no folders; expected one per class. Sort the samples.")
+    check_names(set(names), str(folder))
     return names
 
 
@@ -137,8 +154,7 @@ def _opened(
     labels: list[int] = []
     for label, name in enumerate(classes):
         place = folder / name
-        files = sorted(place.rglob("*")) if place.is_dir() else []
-        files = [p for p in files if p.suffix.lower() in suffixes and p.name[:1] != "."]
+        files = sorted(_samples(place, suffixes)) if place.is_dir() else []
         paths += files
         labels += [label] * len(files)
     if not paths:
@@ -146,3 +162,28 @@ def _opened(
             f"{folder}: has no {', '.join(suffixes)} files in its folders. Save samples there."
         )
     return make(f"dir:{folder}", paths, labels, classes, split)
+
+
+def _samples(place: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """Files below a folder, links to other folders not followed; hidden ones are left aside.
+
+    Raises:
+      DataError: there is next to nothing else.
+    """
+    found = aside = 0
+    for where, _, names in os.walk(place, onerror=_raise):
+        for name in names:
+            if name[:1] != "." and os.path.splitext(name)[1].lower() in suffixes:
+                found += 1
+                yield Path(where, name)
+            else:
+                aside += 1
+        if aside > _ASIDE + found:
+            raise DataError(
+                f"{place}: {aside} files that are no samples ({', '.join(suffixes)}), {found} that "
+                "are; expected the folder of a class. Name the folder above the classes."
+            )
+
+
+def _raise(error: OSError) -> None:
+    raise error

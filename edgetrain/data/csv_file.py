@@ -28,6 +28,7 @@ from .source import Field, Options, Source
 
 _LINE_NBYTES = 2**20
 _CHUNK_CELLS = 2**15
+_WORD_NBYTES = 1024  # kept of a label, which is refused where it is as long
 _SEPARATORS = (b",", b";", b"\t")  # else blanks
 _AROUND = b' \t\r\n"'  # what may stand around a number
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -159,7 +160,7 @@ def _scan(path: str, label: str | None) -> _Table:
         value = _number(cell)
         largest, numbers = _largest_class(largest, value), numbers or value is not None
         if value is None and not numbers and len(words) <= MOST:
-            words.add(_word(cell))
+            words.add(_word(cell[:_WORD_NBYTES]))
     if not starts:
         raise DataError(f"{path}: no line of numbers below the header. Add samples.")
     if words and not numbers:
@@ -170,7 +171,7 @@ def _scan(path: str, label: str | None) -> _Table:
 
 
 def _word(cell: bytes) -> str:
-    return cell.decode("utf-8", "replace")
+    return cell.decode("utf-8", "surrogateescape")  # which check_names refuses
 
 
 def _is_header(cells: list[bytes]) -> bool:

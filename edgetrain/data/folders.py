@@ -16,7 +16,7 @@ from edgetrain.errors import DataError
 
 from . import pictures, sounds
 from .arrays import SPLITS, RowsSource, Splits
-from .class_files import kinds
+from .class_files import class_names, kinds
 from .files import directory, file_size
 from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
 from .rows import ArrayRows, Rows
@@ -79,21 +79,14 @@ def open_folders(where: str, options: Options) -> Splits:
     if ".npy" not in found and found & {*sounds.SUFFIXES}:
         return sounds.open_sounds(where, options)
     if (folder / "train").is_dir():
-        classes = _classes(folder / "train")
+        classes = class_names(folder / "train")
         there = [split for split in SPLITS if (folder / split).is_dir()]
         return {split: partial(_opened, folder / split, classes, split) for split in there}
-    return {"train": partial(_opened, folder, _classes(folder), "train")}
-
-
-def _classes(folder: Path) -> list[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if not names:
-        raise DataError(f"{folder}: has no folders; expected one per class. Sort the samples.")
-    return names
+    return {"train": partial(_opened, folder, class_names(folder), "train")}
 
 
 def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
-    strange = sorted(set(_classes(folder)) - set(classes))
+    strange = sorted(set(class_names(folder)) - set(classes))
     if strange:
         raise DataError(f"{folder}: class {strange[0]!r} has no training samples. Add some.")
     paths: list[Path] = []

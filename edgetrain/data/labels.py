@@ -1,5 +1,7 @@
 """Labels that are words: numbered in the order of their names, which go into the trained model."""
 
+import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +13,8 @@ from .source import Source
 
 _CHUNK = 2**14
 MOST = 2**16  # more words than this are no classes
+_LONGEST = 200  # characters of a name
+_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of pairs, ends of lines and paragraphs
 
 
 class LabelRows:
@@ -26,7 +30,7 @@ class LabelRows:
         self.shape, self.dtype = (rows.shape[0],), np.dtype(np.int64)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        words = self._rows.take(indices).reshape(len(indices))
+        words = _characters(self._rows.take(indices), self._where).reshape(len(indices))
         found = np.minimum(np.searchsorted(self._names, words), len(self._names) - 1)
         wrong = np.flatnonzero(self._names[found] != words)
         if wrong.size:
@@ -52,16 +56,46 @@ def names_of(rows: Rows, where: str) -> tuple[str, ...]:
     found: set[str] = set()
     for start in range(0, rows.shape[0], _CHUNK):
         part = rows.take(np.arange(start, min(start + _CHUNK, rows.shape[0])))
-        found |= set(np.unique(part).tolist())
+        found |= set(np.unique(_characters(part, where)).tolist())
         check_names(found, where)
     return tuple(sorted(found))
 
 
+def _characters(words: np.ndarray, where: str) -> np.ndarray:
+    """Words of a file as they are: Python would raise errors of its own for what is no character.
+
+    Raises:
+      DataError: a number beyond those of characters.
+    """
+    words = np.ascontiguousarray(words.astype(words.dtype.newbyteorder("=")))
+    if words.dtype.itemsize and (words.view(np.uint32) > sys.maxunicode).any():
+        raise DataError(f"{where}: a label that is no text; expected Unicode. Save it again.")
+    return words
+
+
 def check_names(found: set[str], where: str) -> None:
-    """Raises DataError: an empty name, or more than MOST."""
-    if "" in found or len(found) > MOST:
-        what = "an empty label" if "" in found else f"more than {MOST} different labels"
-        raise DataError(f"{where}: {what}; expected the names of classes. Correct the data.")
+    """Raises DataError: a name that is none (`is_name`), or more than MOST."""
+    if len(found) > MOST:
+        raise DataError(
+            f"{where}: more than {MOST} different labels; expected the names of classes. Correct "
+            "the data."
+        )
+    wrong = sorted(name for name in found if not is_name(name))
+    if wrong:
+        shown = f"label {wrong[0][:40]!r} of {len(wrong[0])} characters"
+        what = shown if wrong[0] else "an empty label"
+        raise DataError(
+            f"{where}: {what}; expected the names of classes: 1 to {_LONGEST} characters of text "
+            "in UTF-8 on one line. Correct the data."
+        )
+
+
+def is_name(text: str) -> bool:
+    """Whether a terminal, a file of JSON and a model's metadata can hold it.
+
+    Control characters (a line's end among them) and what is no Unicode are refused.
+    """
+    return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
 
 
 class Renumbered(Source):

@@ -1,13 +1,17 @@
 """The list of data sources, and the one way to open any of them."""
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from edgetrain.errors import UsageError
+from edgetrain.units.hints import did_you_mean
 from edgetrain.units.options import check_needs
+from edgetrain.units.public import public
 
 from .arrays import SPLITS, Splits, array_splits
 from .files import unreadable
@@ -39,6 +43,7 @@ OPENERS: dict[str, Callable[[str, Options], Splits]] = {
 }
 
 
+@public
 def open_data(
     spec: str | Source | tuple[np.ndarray, np.ndarray] | Mapping[str, np.ndarray],
     *,
@@ -90,6 +95,11 @@ def open_evaluation(
 
 
 def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
+    if isinstance(spec, PathLike):
+        raise UsageError(
+            f"data {str(spec)[:80]!r}: a path; expected a text that says what is there."
+            f"{_guess(str(spec))}"
+        )
     if not isinstance(spec, str):
         return choose(array_splits(spec, options))
     try:
@@ -112,11 +122,24 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
     if name not in OPENERS:
         raise UsageError(
             f"data {spec[:80]!r}: no source of this name; expected one of {', '.join(OPENERS)}, "
-            "followed by a colon and a path, such as 'npz:train.npz'."
+            f"followed by a colon and a path, such as 'npz:train.npz'.{_guess(spec)}"
         )
     if not where and name != "digits":
         raise UsageError(f"data {spec!r}: expected a path, such as '{name}:PATH'.")
     return OPENERS[name](where, options)
+
+
+def _guess(path: str) -> str:
+    """What a path without a kind was meant to be, as a question with a blank before it."""
+    name, colon, rest = path.partition(":")
+    near = did_you_mean(name, OPENERS)
+    if colon and near:
+        return f"{near[:-1]}:{rest[:80]}?"
+    where = rest or path
+    suffix = os.path.splitext(where)[1].lower()
+    kind = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(suffix)
+    kind = "dir" if os.path.isdir(where) else kind
+    return f" Did you mean {kind}:{where[:80]}?" if kind else near
 
 
 def _open(splits: Splits, split: str, options: Options) -> Source:

@@ -1,4 +1,4 @@
-"""`sounds:DIR`: wav files, one folder per class, read by Python's own library.
+"""`sounds:DIR`: wav files, one folder per class: whole numbers of 8 to 32 bits, or floats.
 
 What the model takes says what a sound becomes. A model of [time] or [1, time] gets the samples,
 -1 to 1, of the first channels' mean; one of [mels, frames] or [1, mels, frames] gets log-mel
@@ -6,11 +6,11 @@ features: power spectra of windows of 25 ms (Hann) every 10 ms, a discrete Fouri
 the next power of two, `mels` triangles between 20 Hz and half the rate on the scale
 2595 log10(1 + f / 700), and the natural logarithm of their sums, of 1e-6 at least. Sounds that are
 shorter are followed by silence, longer ones are cut in the middle. Without a model samples are
-those of the first file's length. All files have one rate.
+those of the first file's length. All files have one rate. Of a long file only the part is read
+that the model takes.
 """
 
 import math
-import wave
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,10 +21,11 @@ from edgetrain.errors import DataError
 from .arrays import Splits
 from .class_files import ClassFiles, Shape, open_classes
 from .source import Options
+from .wav import WavHead, wav_head, wav_samples
 
 SUFFIXES = (".wav", ".wave")
-_MOST_SAMPLES = 2**26
 _WINDOW, _HOP, _LOWEST, _FLOOR = 0.025, 0.010, 20.0, 1e-6
+_CHUNK_VALUES = 2**21  # of windows that are transformed at once
 
 
 class Sounds(ClassFiles):
@@ -35,23 +36,33 @@ class Sounds(ClassFiles):
     def __init__(
         self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
     ) -> None:
-        found, self.rate = read_wav(paths[0])
-        super().__init__(name, paths, labels, names, split, (1, len(found)))
+        first = wav_head(paths[0])
+        self.rate = first.rate
+        super().__init__(name, paths, labels, names, split, (1, first.count))
 
     def fits(self, shape: Shape) -> bool:
         return 1 <= len(_wide(shape)) <= 2
 
-    def load(self, path: Path, shape: Shape) -> np.ndarray:
-        samples, rate = read_wav(path)
-        if rate != self.rate:
+    def look(self, path: Path) -> WavHead:
+        head = wav_head(path)
+        if head.rate != self.rate:
             raise DataError(
-                f"{path}: {rate} samples a second; expected {self.rate} as in {self.paths[0]}. "
-                "Convert it."
+                f"{path}: {head.rate} samples a second; expected {self.rate} as in "
+                f"{self.paths[0]}. Convert it."
             )
-        wide = _wide(shape)
+        return head
+
+    def load(self, path: Path, shape: Shape) -> np.ndarray:
+        head, wide = self.look(path), _wide(shape)
         if len(wide) < 2:
-            return fitted(samples, math.prod(shape)).reshape(shape)
-        return log_mel(samples, rate, *wide).reshape(shape)
+            return _middle(path, head, math.prod(shape)).reshape(shape)
+        if head.rate <= 2 * _LOWEST:
+            raise DataError(
+                f"{path}: {head.rate} samples a second; log-mel features take more than "
+                f"{2 * _LOWEST:g}. Use a model that takes the samples themselves."
+            )
+        samples = _middle(path, head, _spanned(head.rate, wide[1]))
+        return log_mel(samples, head.rate, *wide).reshape(shape)
 
 
 def open_sounds(where: str, options: Options) -> Splits:
@@ -68,40 +79,10 @@ def _wide(shape: Shape) -> Shape:
     return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
-def read_wav(path: Path) -> tuple[np.ndarray, int]:
-    """The mean of a file's channels, float32 from -1 to 1, and its samples a second.
-
-    Raises:
-      DataError: it cannot be read, or holds no whole numbers of 8 to 32 bits.
-    """
-    try:
-        with wave.open(str(path), "rb") as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            if file.getnframes() > _MOST_SAMPLES:
-                raise DataError(
-                    f"{path}: {file.getnframes()} samples; expected at most {_MOST_SAMPLES}. Cut "
-                    "it."
-                )
-            raw = file.readframes(file.getnframes())
-    except (wave.Error, EOFError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise DataError(
-            f"{path}: not a wav file of whole numbers ({reason}). Convert it to PCM."
-        ) from None
-    whole = raw[: len(raw) // (width * channels) * width * channels]
-    if not whole:
-        raise DataError(f"{path}: has no samples. Record it again, or remove it.")
-    if width == 1:
-        values = np.frombuffer(whole, np.uint8).astype(np.float32) / 128.0 - 1.0
-    elif width == 3:
-        triples = np.frombuffer(whole, np.uint8).reshape(-1, 3)
-        wide = np.zeros((len(triples), 4), np.uint8)
-        wide[:, 1:] = triples
-        values = wide.reshape(-1).view("<i4").astype(np.float32) / np.float32(2.0**31)
-    else:
-        values = np.frombuffer(whole, f"<i{width}").astype(np.float32)
-        values /= np.float32(2.0 ** (8 * width - 1))
-    return values.reshape(-1, channels).mean(axis=1, dtype=np.float32), rate
+def _middle(path: Path, head: WavHead, count: int) -> np.ndarray:
+    """`fitted` of a file's samples, of which no others are read."""
+    start = max(0, (head.count - count) // 2)
+    return fitted(wav_samples(path, head, start, min(head.count, count)), count)
 
 
 def fitted(samples: np.ndarray, count: int) -> np.ndarray:
@@ -111,21 +92,37 @@ def fitted(samples: np.ndarray, count: int) -> np.ndarray:
     return np.pad(part, (0, count - len(part)))
 
 
+def _lengths(rate: int) -> tuple[int, int]:
+    """Samples of a window, and from one to the next."""
+    return max(2, round(rate * _WINDOW)), max(1, round(rate * _HOP))
+
+
+def _spanned(rate: int, frames: int) -> int:
+    """Samples that so many windows look at."""
+    window, hop = _lengths(rate)
+    return window + (frames - 1) * hop
+
+
 def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarray:
     """Log-mel features, float32 [mels, frames]; see the head of this file.
 
     Args:
       samples: float32, -1 to 1.
+      rate: a second; more than 40.
     """
-    window, hop = max(2, round(rate * _WINDOW)), max(1, round(rate * _HOP))
+    window, hop = _lengths(rate)
     size = 1 << (window - 1).bit_length()
-    samples = fitted(samples, window + (frames - 1) * hop)
-    starts = np.arange(frames)[:, None] * hop
+    samples = fitted(samples, _spanned(rate, frames))
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
-    pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
-    power = np.abs(np.fft.rfft(pieces, size)) ** 2
-    sums = power @ _triangles(rate, size, mels)
-    return np.log(np.maximum(sums, _FLOOR)).T.astype(np.float32)
+    triangles, out = _triangles(rate, size, mels), np.empty((mels, frames), np.float32)
+    step = max(1, _CHUNK_VALUES // size)
+    for first in range(0, frames, step):
+        starts = np.arange(first, min(frames, first + step))[:, None] * hop
+        with np.errstate(all="ignore"):  # what is not finite is refused where it arrives
+            pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
+            sums = np.abs(np.fft.rfft(pieces, size)) ** 2 @ triangles
+            out[:, first : first + step] = np.log(np.maximum(sums, _FLOOR)).T
+    return out
 
 
 @lru_cache(maxsize=4)

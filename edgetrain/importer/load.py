@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelError
 from ..ops.model import Model
+from ..units.public import as_path, public
 from .decode import decode
 from .external import check_total
 from .functions import called, check_functions
@@ -23,7 +24,8 @@ from .outline import MAX_NODES, check_outline
 from .types import check_types
 
 
-def load_onnx(path: str | Path, *, seed: int = 0) -> Model:
+@public
+def load_onnx(path: str | os.PathLike, *, seed: int = 0) -> Model:
     """Load a model from an ONNX file, its external tensors included.
 
     Args:
@@ -31,7 +33,7 @@ def load_onnx(path: str | Path, *, seed: int = 0) -> Model:
     Raises:
       ModelError: the file is missing, malformed, or beyond the limits; it is named.
     """
-    path = Path(path)
+    path = as_path("load_onnx", path, "the path of an ONNX file")
     try:
         model = decode(parse(_read(path), str(path)), path, seed)
     except ModelError as error:

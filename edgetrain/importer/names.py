@@ -72,14 +72,14 @@ def derived_names(
         if name in origin.parameters if origin.parameters else not is_anonymous(name):
             continue
         node, index = nodes[reader[0]], reader[1]
-        found[name] = _claimed(node, index, name, origin) or _by_place(
+        found[name] = _claimed(node, index, origin) or _by_place(
             node, index, biases, numbers.get(node.name, 0)
         )
     counts = Counter(found.values())
     return {n: to for n, to in found.items() if to and counts[to] == 1 and to not in taken}
 
 
-def _claimed(node: onnx.NodeProto, index: int, name: str, origin: Origin) -> str:
+def _claimed(node: onnx.NodeProto, index: int, origin: Origin) -> str:
     """The one parameter that the call of the node has at this place."""
     names = claim(node, index, origin) if origin.arguments else None
     return names[0] if names and len(names) == 1 else ""

@@ -69,7 +69,7 @@ def classify(
         tuple(kept),
         tuple(n for n in arrays if n in usage.statistics and n not in kept),
         origin.aliases,
-        _warnings(gone, found, kept, origin),
+        _warnings(gone, kept, origin),
         tuple(n for n in untrained if n not in kept and n not in copies),
         names,
         copies,
@@ -86,9 +86,7 @@ def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(str(name) for name in listed) if isinstance(listed, list) else ()
 
 
-def _warnings(
-    gone: Sequence[str], found: "_Arrays", kept: Sequence[str], origin: Origin
-) -> tuple[str, ...]:
+def _warnings(gone: Sequence[str], kept: Sequence[str], origin: Origin) -> tuple[str, ...]:
     if not gone:
         return ()
     extra = [name for name in kept if name not in (origin.parameters or ())]

@@ -1,6 +1,6 @@
 """Rows of a sparse table taken by index (embeddings), and the gradient at the table's nonzeros.
 
-The table [rows, channels] is a layer of the pool (storage/csr.py, pattern as in conv/csr.py with
+The table [rows, channels] is a layer of the pool (formats/csr.py, pattern as in conv/csr.py with
 one kernel element a channel); idx int32[count], y [count, channels]. Indices are those of
 gather.py: a negative one counts from the end, one outside reads zeros and receives no gradient.
 """

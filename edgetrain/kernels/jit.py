@@ -11,9 +11,9 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import RunError
+from ..errors import NotInstalledError
 from ..units.sha import sha256
-from . import cache, processor, sources
+from . import cache, library, processor, sources
 from .processor import Target
 
 __all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "inline", "objects_for"]
@@ -22,7 +22,7 @@ AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
 
 
-class NotKept(RunError):
+class NotKept(NotInstalledError):
     """An object is not in the cache, and nothing can be compiled here.
 
     Attributes:
@@ -30,16 +30,22 @@ class NotKept(RunError):
     """
 
     def __init__(self, symbol: str) -> None:
-        super().__init__(f"kernel {symbol}: not in the cache, and numba is not there.")
+        super().__init__(
+            f"{symbol}: not in the cache, and it cannot be compiled without numba. Run: "
+            f"{library.how_to_install()}, or pip install numba."
+        )
         self.symbol = symbol
 
 
 @functools.cache
 def host() -> Target:
-    """The processor this process runs on; without llvmlite, as far as the system describes it."""
+    """The processor this process runs on; without llvmlite, or where nothing has to be compiled,
+    as far as the system describes it."""
     lanes = processor.lanes()
+    installed = library.installed()
+    asked = available() and not (lanes and installed is not None and installed.same)
     before = None if available() else compiled_before()
-    if available():
+    if asked:
         triple, cpu, features = _identity()
     elif before is not None:
         triple, cpu, features = before["host"]
@@ -76,7 +82,9 @@ def compiled_before() -> dict[str, Any] | None:
 @functools.cache
 def note_compiler() -> None:
     """Leave in the cache what `compiled_before` reads."""
-    note = {"compiler": compiler(), "host": _identity(), "described": processor.description()}
+    target = host()
+    machine = target.triple, target.cpu, target.features
+    note = {"compiler": compiler(), "host": machine, "described": processor.description()}
     text = json.dumps(note).encode()
     if cache.read(_COMPILED_BY, _COMPILED_BY) != text:
         cache.write(_COMPILED_BY, _COMPILED_BY, text)
@@ -143,12 +151,13 @@ def objects_for(
 
     Args:
       symbol: name of the exported function.
-      build: makes the Python function `(thread, nthreads, *operands)`.
+      build: makes the Python function `(thread, nthreads, operands)`.
       kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
         and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
         `f` float32 bits.
       module: file of this package, such as `conv.plain`; kernels of others are not cached.
-      fields: as in `Spec`: the function takes its operands as one record; else by position.
+      fields: as in `Spec`, of the record `operands`; a family's helper (soft_float.py) has none and
+        takes its operands one by one.
     Raises:
       NotKept: one is not there, and nothing can be compiled here.
     """

@@ -2,7 +2,8 @@
 
 A package holds `kernels.so`, `declarations.txt` and `index.json`, which says what the code was
 made from: a kernel is taken where that is what this build's kernel is made from, so a library of
-another version is never called with operands that it does not expect.
+another version is never called with operands that it does not expect. Where the planner runs too,
+`planner.so` has its loops.
 """
 
 import ctypes
@@ -19,8 +20,9 @@ from typing import Any
 from . import processor, sources
 
 FORMAT = 1
-LIBRARY, INDEX = "kernels.so", "index.json"
+LIBRARY, PLANNER, INDEX = "kernels.so", "planner.so", "index.json"
 _CHOICE = "EDGETRAIN_KERNELS"
+COMPILES = "edgetrain numba"  # what compiles where no library is
 
 
 def package(target: str) -> str:
@@ -28,12 +30,20 @@ def package(target: str) -> str:
     return f"edgetrain_kernels_{target.replace('-', '_')}"
 
 
+def how_to_install() -> str:
+    """The command that brings kernels for this processor."""
+    from .. import __version__
+
+    names = [f"edgetrain-kernels-{target}=={__version__}" for target in processor.levels()]
+    return f"pip install {names[0]}" if names else f"pip install {COMPILES}"
+
+
 @dataclass(eq=False)
 class Library:
     """One library.
 
     Attributes:
-      index: `package` and `digests` as sources.py tells them.
+      index: `package` and `digests` as sources.py tells them; `units` as loops.py does.
     """
 
     folder: Path
@@ -45,9 +55,9 @@ class Library:
         """Whether all sources of kernels are those of this build."""
         return self.index["package"] == sources.package_digest()
 
-    def declarations(self) -> str:
+    def declarations(self) -> bytes:
         """Those of its kernels, as in registry.py."""
-        return (self.folder / sources.DECLARATIONS).read_text()
+        return (self.folder / sources.DECLARATIONS).read_bytes()
 
     def address(self, symbol: str, module: str) -> int | None:
         """Where a kernel of this build is; None where the library has another or none.
@@ -64,6 +74,11 @@ class Library:
             return ctypes.cast(self._handle[0][symbol], ctypes.c_void_p).value
         except AttributeError:
             return None
+
+    def loops(self, unit: str, digest: str) -> Path | None:
+        """The file with a unit of the planner's loops, made of sources of this digest; or None."""
+        is_there = self.index.get("units", {}).get(unit) == digest
+        return self.folder / PLANNER if is_there else None
 
 
 @functools.cache

@@ -2,8 +2,8 @@
 
 What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
 array of loop_kinds' kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
-object, kept like those of kernels (cache.py), so that planning imports numba only where something
-has to be compiled. Loops allocate nothing and raise nothing.
+object, kept like those of kernels (cache.py) or installed with them (library.py), so that planning
+imports numba only where something has to be compiled. Loops allocate nothing and raise nothing.
 """
 
 import ctypes
@@ -19,8 +19,9 @@ import numpy as np
 
 from ..units.sha import sha256
 from ..units.stages import stage
-from . import cache, jit, load, loop_kinds, sources, workers
+from . import cache, jit, library, load, loop_kinds, sources, workers
 from .loop_kinds import fields, flattened
+from .processor import Target
 
 ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
 IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
@@ -56,61 +57,85 @@ class Unit:
         """Of an entry, in this process; the unit is compiled where it is not kept."""
         with self._lock:
             if not self._addresses:
-                identity, symbols = self._identity(), [self._symbol(n) for n in self.entries]
-                with stage(f"compiling the {self.name}"):
-                    if self._beside is not None:
-                        workers_of, number = self._beside
-                        workers_of.wait(number)
-                    code = self.keep()
-                path = cache.path_of(self._kept(identity), identity)
+                symbols = [self._symbol(n) for n in self.entries]
+                path = self._file()
+                if path is None:
+                    path, code = self._made()
                 if path is not None:
                     found = load.found(path, symbols)
                 else:
-                    found = load.opened([code or self._compiled()], symbols, IMPORTS)
+                    found = load.opened([code], symbols, IMPORTS)
                 self._addresses = {n: found[self._symbol(n)] for n in self.entries}
         return self._addresses[name]
 
+    def _made(self) -> tuple[Path | None, bytes]:
+        """The file that is kept now, and the object where none can be."""
+        with stage(f"compiling the {self.name}"):
+            if self._beside is not None:
+                workers_of, number = self._beside
+                workers_of.wait(number)
+            code = self.keep()
+            path = self._file()
+            return path, b"" if path is not None else code or self.object(jit.host())
+
+    def _file(self) -> Path | None:
+        """What is installed or kept."""
+        installed = library.installed()
+        path = installed.loops(self.name, self.digest()) if installed is not None else None
+        if path is None:
+            identity = self._identity(jit.host())
+            path = cache.path_of(self._kept(identity), identity)
+        return path
+
     def missing(self) -> bool:
         """Whether the next call compiles."""
-        identity = self._identity()
-        return not self._addresses and cache.path_of(self._kept(identity), identity) is None
+        return not self._addresses and self._file() is None
 
     def keep(self) -> bytes | None:
         """Compile the unit where it is not kept, and keep it; the object where that was done."""
         if not self.missing():
             return None
-        code, identity = self._compiled(), self._identity()
+        code, identity = self.object(jit.host()), self._identity(jit.host())
         joined = load.joined([code], IMPORTS)
         if joined is not None:
             cache.write(self._kept(identity), identity, joined)
         return code
 
+    def object(self, target: Target) -> bytes:
+        """Compile the unit for a processor.
+
+        Raises:
+          NotKept: nothing can be compiled here.
+        """
+        if not jit.available():
+            raise jit.NotKept(f"the planner's {self.name}")
+        from . import loops_compiled
+
+        self.digest()  # every file of it is imported
+        entries = {self._symbol(name): entry for name, entry in self.entries.items()}
+        return loops_compiled.object_of(entries, target)
+
     def _symbol(self, entry: str) -> str:
         return f"et_{self.name.replace(' ', '_')}_{entry}"
 
     @functools.cache  # noqa: B019 units live as long as the process
-    def _identity(self) -> str:
+    def digest(self) -> str:
+        """Of all sources that its code follows from."""
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
         digest = sha256(Path(__file__).read_bytes() + Path(loop_kinds.__file__).read_bytes())
         digest.update(sources.file_digest(sources.COMPILER).encode())
         for file in self.files:
             digest.update(_source(f"{self.package}.{file}").read_bytes())
-        machine = jit.host()
+        return digest.hexdigest()
+
+    def _identity(self, machine: Target) -> str:
         compiled_for = machine.triple, machine.cpu, machine.features
-        return repr((self.name, compiled_for, digest.hexdigest(), jit.compiler()))
+        return repr((self.name, compiled_for, self.digest(), jit.compiler()))
 
     @staticmethod
     def _kept(identity: str) -> str:
         return f"libraries/{sha256(identity.encode()).hexdigest()[:40]}.so"
-
-    def _compiled(self) -> bytes:
-        if not jit.available():
-            raise jit.NotKept(f"the planner's {self.name}")
-        from . import loops_compiled
-
-        entries = {self._symbol(name): entry for name, entry in self.entries.items()}
-        return loops_compiled.object_of(entries, jit.host())
 
 
 def begin(units: Sequence[Unit]) -> None:

@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import library, registry, sources
+from ..units.sha import sha256
+from . import cache, jit, library, loops, registry, sources, targets
 from .decode import Bound
+from .elf import undefined
 from .processor import Target
 from .relocatable import machine_of
 from .relocate import MACHINES
@@ -24,6 +26,26 @@ def objects(
         return [_made(one) for one in work]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         return pool.map(_made, work, chunksize=4)
+
+
+def planner(target: Target) -> bytes:
+    """The loops of every unit that is imported, as a file for a processor; kept.
+
+    Raises:
+      UnsupportedOpError: as `shared_object`.
+    """
+    about = repr(("planner", target, units(), jit.compiler()))
+    name = f"libraries/{sha256(about.encode()).hexdigest()[:40]}.so"
+    found = cache.read(name, about)
+    if found is None:
+        found = shared_object([unit.object(target) for unit in loops.Unit.every], loops.IMPORTS)
+        cache.write(name, about, found)
+    return found
+
+
+def units() -> dict[str, str]:
+    """What the planner's loops are made from, by unit."""
+    return {unit.name: unit.digest() for unit in loops.Unit.every}
 
 
 def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
@@ -59,6 +81,7 @@ def write_library(
     code: Sequence[bytes],
     imports: Sequence[str] = (),
     compiler: str = "",
+    planner: bytes = b"",
 ) -> None:
     """Join objects into a library of this tree's kernels.
 
@@ -66,6 +89,7 @@ def write_library(
       target: name of the processor, as in targets.py.
       imports: symbols that the process has (`memset`), where the objects call them.
       compiler: what links for a processor that shared_object.py does not know.
+      planner: what `planner` gave, where models are compiled too.
     Raises:
       UnsupportedOpError: as `shared_object`.
     """
@@ -73,19 +97,36 @@ def write_library(
     if machine_of(code[0]) in MACHINES or not compiler:
         (folder / library.LIBRARY).write_bytes(shared_object(code, imports))
     else:
-        _link(folder / library.LIBRARY, code, compiler)
-    index = {"format": library.FORMAT, "target": target, "version": version, **description()}
+        from .emit import functions
+
+        missing = set().union(*map(undefined, code))
+        more = [functions(missing, targets.get(target))] if missing else []
+        _link(folder / library.LIBRARY, [*code, *more], compiler)
+    about = {"format": library.FORMAT, "target": target, "version": version}
+    index = {**about, "kernels": len(code), **description()}
+    if planner:
+        (folder / library.PLANNER).write_bytes(planner)
+        index["units"] = units()
     (folder / library.INDEX).write_text(json.dumps(index))
     (folder / sources.DECLARATIONS).write_text(_declarations())
 
 
 def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
-    """Join objects by a compiler's linker; its own library has what the processor lacks."""
+    """Join objects by a compiler's linker."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.o") for number in range(len(code))]
         for path, one in zip(paths, code, strict=True):
             path.write_bytes(one)
         names = Path(folder, "objects")
         names.write_text("\n".join(map(str, paths)))
-        command = [compiler, "-shared", "-nostdlib", "-s", "-o", str(out), f"@{names}", "-lgcc"]
+        command = [
+            compiler,
+            "-shared",
+            "-nostdlib",
+            "-s",
+            "-Wl,-z,defs",
+            "-o",
+            str(out),
+            f"@{names}",
+        ]
         subprocess.run(command, check=True)

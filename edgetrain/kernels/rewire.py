@@ -1,7 +1,7 @@
 """Rewiring of the pool in place: drop small nonzeros, close the gaps, share out, grow zeros at
 empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it.
 
-Layout of pool, columns and pointers: storage/csr.py and conv/csr.py. The table is 64-bit words:
+Layout of pool, columns and pointers: formats/csr.py and conv/csr.py. The table is 64-bit words:
 a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
 its survivors and how many it grows. Thread 0 does the work, in a fixed order.
 """
@@ -29,7 +29,7 @@ from .words.prim import (
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
-# As in storage/csr.py, which kernels do not import.
+# As in formats/csr.py, which kernels do not import.
 WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
 CAP, KEPT, GROWN, WORDS = 0, 1, 2, 4
 

@@ -5,42 +5,48 @@ prologue: the convolution reads act(batch_norm(x)), a value that is never stored
 Saved for backward: x (weight gradient) and w (input gradient).
 """
 
-from typing import Any
+from collections.abc import Sequence
 
-from ..ir import Graph, Node
-from ..ir.keys import key_of
-from .registry import Call, Op, onnx_rule, register
+from ..ir import Node, Value
+from .registry import Adding, Op, onnx_rule, register
 from .strides import prod
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
 
-def conv_sizes(node: Node, x, w, y) -> dict[str, int]:
-    """The integers of the kernels; a 3-d tensor gets a height of one."""
-    xs, ws, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, w.shape, y.shape))
+def flat(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a map or a weight: one of three dimensions gets a height of one."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else tuple(shape)
+
+
+def conv_sizes(x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> dict[str, int]:
+    """What follows from the shapes of input, weight and output."""
+    xs, ws, ys = flat(x), flat(w), flat(y)
     sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True))
-    sizes |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
-    return sizes | {key: node.attrs[key] for key in GEOMETRY}
+    return sizes | {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
 
 
-def prologue(node: Node, first: int) -> dict:
-    """Operands of the prologue from the inputs at `first` on and the attributes."""
-    names = [n or None for n in node.inputs[first : first + 3]] or [None, None, None]
-    act = {key: node.attrs.get(key, 0.0) for key in ("lo", "hi")}
-    return (
-        dict(zip(("stat", "gamma", "beta"), names, strict=True))
-        | act
-        | {"act": node.attrs.get("act", 0)}
-    )
+def _weight(values) -> Sequence[int]:
+    return (values["w"] if "w" in values else values["wt"]).shape
+
+
+def _sizes(values, attrs) -> dict[str, int]:
+    return conv_sizes(values["x"].shape, _weight(values), values["y"].shape)
+
+
+def _products(values, attrs) -> int:
+    return 2 * values["y"].size * prod(_weight(values)[1:])
+
+
+def contribute_bias(grads, bias: str, dy: str) -> None:
+    """Sum the gradient of an output [n, channels, ...] into that of a bias [channels], if any."""
+    if bias and grads.needs(bias):
+        channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
+        grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
 
 
 class Conv(Op):
     """y = conv(prologue(x), w) + bias."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": y.name}
-        return [Call("conv", args | prologue(node, 3) | conv_sizes(node, x, w, y))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -50,56 +56,16 @@ class Conv(Op):
         geometry = {key: node.attrs[key] for key in GEOMETRY}
         if grads.needs(w):
             grads.contribute(w, "conv_dw", [x, dy, "", "", ""], geometry)
-        if bias and grads.needs(bias):
-            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        contribute_bias(grads, bias, dy)
         if grads.needs(x):
             grads.contribute(x, "conv_dx", [dy, w], geometry)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        w, y = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
-        return 2 * y.size * prod(w.shape[1:])
 
-
-class ConvInputGrad(Op):
-    """dx (+)= gradient of the input."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, w = (graph.values[n] for n in node.inputs[:2])
-        dx = graph.values[node.outputs[0]]
-        args = {"dy": dy.name, "w": w.name, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("conv_dx", args | conv_sizes(node, dx, w, dy))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        dy, w = (graph.values[n] for n in node.inputs[:2])
-        return 2 * dy.size * prod(w.shape[1:])
-
-
-class ConvWeightGrad(Op):
-    """Gradient of the weight; reads x through the prologue.
-
-    The kernel adds to what is there, so a weight that is itself computed has its gradient cleared.
-    """
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, dy = (graph.values[n] for n in node.inputs[:2])
-        w = graph.values[node.outputs[0]]
-        args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": w.name, "ctl": "ctl"}
-        args |= {"key": key_of(node.name)}
-        clear = Call("fill", {"y": w.name, "value": 0.0, "n": w.size})
-        grad = Call("conv_dw", args | prologue(node, 2) | conv_sizes(node, x, w, dy))
-        return [*([] if node.attrs["acc"] else [clear]), grad]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        dy, w = graph.values[node.inputs[1]], graph.values[node.outputs[0]]
-        return 2 * dy.size * prod(w.shape[1:])
-
-
-register(Conv("conv"))
-register(ConvInputGrad("conv_dx"))
-register(ConvWeightGrad("conv_dw"))
+PROLOGUE = "stat gamma beta"
+CONV = register(Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products))
+CONV_DX = register(Op("conv_dx", "dy w -> dx", _sizes, cost=_products))
+# Reads x through the prologue.
+register(Adding("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -163,38 +129,52 @@ def geometry(node, rank: int, kernel=None):
     return kernel, strides, list(node.attrs.get("dilations", ones)) or ones
 
 
-def planar(numbers, neutral: int) -> tuple[int, int]:
-    """(vertical, horizontal) from one or two numbers."""
-    return (neutral, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+def planar(**numbers: Sequence[int]) -> dict[str, int]:
+    """`planar(s=strides)` -> sh and sw; one number is of the second axis."""
+    attrs = {}
+    for letter, part in numbers.items():
+        attrs[f"{letter}h"], attrs[f"{letter}w"] = (int(letter != "p"), *part)[-2:]
+    return attrs
 
 
-@onnx_rule("Conv", weights=(1, 2))
-def conv(context, node) -> None:
+def weighted(context, node):
+    """Input, weight, groups and `geometry` of a convolution or a transposed one."""
     x, w = context.value(node, 0), context.value(node, 1)
     rank = len(x.shape) - 2
     if rank not in (1, 2) or len(w.shape) != rank + 2:
         raise node.fail(
             f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
         )
-    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
-    groups = node.attrs.get("group", 1)
-    if list(w.shape[2:]) != kernel:
-        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
-    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+    numbers, groups = geometry(node, rank, w.shape[2:]), node.attrs.get("group", 1)
+    if list(w.shape[2:]) != numbers[0]:
+        raise node.fail(f"kernel_shape {numbers[0]}", f"the weight's {list(w.shape[2:])}")
+    transposed = node.op_type == "ConvTranspose"
+    channels = w.shape[0] if transposed else w.shape[1] * groups
+    if groups < 1 or x.shape[1] != channels or w.shape[0] % groups:
         raise node.fail(
             f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
-            "channels = weight channels x groups",
+            "as many weight rows as channels, a multiple of the groups"
+            if transposed
+            else "channels = weight channels x groups",
         )
+    return x, w, groups, numbers
+
+
+def optional_bias(context, node, channels: int) -> Value | str:
+    """Input 2, one number for each channel; "" where it is absent."""
+    if not context.has(node, 2):
+        return ""
+    bias: Value = context.value(node, 2)
+    if bias.shape != (channels,):
+        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
+    return bias
+
+
+@onnx_rule("Conv", weights=(1, 2))
+def conv(context, node) -> None:
+    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups}
-    for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1),
-        (("dh", "dw"), dilations, 1),
-        (("ph", "pw"), before, 0),
-    ):
-        attrs[a], attrs[b] = planar(numbers, neutral)
-    bias = context.value(node, 2) if context.has(node, 2) else None
-    if bias and bias.shape != (w.shape[0],):
-        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{w.shape[0]}]")
-    inputs = [x, w, bias or "", "", "", ""]
+    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
+    bias = optional_bias(context, node, w.shape[0])
+    inputs = [x, w, bias, "", "", ""]
     context.emit(node, "conv", inputs, [(x.shape[0], w.shape[0], *out)], attrs)

@@ -5,12 +5,11 @@ convolutions need never exist whole. Only for what keeps nothing for backward; m
 compiler/slicing.py after autodiff. Statistics are still those of the whole microbatch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..ir import Call, Graph, Node, Value
-from .conv import conv_sizes, prologue
+from .conv import CONV
 from .registry import Op, register
 from .strides import prod
 
@@ -24,8 +23,6 @@ class ConvSliced(Op):
     attrs: first, second (attrs of the convolutions), eps, momentum, count; moving: whether batch
     statistics are taken and the running ones moved, or the latter used.
     """
-
-    recompute = False  # it moves running statistics
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         part = graph.values[node.outputs[1]]
@@ -46,13 +43,19 @@ class ConvSliced(Op):
         return wide * (2 * prod(w.shape[1:]) + 4) + 2 * y.size * prod(second.shape[1:])
 
 
+def _part(node: Node, graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Call:
+    """The call of a convolution whose values are pieces of these shapes."""
+    whole = {name: graph.values[name] for name in (*node.reads, *node.writes)}
+    pieces = {name: replace(whole[name], shape=tuple(shape)) for name, shape in shapes.items()}
+    return CONV.call(node, replace(graph, values=whole | pieces))
+
+
 def _expand(node: Node, graph: Graph, piece: Value, start: int) -> Call:
-    x, w = (graph.values[n] for n in node.inputs[:2])
-    own = replace(node, attrs=node.attrs["first"])
-    weight = replace(w, shape=(piece.shape[1], *w.shape[1:]))
-    args = {"x": x.name, "w": w.name, "bias": node.inputs[2] or None, "y": piece.name}
-    args |= prologue(own, 3) | conv_sizes(own, x, weight, piece)
-    return Call("conv", args, {"w": start * prod(w.shape[1:])} | _bias(node.inputs[2], start))
+    _, w, bias = node.inputs[:3]
+    rows = graph.values[w].shape[1:]
+    own = replace(node, inputs=node.inputs[:6], outputs=(piece.name,), attrs=node.attrs["first"])
+    call = _part(own, graph, {piece.name: piece.shape, w: (piece.shape[1], *rows)})
+    return replace(call, skip={"w": start * prod(rows)} | _bias(bias, start))
 
 
 def _statistics(node: Node, piece: Value, start: int) -> Iterator[Call]:
@@ -80,22 +83,22 @@ def _depthwise(node: Node, graph: Graph, piece: Value, start: int) -> Iterator[C
     own = replace(
         node,
         inputs=(piece.name, w, bias, node.outputs[2], gamma, beta),
+        outputs=(y.name,),
         attrs={**node.attrs["second"], "g": count},
     )
-    one, out = (replace(v, shape=(1, count, *v.shape[2:])) for v in (piece, y))
-    args: dict[str, Any] = {"x": piece.name, "w": w, "bias": bias or None, "y": y.name}
-    args |= prologue(own, 3)
-    args |= conv_sizes(own, one, replace(weight, shape=(count, *weight.shape[1:])), out)
+    shapes = {v.name: (1, count, *v.shape[2:]) for v in (piece, y)}
+    call = _part(own, graph, {**shapes, w: (count, *weight.shape[1:])})
+    one = prod(shapes[piece.name])
     fixed = {"w": start * prod(weight.shape[1:])} | _bias(bias, start)
     fixed |= {key: start for key, name in (("gamma", gamma), ("beta", beta)) if name}
     pixels = prod(y.shape[2:])
     for sample in range(piece.shape[0]):
-        where = {"x": sample * one.size, "y": (sample * y.shape[1] + start) * pixels}
-        yield Call("conv", args, fixed | where)
+        where = {"x": sample * one, "y": (sample * y.shape[1] + start) * pixels}
+        yield replace(call, skip=fixed | where)
 
 
 def _bias(name: str, start: int) -> dict[str, int]:
     return {"bias": start} if name else {}
 
 
-register(ConvSliced("conv_sliced"))
+register(ConvSliced("conv_sliced", recompute=False))  # it moves running statistics

@@ -5,29 +5,27 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 [c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
 """
 
+from dataclasses import replace
+
 from ..ir import Graph, Node
-from .conv import GEOMETRY, auto_pad, conv_sizes, geometry, planar
+from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
-from .strides import contiguous, merged, prod
+from .strides import prod, spread
 
 
 class ConvTranspose(Op):
     """y = transposed convolution of x with w, + bias."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, w, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        bias = node.inputs[2]
-        calls = []
+        x, w, bias = node.inputs
+        y, calls = graph.values[node.outputs[0]], []
         if bias:
-            rows = [0, 1, 0]
-            own = contiguous((y.shape[0], y.shape[1], prod(y.shape[2:])))
-            dims, xs, ys = merged((y.shape[0], y.shape[1], prod(y.shape[2:])), rows, own)
-            args: dict = {"x": bias, "y": y.name, "scale": 1.0, "xo": 0, "yo": 0} | PLAIN
-            args |= {"d": dims, "xs": xs, "ys": ys}
-            calls.append(Call("copy", args | {"nx": y.shape[1], "ny": y.size}))
-        args = {"dy": x.name, "w": w.name, "dx": y.name, "acc": int(bool(bias))}
-        return [*calls, Call("conv_dx", args | conv_sizes(node, y, w, x))]
+            rows = y.shape[0], y.shape[1], prod(y.shape[2:])
+            args = {"x": bias, "y": y.name} | PLAIN | spread((y.shape[1], 1), rows)
+            calls.append(Call("copy", args))
+        own = replace(node, inputs=(x, w), attrs={**node.attrs, "acc": int(bool(bias))})
+        return [*calls, CONV_DX.call(own, graph)]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -37,9 +35,7 @@ class ConvTranspose(Op):
         sizes = {key: node.attrs[key] for key in GEOMETRY}
         if grads.needs(w):
             grads.contribute(w, "conv_dw", [dy, x, "", "", ""], sizes)
-        if bias and grads.needs(bias):
-            channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
+        contribute_bias(grads, bias, dy)
         if grads.needs(x):
             # A convolution overwrites: the sum with other contributions is a copy that adds.
             part = grads.builder.value(f"{x}.grad", grads.value(x).shape, "f32", "gradient")
@@ -91,32 +87,9 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
 
 @onnx_rule("ConvTranspose", weights=(1, 2))
 def conv_transpose(context, node) -> None:
-    x, w = context.value(node, 0), context.value(node, 1)
-    rank = len(x.shape) - 2
-    if rank not in (1, 2) or len(w.shape) != rank + 2:
-        raise node.fail(
-            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
-        )
-    kernel, strides, dilations = geometry(node, rank, w.shape[2:])
-    groups = node.attrs.get("group", 1)
-    if list(w.shape[2:]) != kernel:
-        raise node.fail(f"kernel_shape {kernel}", f"the weight's {list(w.shape[2:])}")
-    if groups < 1 or x.shape[1] != w.shape[0] or w.shape[0] % groups:
-        raise node.fail(
-            f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
-            "as many weight rows as channels, a multiple of the groups",
-        )
+    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups}
-    for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1),
-        (("dh", "dw"), dilations, 1),
-        (("ph", "pw"), before, 0),
-    ):
-        attrs[a], attrs[b] = planar(numbers, neutral)
+    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
     channels = w.shape[1] * groups
-    bias = context.value(node, 2) if context.has(node, 2) else None
-    if bias and bias.shape != (channels,):
-        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
-    shape = (x.shape[0], channels, *out)
-    context.emit(node, "conv_transpose", [x, w, bias or ""], [shape], attrs)
+    inputs = [x, w, optional_bias(context, node, channels)]
+    context.emit(node, "conv_transpose", inputs, [(x.shape[0], channels, *out)], attrs)

@@ -1,40 +1,13 @@
 """Dropout: the mask is a hash of (seed, step, microbatch, node, element), so nothing is saved."""
 
-from ..ir import Graph, Node
 from ..ir.keys import key_of
-from .registry import Call, Op, onnx_rule, register
+from .elementwise import elements
+from .registry import Op, onnx_rule, register
 
-
-class Dropout(Op):
-    """y = x / (1 - p) where the mask keeps it, else 0."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = node.inputs[0], node.outputs[0]
-        args = {"x": x, "y": y, "ctl": "ctl", "key": node.attrs["key"], "p": node.attrs["p"]}
-        return [Call("dropout", args | {"n": graph.values[y].size})]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if dy and grads.needs(x):
-            grads.contribute(x, "dropout_bwd", [dy], dict(node.attrs))
-
-
-class DropoutBackward(Op):
-    """dx (+)= dy through the same mask; may overwrite dy."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, dx = node.inputs[0], node.outputs[0]
-        args = {"dy": dy, "dx": dx, "ctl": "ctl", "key": node.attrs["key"], "p": node.attrs["p"]}
-        args |= {"n": graph.values[dx].size, "acc": node.attrs["acc"]}
-        return [Call("dropout_bwd", args)]
-
-
-register(Dropout("dropout"))
-register(DropoutBackward("dropout_bwd"))
+_IN_PLACE = ((0, 0),)
+# y = x / (1 - p) where the mask keeps it, else 0; dx (+)= dy through the same mask.
+register(Op("dropout", "x -> y", elements, gradient="dy", in_place=_IN_PLACE))
+register(Op("dropout_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 
 
 @onnx_rule("Dropout")

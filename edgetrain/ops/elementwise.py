@@ -5,14 +5,14 @@ else the input. A ReLU whose output nobody else keeps saves a bit an element ins
 (compiler/fusion.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
-from .storing import store_as
-from .strides import broadcast, contiguous, merged
+from .strides import broadcast, contiguous, merged, prod
 
 FLAT = "flat"  # a slope of zero almost everywhere: no gradient
 
@@ -65,63 +65,44 @@ _BY_KERNEL = {row.kernel: row for row in UNARY.values()} | _EXTRA
 class UnaryOp(Op):
     """y = f(x); attrs a, b."""
 
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = node.inputs[0], node.outputs[0]
-        args = {"x": x, "y": y, "a": node.attrs.get("a", 0.0), "b": node.attrs.get("b", 0.0)}
-        return [Call(f"un_{self.name}", args | {"n": graph.values[y].size})]
-
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
         row = _BY_KERNEL[self.name]
         if not dy or not grads.needs(x) or row.saved == FLAT:
             return
         saved = {"x": x, "y": node.outputs[0], "": ""}[row.saved]
-        attrs = {"f": self.name, "a": node.attrs.get("a", 0.0), "b": node.attrs.get("b", 0.0)}
-        grads.contribute(x, "unary_bwd", [saved, dy], attrs)
+        grads.contribute(x, "unary_bwd", [saved, dy], _slope(node.attrs) | {"f": self.name})
 
 
 class UnaryBackward(Op):
     """dx (+)= dy * f'(saved)."""
 
-    in_place = ((0, 1), (0, 0))
-
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         saved, dy, *_ = node.inputs
-        dx = node.outputs[0]
-        args = {"dy": dy, "dx": dx, "acc": node.attrs["acc"], "n": graph.values[dx].size}
-        args |= {"a": node.attrs["a"], "b": node.attrs["b"], "s": saved or dy}
-        return [Call(f"un_{node.attrs['f']}_bwd", args)]
+        own = replace(node, inputs=(saved or dy, dy))
+        return [self.call(own, graph, f"un_{node.attrs['f']}_bwd")]
 
 
-class ReluMask(Op):
-    """y = relu(x), mask = one bit an element; the fusion of a ReLU whose output is not kept."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        y, mask = node.outputs
-        args = {"x": node.inputs[0], "y": y, "mask": mask, "n": graph.values[y].size}
-        return [Call("relu_mask", args)]
+def _slope(attrs) -> dict[str, Any]:
+    return {key: attrs.get(key, 0.0) for key in ("a", "b")}
 
 
-class ReluMaskBackward(Op):
-    """dx (+)= dy where the bit is set."""
+def elements(values, attrs) -> dict[str, int]:
+    """n, the elements of y."""
+    return {"n": values["y"].size}
 
-    in_place = ((0, 1),)
 
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        mask, dy, *_ = node.inputs
-        args = {"mask": mask, "dy": dy, "dx": node.outputs[0], "acc": node.attrs["acc"]}
-        return [Call("relu_mask_bwd", args | {"n": graph.values[dy].size})]
+def _unary(values, attrs) -> dict[str, Any]:
+    return elements(values, attrs) | _slope(attrs)
 
 
 for _name in _BY_KERNEL:
-    register(UnaryOp(_name))
-register(UnaryBackward("unary_bwd"))
-register(ReluMask("relu_mask"))
-register(ReluMaskBackward("relu_mask_bwd"))
+    register(UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),)))
+register(UnaryBackward("unary_bwd", "s dy -> dx", elements, in_place=((0, 1), (0, 0))))
+# y = relu(x) and a bit an element, the fusion of a ReLU whose output is not kept; dx (+)= dy where
+# the bit is set.
+register(Op("relu_mask", "x -> y mask", elements, in_place=((0, 0),)))
+register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
 
 
 @onnx_rule(*UNARY)
@@ -191,22 +172,24 @@ def clip(context, node) -> None:
     context.emit(node, "clip", [x], [x.shape], {"a": float(low), "b": float(high)})
 
 
+def broadcasting(values, attrs) -> dict[str, Any]:
+    """A kernel's walk whose operands mask, a and b broadcast to y: sizes, strides, elements."""
+    shape = values["y"].shape
+    operands = {name[0]: values[name].shape for name in ("mask", "a", "b") if name in values}
+    steps = [broadcast(own, shape) for own in operands.values()]
+    dims, *strides, _ = merged(shape, *steps, contiguous(shape))
+    counts = {f"n{name}": prod(own) for name, own in operands.items()}
+    return {"d": dims} | counts | dict(zip((f"s{name}" for name in operands), strides, strict=True))
+
+
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
 
-    in_place = ((0, 0), (0, 1))
-
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
-        super().__init__(name)
+        super().__init__(
+            name, "a b -> y", broadcasting, kernel=f"bin_{name}", in_place=((0, 0), (0, 1))
+        )
         self.rules = rules  # gradient rules of a and b
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        a, b, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        strides = broadcast(a.shape, y.shape), broadcast(b.shape, y.shape)
-        dims, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
-        walk = {"d": dims, "sa": sa, "sb": sb}
-        args = {"a": a.name, "b": b.name, "y": y.name, "na": a.size, "nb": b.size}
-        return [Call(f"bin_{self.name}", args | walk)]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -227,33 +210,29 @@ class BinaryOp(Op):
 class BroadcastGrad(Op):
     """out (+)= sum over broadcast dimensions of dy * slope(a, b)."""
 
-    rounds = True
-    in_place = ((0, 0),)
-
     def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy = graph.values[node.inputs[0]]
-        a, b = (graph.values[n] if n else None for n in node.inputs[1:3])
-        out = graph.values[node.outputs[0]]
-        padded = [1] * (len(dy.shape) - len(out.shape)) + list(out.shape)
-        kept = [k for k, d in enumerate(padded) if d != 1 or dy.shape[k] == 1]
-        summed = [k for k in range(len(padded)) if k not in kept]
-        walks = [contiguous(dy.shape)]
-        walks += [broadcast(v.shape, dy.shape) if v else [0] * len(padded) for v in (a, b)]
-        args: dict = {"out": out.name, "dy": dy.name, "a": a and a.name, "b": b and b.name}
-        for letter, axes in (("k", kept), ("r", summed)):
-            # The out-strides of kept dimensions take part in merging, so that out stays contiguous.
-            steps = [[w[x] for x in axes] for w in walks]
-            own = [contiguous(padded)[x] for x in axes] if letter == "k" else [0] * len(axes)
-            sizes = [dy.shape[x] for x in axes]
-            own = own if letter == "k" else contiguous(sizes)
-            dims, sy, sa, sb, _ = merged(sizes, *steps, own)
-            args |= {letter: dims, f"{letter}y": sy, f"{letter}a": sa, f"{letter}b": sb}
-        args |= {"na": a.size if a else 0, "nb": b.size if b else 0, "ndy": dy.size}
-        args |= {"nout": out.size} | store_as(node, graph, out)
-        return [Call(f"bgrad_{node.attrs['rule']}", args)]
+        return [self.call(node, graph, f"bgrad_{node.attrs['rule']}")]
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        return graph.values[node.inputs[0]].size
+
+def _summed(values, attrs) -> dict[str, Any]:
+    """Walks over the dimensions that dy shares with out (k) and those that are summed (r)."""
+    dy, out = values["dy"], values["out"]
+    padded = [1] * (len(dy.shape) - len(out.shape)) + list(out.shape)
+    kept = [k for k, d in enumerate(padded) if d != 1 or dy.shape[k] == 1]
+    summed = [k for k in range(len(padded)) if k not in kept]
+    walks, args = [contiguous(dy.shape)], {"ndy": dy.size, "nout": out.size}
+    for name in "ab":
+        value = values.get(name)
+        walks.append(broadcast(value.shape, dy.shape) if value else [0] * len(padded))
+        args[f"n{name}"] = value.size if value else 0
+    for letter, axes in (("k", kept), ("r", summed)):
+        # The out-strides of kept dimensions take part in merging, so that out stays contiguous.
+        steps = [[w[x] for x in axes] for w in walks]
+        sizes = [dy.shape[x] for x in axes]
+        own = [contiguous(padded)[x] for x in axes] if letter == "k" else contiguous(sizes)
+        dims, sy, sa, sb, _ = merged(sizes, *steps, own)
+        args |= {letter: dims, f"{letter}y": sy, f"{letter}a": sa, f"{letter}b": sb}
+    return args
 
 
 # Rules of bgrad -> operands that they read.
@@ -276,7 +255,7 @@ BINARY: dict[str, tuple[str, tuple[str, str]]] = {
 _FMOD = ("fmod", ("id", "fmod_b"))
 for _kernel, _rules in (*BINARY.values(), _FMOD):
     register(BinaryOp(_kernel, _rules))
-register(BroadcastGrad("bgrad"))
+register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 0),), rounds=True))
 
 
 def _variadic(context, node, kernel: str) -> None:

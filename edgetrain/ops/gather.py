@@ -2,60 +2,26 @@
 
 import numpy as np
 
-from ..ir import Graph, Node
 from .movement import copy_of
-from .registry import Call, Op, onnx_rule, register
-from .storing import store_as
-from .strides import contiguous, prod
+from .registry import Adding, Op, onnx_rule, register
+from .softmax import split_at
+from .strides import contiguous
 
 
-def _sizes(x, index, axis: int) -> dict[str, int]:
-    return {
-        "outer": prod(x.shape[:axis]),
-        "axis": x.shape[axis],
-        "inner": prod(x.shape[axis + 1 :]),
-        "count": index.size,
-    }
+def _sizes(values, attrs) -> dict[str, int]:
+    parts = split_at(values["x"].shape, attrs["axis"])
+    sizes = {"outer": parts["outer"], "axis": parts["n"], "inner": parts["inner"]}
+    return sizes | {"count": values["idx"].size}
 
 
-class Gather(Op):
-    """y = x taken at idx along attrs['axis']."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, index = (graph.values[n] for n in node.inputs)
-        args = {"x": x.name, "idx": index.name, "y": node.outputs[0]}
-        return [Call("gather", {**args, **_sizes(x, index, node.attrs["axis"])})]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy, (x, index) = grads.of(node.outputs[0]), node.inputs
-        if dy and grads.needs(x):
-            grads.contribute(x, "gather_bwd", [dy, index], dict(node.attrs))
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 0
+def _every(values, attrs) -> dict[str, int]:
+    """No index is one of padding, whose gradient is left out."""
+    return _sizes(values, attrs) | {"padding": -1}
 
 
-class GatherBackward(Op):
-    """dx (+)= rows of dy added where they came from."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, index = (graph.values[n] for n in node.inputs[:2])
-        dx = graph.values[node.outputs[0]]
-        args: dict = {"idx": index.name, "dy": dy.name, "dx": dx.name}
-        store = store_as(node, graph, dx)
-        args |= {name: store[name] for name in ("ctl", "key", "sr")}
-        args |= {"padding": -1} | _sizes(dx, index, node.attrs["axis"])
-        clear = Call("fill", {"y": dx.name, "value": 0.0, "n": dx.size})
-        return [*([] if node.attrs["acc"] else [clear]), Call("gather_bwd", args)]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return graph.values[node.inputs[0]].size
-
-
-register(Gather("gather"))
-register(GatherBackward("gather_bwd"))
+# y = x taken at idx along attrs['axis']; dx (+)= rows of dy added where they came from.
+register(Op("gather", "x idx -> y", _sizes, cost=0, gradient="dy idx"))
+register(Adding("gather_bwd", "dy idx -> dx", _every, cost=1, rounds=True))
 
 
 @onnx_rule("Gather", weights=(0,))

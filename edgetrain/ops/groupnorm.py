@@ -1,34 +1,17 @@
-"""Group, instance and RMS normalisation. Saved: the input and the statistics of each group.
+"""Group, layer, instance and RMS normalisation. Saved: the input and the statistics of each group.
 
 InstanceNormalization is GroupNormalization with a channel in each group.
 """
 
-from ..ir import Graph, Node, Value
+from ..ir import Node, Value
 from .affine import fits, normalise, operand
-from .registry import Call, Op, onnx_rule, register
-from .strides import prod
-
-
-def _sizes(node: Node, graph: Graph) -> dict[str, int]:
-    x = graph.values[node.inputs[0]]
-    if "groups" not in node.attrs:
-        return {"rows": x.size // node.attrs["n"], "n": node.attrs["n"]}
-    sizes = {"n": x.shape[0], "c": x.shape[1], "s": prod(x.shape[2:])}
-    return sizes | {"groups": node.attrs["groups"]}
+from .elementwise import scalar
+from .registry import Op, onnx_rule, register
+from .strides import channels, prod
 
 
 class Normalise(Op):
     """y = normalised x * scale (+ shift); inputs x, scale(, shift); outputs y, stat."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, gamma, *beta = node.inputs
-        args: dict = {"x": x, "gamma": gamma or None, "y": node.outputs[0]}
-        args |= {"stat": node.outputs[1], "eps": node.attrs["eps"]}
-        if beta:
-            args["beta"] = beta[0] or None
-        return [Call(self.name, args | _sizes(node, graph))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -42,41 +25,29 @@ class Normalise(Op):
         if grads.needs(x):
             grads.contribute(x, f"{self.name}_dx", [x, affine[0], stat, dy], node.attrs)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 6 * graph.values[node.inputs[0]].size
+
+def _rows(values, attrs) -> dict[str, int]:
+    return {"rows": values["x"].size // attrs["n"]}
 
 
-class NormaliseInputGrad(Op):
-    """dx (+)= gradient of each group; may overwrite dy."""
+def _register(name: str, scale: str, sizes, *costs: int | None) -> None:
+    """The op, its input gradient (may overwrite dy), and sums over images and pixels, or rows, that
+    are added to the accumulators of scale and shift.
 
-    in_place = ((0, 3),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, gamma, stat, dy = node.inputs[:4]
-        args = {"x": x, "gamma": gamma or None, "stat": stat, "dy": dy, "dx": node.outputs[0]}
-        return [Call(self.name, args | {"acc": node.attrs["acc"]} | _sizes(node, graph))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 8 * graph.values[node.inputs[0]].size
-
-
-class NormaliseParamGrad(Op):
-    """Accumulators of scale and shift += sums over images and pixels, or rows."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, stat, dy = node.inputs
-        args: dict = {"x": x, "stat": stat, "dy": dy}
-        names = zip(("dgamma", "dbeta"), node.outputs, strict=False)
-        return [Call(self.name, args | {k: n or None for k, n in names} | _sizes(node, graph))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 4 * graph.values[node.inputs[0]].size
+    Args:
+      scale: operands, as in "gamma beta".
+      costs: of the three.
+    """
+    forward, to_input, to_scale = costs
+    sums = " ".join(f"d{operand}" for operand in scale.split())
+    register(Normalise(name, f"x {scale} -> y stat", sizes, cost=forward, in_place=((0, 0),)))
+    register(Op(f"{name}_dx", "x gamma stat dy -> dx", sizes, cost=to_input, in_place=((0, 3),)))
+    register(Op(f"{name}_dparam", f"x stat dy -> {sums}", sizes, cost=to_scale))
 
 
-for _name in ("group_norm", "rms_norm"):
-    register(Normalise(_name))
-    register(NormaliseInputGrad(f"{_name}_dx"))
-    register(NormaliseParamGrad(f"{_name}_dparam"))
+_register("group_norm", "gamma beta", channels, 6, 8, 4)
+_register("rms_norm", "gamma", _rows, 6, 8, 4)
+_register("layer_norm", "gamma beta", _rows, 6, None, None)
 
 
 def _image(context, node) -> tuple[Value, int]:
@@ -135,7 +106,45 @@ def rms_normalization(context, node) -> None:
     x, scale = context.value(node, 0), operand(context, node, 1, 1.0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
-    if scale and (len(scale.shape) > len(x.shape) or not fits(scale.shape, x.shape)):
+    if scale and not fits(scale.shape, x.shape):
         raise node.fail(f"scale of shape {list(scale.shape)}", f"{list(x.shape[axis:])}")
     attrs = {"n": n, "eps": float(node.attrs.get("epsilon", 1e-5))}
     normalise(context, node, "rms_norm", x, [scale], n, (x.size // n,), attrs)
+
+
+@onnx_rule("LayerNormalization", weights=(1, 2))
+def layer_normalization(context, node) -> None:
+    x = context.value(node, 0)
+    scale, bias = operand(context, node, 1, 1.0), operand(context, node, 2, 0.0)
+    axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
+    n = prod(x.shape[axis:])
+    for value in (scale, bias):
+        if value and not fits(value.shape, x.shape):
+            raise node.fail(
+                f"scale or bias of shape {list(value.shape)}", f"{list(x.shape[axis:])}"
+            )
+    eps = float(node.attrs.get("epsilon", 1e-5))
+    attrs, stat = {"n": n, "eps": eps}, (2, x.size // n)
+    normalise(context, node, "layer_norm", x, [scale, bias], n, stat, attrs)
+    if any(node.outputs[1:]):
+        _row_statistics(context, node, x, axis, eps)
+
+
+def _row_statistics(context, node, x, axis: int, eps: float) -> None:
+    """The outputs Mean and InvStdDev, as nodes that gradients flow through."""
+    axes = tuple(range(axis, len(x.shape)))
+    shape = [1 if k in axes else d for k, d in enumerate(x.shape)]
+
+    def step(op, inputs, size, output="", attrs=None):
+        out = output or context.temporary(node, op, size)
+        return context.emit(node, op, inputs, [size], attrs, outputs=[out])[0]
+
+    mean_name, inverse_name = (*node.outputs[1:], "")[:2]
+    mean = step("reduce_mean", [x], shape, mean_name, {"axes": axes})
+    if not inverse_name:
+        return
+    centred = step("sub", [x, mean], x.shape)
+    square = step("mul", [centred, centred], x.shape)
+    variance = step("reduce_mean", [square], shape, attrs={"axes": axes})
+    shifted = step("add", [variance, scalar(context, node, "eps", eps)], shape)
+    step("reciprocal", [step("sqrt", [shifted], shape)], shape, inverse_name)

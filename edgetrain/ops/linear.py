@@ -87,8 +87,6 @@ class MatMulGrad(Op):
     other operand as `side` and the transpositions say.
     """
 
-    rounds = True
-
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         dy, other = (graph.values[n] for n in node.inputs[:2])
         out = graph.values[node.outputs[0]]
@@ -133,7 +131,7 @@ class MatMulGrad(Op):
 
 
 register(MatMul("matmul"))
-register(MatMulGrad("matmul_grad"))
+register(MatMulGrad("matmul_grad", rounds=True))
 
 
 @onnx_rule("MatMul", weights=(0, 1))

@@ -27,8 +27,6 @@ def _arrays(node: Node) -> dict[str, str]:
 class LossForward(Op):
     """partials: 64 chunks of (loss sum, targets, correct[, weights]); then added to the control."""
 
-    recompute = False
-
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         partials = node.outputs[0]
@@ -43,13 +41,11 @@ class LossForward(Op):
 class LossBackward(Op):
     """dx = gradient of the scaled loss, over the logits in place."""
 
-    in_place = ((0, 0),)
-
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         args = {"x": x, "t": t, "dx": node.outputs[0], "ctl": "ctl", "acc": node.attrs["acc"]}
         return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
 
 
-register(LossForward("loss"))
-register(LossBackward("loss_bwd"))
+register(LossForward("loss", recompute=False))
+register(LossBackward("loss_bwd", in_place=((0, 0),)))

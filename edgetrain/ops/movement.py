@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import broadcast, contiguous, merged, prod
+from .strides import contiguous, joined, merged, permuted, prod, spread
 
 
 class View(Op):
@@ -23,9 +23,6 @@ class View(Op):
         if dy and grads.needs(node.inputs[0]):
             grads.alias(node.inputs[0], dy)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 0
-
 
 class Copy(Op):
     """y[yo + sum(i*ys)] = x[xo + sum(i*xs)] over `dims`, several such walks in turn.
@@ -33,8 +30,6 @@ class Copy(Op):
     attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of what no move
     writes, None where the moves cover the output.
     """
-
-    rounds = True
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         acc = node.attrs.get("acc", 0)
@@ -66,19 +61,9 @@ class Copy(Op):
                 attrs = {"moves": back, "fill": None if covered else 0.0}
                 grads.contribute(name, "copy", [dy], attrs)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 0
-
 
 class Expand(Op):
     """Broadcast to a larger shape; the gradient sums over the broadcast dimensions."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        strides = broadcast(x.shape, y.shape)
-        moves = ((0, 0, 0, y.shape, strides, contiguous(y.shape)),)
-        copy = Node(node.name, "copy", node.inputs, node.outputs, {"moves": moves})
-        return COPY.lower(copy, graph)
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -86,7 +71,12 @@ class Expand(Op):
             grads.contribute(node.inputs[0], "bgrad", [dy, "", ""], {"rule": "id"})
 
 
-VIEW, COPY, EXPAND = register(View("view")), register(Copy("copy")), register(Expand("expand"))
+register(View("view", cost=0))
+register(Copy("copy", cost=0, rounds=True))
+_SPREAD = "x -> y", lambda v, _: spread(v["x"].shape, v["y"].shape)
+register(Expand("expand", *_SPREAD, kernel="copy"))
+# A copy without a gradient: a shift that cancels in exact arithmetic.
+register(Op("detach", *_SPREAD, kernel="copy", cost=0, gradient=""))
 
 
 def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> None:
@@ -162,9 +152,7 @@ def transpose(context, node) -> None:
     if kept == sorted(kept):
         context.view(node, x.name, shape)
         return
-    strides = contiguous(x.shape)
-    moves = [(0, 0, 0, shape, [strides[p] for p in perm], contiguous(shape))]
-    copy_of(context, node, [x], shape, moves)
+    copy_of(context, node, [x], *permuted(x.shape, perm))
 
 
 @onnx_rule("Slice")
@@ -228,13 +216,7 @@ def concat(context, node) -> None:
     if len(parts) == 1:
         context.bind(node, 0, parts[0].name)
         return
-    shape = list(parts[0].shape)
-    shape[axis] = sum(part.shape[axis] for part in parts)
-    strides, start, moves = contiguous(shape), 0, []
-    for index, part in enumerate(parts):
-        moves.append((index, 0, start * strides[axis], part.shape, contiguous(part.shape), strides))
-        start += part.shape[axis]
-    copy_of(context, node, parts, shape, moves)
+    copy_of(context, node, parts, *joined([part.shape for part in parts], axis))
 
 
 @onnx_rule("Expand")

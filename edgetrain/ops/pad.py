@@ -3,52 +3,29 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir import Graph, Node
 from .movement import copy_of
-from .registry import Call, Op, onnx_rule, register
+from .registry import Op, onnx_rule, register
 from .strides import MAX_DIMS, contiguous, prod
 
 PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
 
 
-def _pad_walk(x, y, attrs) -> dict[str, Any]:
+def _pad_walk(values, attrs) -> dict[str, Any]:
     """Six sizes of y (d) and x (e), and how many elements lie before x (p); the batch first."""
+    x, y = values["x"], values["y"]
 
     def six(numbers, neutral: int) -> list[int]:
         missing = [neutral] * (MAX_DIMS - len(numbers))
         return [*numbers[:1], *missing, *numbers[1:]]
 
     before = six(attrs["before"], 0)
-    return {"d": six(y.shape, 1), "e": six(x.shape, 1), "p": before, "mode": attrs["mode"]}
+    return {"d": six(y.shape, 1), "e": six(x.shape, 1), "p": before}
 
 
-class PadMode(Op):
-    """y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES)."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        return [Call("pad_mode", {"x": x.name, "y": y.name, **_pad_walk(x, y, node.attrs)})]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy = grads.of(node.outputs[0])
-        if dy and grads.needs(node.inputs[0]):
-            grads.contribute(node.inputs[0], "pad_mode_bwd", [dy], dict(node.attrs))
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 0
-
-
-class PadModeBackward(Op):
-    """dx (+)= dy added where it came from."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"dy": dy.name, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("pad_mode_bwd", args | _pad_walk(dx, dy, node.attrs))]
-
-
-register(PadMode("pad_mode"))
-register(PadModeBackward("pad_mode_bwd"))
+# y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES). dx (+)= dy
+# added where it came from.
+register(Op("pad_mode", "x -> y", _pad_walk, cost=0, gradient="dy"))
+register(Op("pad_mode_bwd", "dy -> dx", _pad_walk))
 
 
 @onnx_rule("Pad")

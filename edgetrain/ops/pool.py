@@ -6,83 +6,27 @@ first one wins in both), a mean of means (how many elements count is a product o
 
 import math
 
-from ..ir import Graph, Node
-from .conv import geometry, planar, window
+from .conv import flat, geometry, planar, window
 from .pool_lp import dilated_average
-from .registry import Call, Op, onnx_rule, register
+from .registry import Op, onnx_rule, register
 from .strides import prod
 
 
-def _sizes(x, y, attrs, keys) -> dict[str, int]:
-    xs, ys = ((*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, y.shape))
-    sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True)) | {"oh": ys[2], "ow": ys[3]}
-    return sizes | {key: attrs[key] for key in keys}
+def _planes(values, attrs) -> dict[str, int]:
+    xs, ys = flat(values["x"].shape), flat(values["y"].shape)
+    return dict(zip(("n", "c", "h", "wd", "oh", "ow"), (*xs, *ys[2:]), strict=True))
 
 
-_MAX = ("kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw")
-_AVERAGE = ("kh", "kw", "sh", "sw", "ph", "pw", "pb", "pr", "include_pad")
+def _window(values, attrs) -> int:
+    return values["y"].size * attrs["kh"] * attrs["kw"]
 
 
-class MaxPool(Op):
-    """y = maximum of each window, idx = where it was."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"x": x.name, "y": y.name, "idx": node.outputs[1]}
-        return [Call("maxpool", {**args, **_sizes(x, y, node.attrs, _MAX)})]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if dy and grads.needs(x):
-            grads.contribute(x, "maxpool_bwd", [node.outputs[1], dy], dict(node.attrs))
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return graph.values[node.outputs[0]].size * node.attrs["kh"] * node.attrs["kw"]
-
-
-class MaxPoolBackward(Op):
-    """dx (+)= dy at the maxima."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        idx, dy = node.inputs[:2]
-        dx = graph.values[node.outputs[0]]
-        args = {"idx": idx, "dy": dy, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("maxpool_bwd", args | _sizes(dx, graph.values[dy], node.attrs, _MAX))]
-
-
-class AveragePool(Op):
-    """y = mean of each window."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"x": x.name, "y": y.name}
-        return [Call("avgpool", {**args, **_sizes(x, y, node.attrs, _AVERAGE)})]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if dy and grads.needs(x):
-            grads.contribute(x, "avgpool_bwd", [dy], dict(node.attrs))
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return graph.values[node.outputs[0]].size * node.attrs["kh"] * node.attrs["kw"]
-
-
-class AveragePoolBackward(Op):
-    """dx (+)= dy spread over each window."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"dy": dy.name, "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("avgpool_bwd", args | _sizes(dx, dy, node.attrs, _AVERAGE))]
-
-
-for _op in (
-    MaxPool("maxpool"),
-    MaxPoolBackward("maxpool_bwd"),
-    AveragePool("avgpool"),
-    AveragePoolBackward("avgpool_bwd"),
-):
-    register(_op)
+# y = maximum of each window, idx = where it was; or y = its mean. dx (+)= dy at the maxima, or
+# spread over each window.
+register(Op("maxpool", "x -> y idx", _planes, cost=_window, gradient="idx dy"))
+register(Op("maxpool_bwd", "idx dy -> dx", _planes))
+register(Op("avgpool", "x -> y", _planes, cost=_window, gradient="dy"))
+register(Op("avgpool_bwd", "dy -> dx", _planes))
 
 
 @onnx_rule("MaxPool", "AveragePool")
@@ -118,10 +62,9 @@ def _plane(context, node, x, numbers, out, output: str) -> None:
     Args:
       numbers: kernel, strides, pads before and after, dilations, a number an axis each.
     """
-    attrs: dict = {}
-    names = (("kh", "kw"), ("sh", "sw"), ("ph", "pw"), ("pb", "pr"), ("dh", "dw"))
-    for (a, b), part, neutral in zip(names, numbers, (1, 1, 0, 0, 1), strict=True):
-        attrs[a], attrs[b] = planar(part, neutral)
+    kernel, strides, before, after, dilations = numbers
+    attrs = planar(k=kernel, s=strides, p=before, d=dilations)
+    attrs["pb"], attrs["pr"] = planar(p=after).values()
     shape = (*x.shape[:2], *out)
     if node.op_type == "MaxPool":
         small = attrs["kh"] * attrs["kw"] <= 256

@@ -53,13 +53,7 @@ def windows(context, node, x):
         taps = taps + np.arange(kernel[k]) * dilations[k]
         low, high = (-before[k], x.shape[2 + k] + after[k]) if include else (0, x.shape[2 + k])
         counts.append(((taps >= low) & (taps < high)).sum(1))
-    attrs: dict = {"g": x.shape[1]}
-    for (a, b), numbers, neutral in (
-        (("sh", "sw"), strides, 1),
-        (("dh", "dw"), dilations, 1),
-        (("ph", "pw"), before, 0),
-    ):
-        attrs[a], attrs[b] = planar(numbers, neutral)
+    attrs = {"g": x.shape[1]} | planar(s=strides, d=dilations, p=before)
     return attrs, kernel, (*x.shape[:2], *out), counts
 
 

@@ -1,10 +1,10 @@
 """Tile, DepthToSpace, SpaceToDepth, CumSum: views, copies and running sums."""
 
-from ..ir import Graph, Node
+from ..ir import Node
 from .movement import copy_of
-from .registry import Call, Op, onnx_rule, register
+from .registry import Op, onnx_rule, register
 from .softmax import split_at
-from .strides import contiguous
+from .strides import permuted
 
 
 @onnx_rule("Tile")
@@ -54,21 +54,11 @@ def depth_space(context, node) -> None:
         parts = (n, c, h // size, size, w // size, size)
         perm = (0, 1, 3, 5, 2, 4) if columns else (0, 3, 5, 1, 2, 4)
         shape = (n, c * size * size, h // size, w // size)
-    steps, dims = contiguous(parts), [parts[p] for p in perm]
-    move = (0, 0, 0, dims, [steps[p] for p in perm], contiguous(dims))
-    copy_of(context, node, [x], shape, [move])
+    copy_of(context, node, [x], shape, permuted(parts, perm)[1])
 
 
 class CumSum(Op):
     """y = running sum of x along attrs['axis']; attrs exclusive, reverse."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        args: dict = {"x": node.inputs[0], "y": node.outputs[0], "acc": node.attrs.get("acc", 0)}
-        args |= {key: node.attrs[key] for key in ("exclusive", "reverse")}
-        sizes = split_at(graph.values[node.outputs[0]].shape, node.attrs["axis"])
-        return [Call("cumsum", args | sizes)]
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -77,7 +67,11 @@ class CumSum(Op):
             grads.contribute(x, "cumsum", [dy], attrs)
 
 
-register(CumSum("cumsum"))
+def _axis(values, attrs) -> dict[str, int]:
+    return split_at(values["y"].shape, attrs["axis"])
+
+
+register(CumSum("cumsum", "x -> y", _axis, in_place=((0, 0),)))
 
 
 @onnx_rule("CumSum")

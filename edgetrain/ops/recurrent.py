@@ -8,14 +8,15 @@ Backward turns the gates into their gradients in place; gradients of w, r, bias 
 their own that read them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
-from .storing import store_as
-from .strides import contiguous, prod
+from .storing import PLAIN
+from .strides import permuted, prod
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 SLOTS = {"lstm": 4, "gru": 4, "rnn": 1}
@@ -26,53 +27,43 @@ def _outputs(node: Node) -> dict[str, str]:
     return dict(zip(node.attrs["made"], node.outputs, strict=True))
 
 
-def _sizes(attrs) -> dict[str, int]:
-    """t, b, d, n, back of every kernel."""
-    return {key: attrs[key] for key in ("t", "b", "d", "n", "back")}
+def _gates(values, attrs) -> dict[str, int]:
+    """Of a kernel that reads the gates' gradients; kind: how a GRU's third gate meets the states
+    (kernels/recurrent/grad.py)."""
+    cell = attrs["cell"]
+    kind = (1 if attrs["after"] else 2) if cell == "gru" else 0
+    return {"slots": SLOTS[cell], "gates": GATES[cell], "kind": kind}
 
 
-def _kind(attrs) -> int:
-    """How a GRU's third gate meets the states (kernels/recurrent/grad.py)."""
-    return (1 if attrs["after"] else 2) if attrs["cell"] == "gru" else 0
+def _flops(weight: str) -> Callable[..., int]:
+    """A product for each number of a weight, in each row of a step."""
+    return lambda values, attrs: 2 * attrs["t"] * attrs["b"] * values[weight].size
 
 
-def _extra(attrs) -> dict[str, int]:
-    """The integers that one kind of cell has."""
-    return {"gru": {"after": attrs["after"]}, "rnn": {"relu": attrs["relu"]}, "lstm": {}}[
-        attrs["cell"]
-    ]
-
-
-def _product(a: Value, b: Value, c: Value, **strides) -> Call:
-    """A gemm over directions (z1) of whole values."""
+def _gemm(a: Value, b: Value, c: Value, **strides: int) -> dict[str, Any]:
+    """Of a product over directions (z1) of whole values; strides that are not given are 0."""
     names = ("z2", "az1", "az2", "am", "ak2", "ak", "bz1", "bz2", "bn", "bk2", "bk", "cz1", "cz2")
-    args: dict = dict.fromkeys(names, 0) | {"z1": 1, "z2": 1, "k2": 1, "alpha": 1.0}
-    args |= {"a": a.name, "b": b.name, "c": c.name, "bias": None, "ctl": None}
-    args |= {"na": a.size, "nb": b.size, "nc": c.size, "acc": 0, "sr": 0, "key": 0}
-    return Call("gemm", args | strides)
+    sizes: dict[str, Any] = dict.fromkeys(names, 0) | {"z1": 1, "z2": 1, "k2": 1, "alpha": 1.0}
+    return sizes | {"na": a.size, "nb": b.size, "nc": c.size} | strides
 
 
 class Recurrent(Op):
     """One of lstm, gru, rnn."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
-        inputs: dict[str, Any] = {
-            key: name or None for key, name in zip(_INPUTS, node.inputs, strict=True)
-        }
-        made, attrs = _outputs(node), node.attrs
-        x, w, gates = (graph.values[n] for n in (inputs["x"], inputs["w"], made["gates"]))
+        attrs, gates = node.attrs, graph.values[_outputs(node)["gates"]]
+        x, w = (graph.values[name] for name in node.inputs[:2])
         rows, width, slots = attrs["t"] * attrs["b"], GATES[self.name] * attrs["n"], gates.shape[-1]
         i = x.shape[-1]
-        projection = _product(
+        sizes = _gemm(
             x, w, gates, z1=attrs["d"], m=rows, n=width, k=i, am=i, ak=1, bz1=width * i, bn=i,
             bk=1, cz1=rows * slots, cm=slots,
         )  # fmt: skip
-        args: dict = {key: inputs[key] for key in ("r", "bias", "lens", "h0")}
-        args |= {key: made.get(key) for key in ("y", "yh", "gates")} | _sizes(attrs) | _extra(attrs)
-        if self.name == "lstm":
-            args |= {"c0": inputs["c0"], "peep": inputs["peep"]}
-            args |= {"cells": made["cells"], "yc": made.get("yc")}
-        return [projection, Call(self.name, args)]
+        projection = {"a": x.name, "b": w.name, "c": gates.name} | PLAIN | sizes
+        return [Call("gemm", projection), self.call(node, graph)]
+
+    def named(self, node: Node) -> dict[str, str]:
+        return super().named(node) | _outputs(node)
 
     def vjp(self, grads, node: Node) -> None:
         made, attrs = _outputs(node), dict(node.attrs)
@@ -111,138 +102,47 @@ class Recurrent(Op):
         return 2 * node.attrs["t"] * node.attrs["b"] * (w.size + r.size)
 
 
-class RecurrentBackward(Op):
-    """Outputs dgates (in place of gates), dh0, dc0: back through time."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        gates, cells, y, dy, dyh, dyc, r, lens, h0, c0, peep = (n or None for n in node.inputs)
-        dgates, dh0, dc0 = (n or None for n in node.outputs)
-        args: dict = {"r": r, "lens": lens, "dy": dy, "dyh": dyh, "dgates": dgates, "dh0": dh0}
-        args |= {
-            "lstm_bwd": {
-                "gates": gates,
-                "cells": cells,
-                "dyc": dyc,
-                "c0": c0,
-                "dc0": dc0,
-                "peep": peep,
-            },
-            "gru_bwd": {"gates": gates, "y": y, "h0": h0},
-            "rnn_bwd": {"y": y},
-        }[self.name]
-        return [Call(self.name, args | _sizes(node.attrs) | _extra(node.attrs))]
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),) if node.inputs[0] else ()
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.inputs[6]].size
-
-
-class InputWeightGrad(Op):
+def _to_weight(values, attrs) -> dict[str, Any]:
     """dw (+)= sum over steps and rows of dgates^T x."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dgates, x = (graph.values[name] for name in node.inputs[:2])
-        out, attrs = graph.values[node.outputs[0]], node.attrs
-        rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], x.shape[-1]
-        slots = dgates.shape[-1]
-        call = _product(
-            dgates, x, out, z1=attrs["d"], m=width, n=i, k=rows, az1=rows * slots, am=1, ak=slots,
-            bn=1, bk=i, cz1=width * i, cm=i,
-        )  # fmt: skip
-        return [Call("gemm", {**call.args, **store_as(node, graph, out)})]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.outputs[0]].size
+    dgates, x, out = (values[name] for name in "abc")
+    rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], x.shape[-1]
+    slots = dgates.shape[-1]
+    return _gemm(
+        dgates, x, out, z1=attrs["d"], m=width, n=i, k=rows, az1=rows * slots, am=1, ak=slots,
+        bn=1, bk=i, cz1=width * i, cm=i,
+    )  # fmt: skip
 
 
-class InputGrad(Op):
+def _to_input(values, attrs) -> dict[str, Any]:
     """dx (+)= sum over directions of dgates w."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dgates, w = (graph.values[name] for name in node.inputs[:2])
-        out, attrs = graph.values[node.outputs[0]], node.attrs
-        rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], w.shape[-1]
-        slots = dgates.shape[-1]
-        call = _product(
-            dgates, w, out, m=rows, n=i, k2=attrs["d"], k=width, am=slots, ak2=rows * slots, ak=1,
-            bn=1, bk2=width * i, bk=i, cm=i,
-        )  # fmt: skip
-        return [Call("gemm", {**call.args, **store_as(node, graph, out)})]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.inputs[1]].size
+    dgates, w, out = (values[name] for name in "abc")
+    rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], w.shape[-1]
+    slots = dgates.shape[-1]
+    return _gemm(
+        dgates, w, out, m=rows, n=i, k2=attrs["d"], k=width, am=slots, ak2=rows * slots, ak=1,
+        bn=1, bk2=width * i, bk=i, cm=i,
+    )  # fmt: skip
 
 
-class StateWeightGrad(Op):
-    """dr (+)= sum over steps and rows of dgates^T (h of the step before)."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dgates, y, lens, h0 = node.inputs[:4]
-        out = graph.values[node.outputs[0]]
-        args: dict[str, Any] = {
-            "dgates": dgates,
-            "y": y,
-            "lens": lens or None,
-            "h0": h0 or None,
-            "out": out.name,
-        }
-        return [Call(self.name, args | _gate_sizes(node) | store_as(node, graph, out))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 2 * node.attrs["t"] * node.attrs["b"] * graph.values[node.outputs[0]].size
-
-
-class BiasGrad(Op):
-    """db (+)= sums of dgates over steps and rows."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        out = graph.values[node.outputs[0]]
-        args = {"dgates": node.inputs[0], "out": out.name}
-        return [Call(self.name, args | _gate_sizes(node) | store_as(node, graph, out))]
-
-
-class PeepholeGrad(Op):
-    """dp (+)= sums over steps and rows of dgates times the cells that they looked at."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dgates, cells, lens, c0 = node.inputs[:4]
-        out = graph.values[node.outputs[0]]
-        args: dict[str, Any] = {
-            "dgates": dgates,
-            "cells": cells,
-            "lens": lens or None,
-            "c0": c0 or None,
-        }
-        args |= {"out": out.name} | _sizes(node.attrs)
-        return [Call(self.name, args | store_as(node, graph, out))]
-
-
-def _gate_sizes(node: Node) -> dict[str, int]:
-    cell = node.attrs["cell"]
-    sizes = {"slots": SLOTS[cell], "gates": GATES[cell], "kind": _kind(node.attrs)}
-    return _sizes(node.attrs) | sizes
-
-
-for _name in GATES:
-    register(Recurrent(_name))
-    register(RecurrentBackward(f"{_name}_bwd"))
-register(InputWeightGrad("recurrent_dw"))
-register(InputGrad("recurrent_dx"))
-register(StateWeightGrad("recurrent_dr"))
-register(BiasGrad("recurrent_db"))
-register(PeepholeGrad("recurrent_dp"))
+_STATES = "- - r bias lens h0"
+register(Recurrent("lstm", f"{_STATES} c0 peep"))
+register(Recurrent("gru", _STATES))
+register(Recurrent("rnn", _STATES))
+# Back through time: gradients of the gates, in place of those, and of the first states.
+for _name, _operands, _in_place in (
+    ("lstm_bwd", "gates cells - dy dyh dyc r lens - c0 peep -> dgates dh0 dc0", ((0, 0),)),
+    ("gru_bwd", "gates - y dy dyh - r lens h0 -> dgates dh0", ((0, 0),)),
+    ("rnn_bwd", "- - y dy dyh - r lens -> dgates dh0", ()),
+):
+    register(Op(_name, _operands, cost=_flops("r"), in_place=_in_place))
+_OPERANDS = "a b -> c"
+register(Op("recurrent_dw", _OPERANDS, _to_weight, kernel="gemm", cost=_flops("c"), rounds=True))
+register(Op("recurrent_dx", _OPERANDS, _to_input, kernel="gemm", cost=_flops("b"), rounds=True))
+# Sums over steps and rows: dr of dgates^T (h of the step before), db of dgates, dp of dgates times
+# the cells that they looked at.
+register(Op("recurrent_dr", "dgates y lens h0 -> out", _gates, cost=_flops("out"), rounds=True))
+register(Op("recurrent_db", "dgates -> out", _gates, rounds=True))
+register(Op("recurrent_dp", "dgates cells lens c0 -> out", rounds=True))
 
 _DIRECTIONS = {"forward": 0, "reverse": 1, "bidirectional": 2}
 _ACTIVATIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"], "rnn": ["tanh"]}
@@ -312,9 +212,7 @@ def _given(context, node, index: int, key: str, t: int) -> Value | None:
 
 def _transposed(context, node, value: Value, perm: tuple[int, ...], tag: str) -> Value:
     """A copy with its axes in another order."""
-    shape = [value.shape[p] for p in perm]
-    strides = contiguous(value.shape)
-    moves = ((0, 0, 0, shape, [strides[p] for p in perm], contiguous(shape)),)
+    shape, moves = permuted(value.shape, perm)
     out = context.temporary(node, f"{tag}.transposed", shape)
     context.emit(node, "copy", [value], [shape], {"moves": moves}, outputs=[out])
     return context.named(out)

@@ -1,79 +1,52 @@
 """Reductions over any axes. Sum and mean save nothing; max and min their input and output."""
 
-from ..ir import Graph, Node
-from .registry import Call, Op, onnx_rule, register
-from .storing import store_as
-from .strides import broadcast, contiguous, merged, prod
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir import Node
+from .registry import Op, onnx_rule, register
+from .strides import contiguous, merged, prod, spread
 
 
-class Reduce(Op):
-    """y = reduction of x over attrs['axes'], kept as dimensions of one."""
-
-    def __init__(self, name: str, kernel: str) -> None:
-        super().__init__(name)
-        self.kernel = kernel
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        axes, strides = node.attrs["axes"], contiguous(x.shape)
-        args: dict = {"x": x.name, "y": y.name, "nx": x.size}
-        count = prod([x.shape[a] for a in axes])
-        args["scale"] = 1.0 / count if self.name == "reduce_mean" else 1.0
-        kept = [k for k in range(len(x.shape)) if k not in axes]
-        for letter, chosen in (("k", kept), ("r", list(axes))):
-            sizes = [x.shape[k] for k in chosen]
-            own = contiguous(sizes)
-            dims, steps, _ = merged(sizes, [strides[k] for k in chosen], own)
-            args |= {letter: dims, f"{letter}s": steps}
-        return [Call(f"reduce_{self.kernel}", args)]
+class Sum(Op):
+    """y = sum or mean of x over attrs['axes'], kept as dimensions of one."""
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if not dy or not grads.needs(x):
-            return
-        if self.name in ("reduce_sum", "reduce_mean"):
+        if dy and grads.needs(x):
             attrs = {"axes": node.attrs["axes"], "mean": self.name == "reduce_mean"}
             grads.contribute(x, "reduce_spread", [dy], attrs)
-        else:
-            attrs = {"axes": node.attrs["axes"]}
-            grads.contribute(x, f"{self.name}_bwd", [x, node.outputs[0], dy], attrs)
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return graph.values[node.inputs[0]].size
 
 
-class Spread(Op):
-    """dx (+)= dy broadcast over the reduced axes, divided by their count for a mean."""
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        axes = node.attrs["axes"]
-        shape = [1 if k in axes else d for k, d in enumerate(dx.shape)]
-        dims, xs, ys = merged(dx.shape, broadcast(shape, dx.shape), contiguous(dx.shape))
-        scale = 1.0 / prod([dx.shape[a] for a in axes]) if node.attrs["mean"] else 1.0
-        args: dict = {"x": dy.name, "y": dx.name, "scale": scale}
-        args |= {"xo": 0, "yo": 0, "nx": dy.size, "ny": dx.size}
-        walk = {"d": dims, "xs": xs, "ys": ys}
-        return [Call("copy", args | walk | store_as(node, graph, dx))]
+def _walks(values, attrs) -> dict[str, Any]:
+    """Walks of x over the axes that are kept (k) and those that are reduced (r)."""
+    shape, axes = values["x"].shape, attrs["axes"]
+    strides, out = contiguous(shape), dict[str, Any](nx=prod(shape))
+    kept = [k for k in range(len(shape)) if k not in axes]
+    for letter, chosen in (("k", kept), ("r", list(axes))):
+        sizes = [shape[k] for k in chosen]
+        dims, steps, _ = merged(sizes, [strides[k] for k in chosen], contiguous(sizes))
+        out |= {letter: dims, f"{letter}s": steps}
+    return out
 
 
-class ExtremeBackward(Op):
-    """dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax;
-    a product's is dy times the product of the others.
-    """
+def _share(shape: Sequence[int], axes: Sequence[int]) -> float:
+    return 1.0 / prod([shape[a] for a in axes])
 
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y, dy = (graph.values[n] for n in node.inputs[:3])
-        axes, strides = node.attrs["axes"], contiguous(x.shape)
-        args: dict = {"x": x.name, "y": y.name, "dy": dy.name, "dx": node.outputs[0]}
-        kept = [k for k in range(len(x.shape)) if k not in axes]
-        for letter, chosen in (("k", kept), ("r", list(axes))):
-            sizes = [x.shape[k] for k in chosen]
-            dims, steps, _ = merged(sizes, [strides[k] for k in chosen], contiguous(sizes))
-            args |= {letter: dims, f"{letter}s": steps}
-        return [Call(self.name, args | {"nx": x.size, "acc": node.attrs["acc"]})]
+
+def _reduced(values, attrs) -> dict[str, Any]:
+    return _walks(values, attrs) | {"scale": 1.0}
+
+
+def _mean(values, attrs) -> dict[str, Any]:
+    return _walks(values, attrs) | {"scale": _share(values["x"].shape, attrs["axes"])}
+
+
+def _spread(values, attrs) -> dict[str, Any]:
+    """Over the reduced axes, divided by their count for a mean."""
+    to, axes = values["y"].shape, attrs["axes"]
+    shape = [1 if k in axes else d for k, d in enumerate(to)]
+    return spread(shape, to, _share(to, axes) if attrs["mean"] else 1.0)
 
 
 KINDS = {
@@ -83,12 +56,14 @@ KINDS = {
     "ReduceMin": "min",
     "ReduceProd": "prod",
 }
-for _kind in KINDS.values():
-    register(Reduce(f"reduce_{_kind}", _kind))
-register(Spread("reduce_spread"))
-register(ExtremeBackward("reduce_max_bwd"))
-register(ExtremeBackward("reduce_min_bwd"))
-register(ExtremeBackward("reduce_prod_bwd"))
+register(Sum("reduce_sum", "x -> y", _reduced, cost=1))
+register(Sum("reduce_mean", "x -> y", _mean, cost=1))
+register(Op("reduce_spread", "x -> y", _spread, kernel="copy", rounds=True))
+# dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax; a
+# product's is dy times the product of the others.
+for _name in ("reduce_max", "reduce_min", "reduce_prod"):
+    register(Op(_name, "x -> y", _reduced, cost=1, gradient="x y dy"))
+    register(Op(f"{_name}_bwd", "x y dy -> dx", _walks))
 
 
 def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[int]] | None:

@@ -3,28 +3,8 @@
 Nodes of their own for each part, so the planner may forget and recompute what lies between.
 """
 
-from ..ir import Graph, Node
-from .movement import Copy
 from .reduce import reduced_shape
-from .registry import Call, onnx_rule, register
-from .strides import contiguous
-
-
-class Detach(Copy):
-    """y = x without a gradient: a shift that cancels in exact arithmetic."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        shape = graph.values[node.inputs[0]].shape
-        strides = contiguous(shape)
-        moves = ((0, 0, 0, shape, strides, strides),)
-        copy = Node(node.name, "copy", node.inputs, node.outputs, {"moves": moves})
-        return super().lower(copy, graph)
-
-    def vjp(self, grads, node: Node) -> None:
-        """None."""
-
-
-register(Detach("detach"))
+from .registry import onnx_rule
 
 # ONNX name -> (function of each element, function of the sum); "square" is a product.
 _PARTS = {

@@ -4,6 +4,7 @@ An ir op knows its cost, gradient rule, in-place pairs and kernel calls. An ONNX
 ONNX node into ir nodes through an `ImportContext`. A family file fills both tables.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ import numpy as np
 
 from ..errors import ModelError
 from ..ir import Call, Graph, Node, Value
+from ..ir.keys import key_of
+from ..kernels.registry import variants
+from .storing import store_as
 
 _SHOWN = 300  # characters of a part of a message
 
@@ -59,7 +63,7 @@ class Subgraph:
 
 
 class ImportContext(Protocol):
-    """What an ONNX rule may ask for and do; implemented by bind.py."""
+    """What an ONNX rule may ask for and do; implemented by compiler/bind."""
 
     opset: int
     batch: int
@@ -85,38 +89,119 @@ class ImportContext(Protocol):
     def temporary(self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation") -> str: ...
 
 
+Values = Mapping[str, Value]
+Attrs = Mapping[str, Any]
+# What a call says of scalars that its node has no attribute for.
+_USUAL = {"acc": 0, "act": 0, "lo": 0.0, "hi": 0.0, "ctl": "ctl"}
+
+
+def _nothing(values: Values, attrs: Attrs) -> Mapping[str, Any]:
+    return {}
+
+
 class Op:
-    """An ir op; a family subclasses it once and registers instances.
+    """An ir op: a row that says which kernel it calls and what it costs, or a subclass.
 
     Attributes:
-      recompute: may run again in a microbatch (False: it moves state).
+      kernel: the op's own name by default.
+      inputs, outputs: the kernel's operand for each of a node's, as in "x w -> y"; "-" for one that
+        it does not take. Inputs behind the last name are not the kernel's.
+      sizes: (values by operand, attributes) -> the integers that follow from shapes, where dx also
+        stands for an x that is not there. The kernel's other scalars are attributes by their name.
+      cost: floating point operations, for an element of the first input or all of them by (values
+        by operand, attributes); None: one for each element that is written.
+      gradient: what `<name>_bwd` reads for the gradient of the first input, operands and dy, that
+        of the first output; "": nothing flows back; None: a subclass has the rule, or nobody.
+      in_place: (output, input) index pairs that may share bytes when the input is not read again.
       rounds: what it adds to an accumulator is rounded stochastically (False: it goes through a
         value of its own).
-      in_place: (output, input) index pairs that may share bytes when the input is not read again.
+      recompute: may run again in a microbatch (False: it moves state).
     """
 
-    recompute = True
-    rounds = False
     in_place: tuple[tuple[int, int], ...] = ()
+    rounds = False
+    recompute = True
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        operands: str = "",
+        sizes: Callable[[Values, Attrs], Mapping[str, Any]] = _nothing,
+        *,
+        kernel: str = "",
+        cost: int | Callable[[Values, Attrs], int] | None = None,
+        gradient: str | None = None,
+        **flags: Any,
+    ) -> None:
+        self.name, self.kernel, self.sizes = name, kernel or name, sizes
+        self.inputs, self.outputs = (part.split() for part in operands.partition("->")[::2])
+        self.cost, self.gradient = cost, gradient
+        for flag, value in flags.items():
+            assert flag in ("in_place", "rounds", "recompute"), flag
+            setattr(self, flag, value)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         """Kernel calls in order."""
-        raise NotImplementedError(self.name)
+        return [self.call(node, graph)]
+
+    def call(self, node: Node, graph: Graph, kernel: str = "") -> Call:
+        """The row's call of its kernel, or of another with the same operands."""
+        kernel = kernel or self.kernel
+        args: dict[str, Any] = {name: value or None for name, value in self.named(node).items()}
+        args |= self.sizes(self._values(node, graph), node.attrs)
+        scalars = _scalars(kernel)
+        usual = {**_USUAL, "key": key_of(node.name)}
+        if "sr" in scalars:
+            usual |= store_as(node, graph, graph.values[node.outputs[0]])
+        for name in scalars:
+            if name not in args:
+                args[name] = node.attrs[name] if name in node.attrs else usual[name]
+        return Call(kernel, args)
 
     def vjp(self, grads: Any, node: Node) -> None:
         """Emit the gradients of the inputs through `grads` (compiler/autodiff.py)."""
-        raise NotImplementedError(f"op {self.name} has no gradient rule")
-
-    def inplace(self, node: Node) -> tuple[tuple[int, int], ...]:
-        """`in_place` of a node."""
-        return self.in_place
+        if self.gradient is None:
+            raise NotImplementedError(f"op {self.name} has no gradient rule")
+        if self.gradient and (dy := grads.of(node.outputs[0])) and grads.needs(node.inputs[0]):
+            names = {"dy": dy} | self.named(node)
+            reads = [names[operand] for operand in self.gradient.split()]
+            grads.contribute(node.inputs[0], f"{self.name}_bwd", reads, dict(node.attrs))
 
     def flops(self, node: Node, graph: Graph) -> int:
         """Floating point operations, a multiply-add counted as two."""
-        return sum(graph.values[name].size for name in node.writes)
+        if self.cost is None:
+            return sum(graph.values[name].size for name in node.writes)
+        if isinstance(self.cost, int):
+            return self.cost * graph.values[node.inputs[0]].size
+        return self.cost(self._values(node, graph), node.attrs)
+
+    def named(self, node: Node) -> dict[str, str]:
+        """Values' names by operand, "" for absent ones."""
+        named = [*zip(self.inputs, node.inputs, strict=False)]
+        named += zip(self.outputs, node.outputs, strict=False)
+        return {operand: value for operand, value in named if operand != "-"}
+
+    def _values(self, node: Node, graph: Graph) -> dict[str, Value]:
+        """Values by operand; a gradient dx stands for an x that is not there."""
+        found = {name: graph.values[value] for name, value in self.named(node).items() if value}
+        return {name[1:]: value for name, value in found.items() if name[0] == "d"} | found
+
+
+class Adding(Op):
+    """Its kernel adds to what is there; what is to be written anew is cleared first."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        out = graph.values[node.outputs[0]]
+        clear = Call("fill", {"y": out.name, "value": 0.0, "n": out.size})
+        return [*([] if node.attrs["acc"] else [clear]), self.call(node, graph)]
+
+
+@functools.cache
+def _scalars(kernel: str) -> tuple[str, ...]:
+    """Operands of a kernel that no row names: its numbers, groups of them, the control block."""
+    spec = variants(kernel)[0].spec
+    named = {o.name for o in spec.operands if o.is_reference or o.mode == "t"} - {"ctl"}
+    return tuple(name for name, _ in spec.fields if name not in named)
 
 
 _OPS: dict[str, Op] = {}

@@ -10,21 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..ir import Graph, Node
-from .registry import Call, Op, onnx_rule, register
+from ..ir import Node
+from .registry import Op, onnx_rule, register
 from .strides import prod
-
-_SIZES = ("outer", "h", "wd", "oh", "ow", "rt", "ct")
 
 
 class Resample(Op):
     """y = rows x cols of each plane; inputs x, rows, cols and the transposed tables of both."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, rows, cols = node.inputs[:3]
-        args: dict = {"x": x, "rows": rows or None, "cols": cols or None, "y": node.outputs[0]}
-        args |= {key: node.attrs[key] for key in _SIZES}
-        return [Call("resample", args | {"acc": node.attrs.get("acc", 0)})]
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -34,13 +26,13 @@ class Resample(Op):
         attrs |= {"h": attrs["oh"], "wd": attrs["ow"], "oh": attrs["h"], "ow": attrs["wd"]}
         grads.contribute(x, "resample", [dy, *node.inputs[3:5]], attrs)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        size, attrs = graph.values[node.outputs[0]].size, node.attrs
-        rows = attrs["rt"] // attrs["oh"] if node.inputs[1] else 1
-        return 2 * size * rows * (attrs["ct"] // attrs["ow"] if node.inputs[2] else 1)
+
+def _taps(values, attrs) -> int:
+    rows = attrs["rt"] // attrs["oh"] if "rows" in values else 1
+    return 2 * values["y"].size * rows * (attrs["ct"] // attrs["ow"] if "cols" in values else 1)
 
 
-register(Resample("resample"))
+register(Resample("resample", "x rows cols -> y", cost=_taps))
 
 # One output element: [(input index, weight), ...]
 Taps = list[tuple[int, float]]

@@ -3,52 +3,16 @@
 A mask has no gradient; a constant one lies in the arena as bytes.
 """
 
-from typing import Any
-
 import numpy as np
 
-from ..ir import Graph, Node, Value
-from .registry import Call, Op, onnx_rule, register
-from .strides import broadcast, contiguous, merged, prod
-
-
-class Compare(Op):
-    """y (u8) = relation of a and b, broadcast."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        a, b, y = (graph.values[n] for n in (*node.inputs, node.outputs[0]))
-        strides = broadcast(a.shape, y.shape), broadcast(b.shape, y.shape)
-        dims, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
-        args = {"a": a.name, "b": b.name, "y": y.name, "na": a.size, "nb": b.size}
-        walk = {"d": dims, "sa": sa, "sb": sb}
-        return [Call(f"cmp_{self.name}", args | walk)]
-
-    def vjp(self, grads, node: Node) -> None:
-        """A comparison is flat."""
-
-
-class Truth(Op):
-    """y (u8) = whether x is zero or not, as attrs['want'] says."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], node.outputs[0]
-        return [Call("truth", {"x": x.name, "y": y, "n": x.size, "want": node.attrs["want"]})]
-
-    def vjp(self, grads, node: Node) -> None:
-        """Flat."""
+from ..ir import Node, Value
+from .elementwise import broadcasting, elements
+from .registry import Op, onnx_rule, register
+from .strides import contiguous, prod
 
 
 class Where(Op):
     """y = a where mask, else b, all three broadcast."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        mask, a, b, y = (graph.values[n] for n in (*node.inputs, node.outputs[0]))
-        strides = [broadcast(v.shape, y.shape) for v in (mask, a, b)]
-        dims, sm, sa, sb, _ = merged(y.shape, *strides, contiguous(y.shape))
-        args: dict[str, Any] = {"mask": mask.name, "a": a.name, "b": b.name, "y": y.name}
-        args |= {"nm": mask.size, "na": a.size, "nb": b.size}
-        walk = {"d": dims, "sm": sm, "sa": sa, "sb": sb}
-        return [Call("where", args | walk)]
 
     def vjp(self, grads, node: Node) -> None:
         dy, mask = grads.of(node.outputs[0]), node.inputs[0]
@@ -66,19 +30,6 @@ class Where(Op):
                 grads.contribute(name, "bgrad", [part, "", ""], {"rule": "id"})
 
 
-class MaskKeep(Op):
-    """dx (+)= dy where the mask is attrs['want']; may overwrite dy."""
-
-    in_place = ((0, 1),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        mask, dy, dx = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
-        dims, sm, _ = merged(dy.shape, broadcast(mask.shape, dy.shape), contiguous(dy.shape))
-        args = {"mask": mask.name, "dy": dy.name, "dx": dx.name, "nm": mask.size}
-        args |= {"want": node.attrs["want"], "acc": node.attrs["acc"]}
-        return [Call("mask_keep", args | {"d": dims, "sm": sm})]
-
-
 COMPARISONS = {
     "Less": "less",
     "LessOrEqual": "less_equal",
@@ -89,11 +40,13 @@ COMPARISONS = {
     "Or": "or",
     "Xor": "xor",
 }
-for _name in COMPARISONS.values():
-    register(Compare(_name))
-register(Truth("truth"))
-register(Where("where"))
-register(MaskKeep("mask_keep"))
+for _name in COMPARISONS.values():  # y (u8) = relation of a and b, broadcast
+    register(Op(_name, "a b -> y", broadcasting, kernel=f"cmp_{_name}", gradient=""))
+# y (u8) = whether x is zero or not, as attrs['want'] says.
+register(Op("truth", "x -> y", elements, gradient=""))
+register(Where("where", "mask a b -> y", broadcasting))
+# dx (+)= dy where the mask is attrs['want']; may overwrite dy.
+register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 
 
 @onnx_rule(*COMPARISONS)

@@ -1,7 +1,6 @@
 """Softmax and LogSoftmax over one axis. Saved: the output."""
 
-from ..ir import Graph, Node
-from .registry import Call, Op, onnx_rule, register
+from .registry import Op, onnx_rule, register
 from .strides import prod
 
 
@@ -10,41 +9,15 @@ def split_at(shape, axis: int) -> dict[str, int]:
     return {"outer": prod(shape[:axis]), "n": shape[axis], "inner": prod(shape[axis + 1 :])}
 
 
-class Softmax(Op):
-    """y = softmax or log_softmax of x over attrs['axis']."""
-
-    in_place = ((0, 0),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = node.inputs[0], node.outputs[0]
-        sizes = split_at(graph.values[x].shape, node.attrs["axis"])
-        return [Call(self.name, {"x": x, "y": y} | sizes)]
-
-    def vjp(self, grads, node: Node) -> None:
-        dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        if dy and grads.needs(x):
-            attrs = {"axis": node.attrs["axis"]}
-            grads.contribute(x, f"{self.name}_bwd", [node.outputs[0], dy], attrs)
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 5 * graph.values[node.outputs[0]].size
+def _sizes(values, attrs) -> dict[str, int]:
+    return split_at(values["y"].shape, attrs["axis"])
 
 
-class SoftmaxBackward(Op):
-    """dx (+)= gradient from y and dy; may overwrite dy."""
-
-    in_place = ((0, 1),)
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        y, dy = node.inputs[:2]
-        sizes = split_at(graph.values[y].shape, node.attrs["axis"])
-        args = {"y": y, "dy": dy, "dx": node.outputs[0], "acc": node.attrs["acc"]}
-        return [Call(self.name, args | sizes)]
-
-
+# y = softmax or log_softmax of x over attrs['axis']; dx (+)= gradient from y and dy, may overwrite
+# dy.
 for _name in ("softmax", "log_softmax"):
-    register(Softmax(_name))
-    register(SoftmaxBackward(f"{_name}_bwd"))
+    register(Op(_name, "x -> y", _sizes, cost=5, gradient="y dy", in_place=((0, 0),)))
+    register(Op(f"{_name}_bwd", "y dy -> dx", _sizes, in_place=((0, 1),)))
 
 
 @onnx_rule("Softmax", "LogSoftmax")

@@ -8,42 +8,27 @@ it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its
 gradient).
 """
 
-from typing import Any
-
-from ..ir import Graph, Node, Value
-from ..ir.keys import key_of
-from .conv import GEOMETRY, prologue
-from .registry import Call, Op, register
+from ..ir import Node
+from .conv import GEOMETRY, PROLOGUE, contribute_bias, conv_sizes
+from .registry import Op, register
 
 
-def _weight(node: Node, first: int, graph: Graph, x: Value, y: Value) -> dict:
-    """Pattern, sizes and geometry; columns and pointers are inputs `first` and the next."""
-    xs, ws, ys = (
-        (*s[:2], 1, s[2]) if len(s) == 3 else s for s in (x.shape, node.attrs["shape"], y.shape)
-    )
-    if len(ws) == 2:
-        samples = x.size // ws[1]
-        xs, ws, ys = (samples, ws[1], 1, 1), (*ws, 1, 1), (samples, ws[0], 1, 1)
-    columns, pointers = node.inputs[first : first + 2]
-    out: dict = {"columns": columns, "pointers": pointers, "chunk": node.attrs["chunk"]}
-    out |= dict(zip(("n", "c", "h", "wd"), xs, strict=True))
-    out |= {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
-    out |= {key: node.attrs[key] for key in GEOMETRY}
-    return out | {"slots": graph.values[columns].size}
+def _sizes(values, attrs) -> dict[str, int]:
+    """Of the maps, the weight and its slots; rows are maps of one pixel."""
+    x, y, shape = values["x"], values["y"], attrs["shape"]
+    shapes = [x.shape, shape, y.shape]
+    if len(shape) == 2:
+        rows = x.size // shape[1]
+        shapes = [(rows, shape[1], 1, 1), (*shape, 1, 1), (rows, shape[0], 1, 1)]
+    return conv_sizes(*shapes) | {"slots": values["columns"].size}
 
 
-def _flops(node: Node, y: Value) -> int:
-    rows = node.attrs["shape"][0]
-    return 2 * node.attrs["nonzeros"] * (y.size // rows)
+def _flops(values, attrs) -> int:
+    return 2 * attrs["nonzeros"] * (values["y"].size // attrs["shape"][0])
 
 
 class ConvCsr(Op):
     """y = conv(prologue(x), sparse w) + bias."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, y = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"x": x.name, "w": node.inputs[1], "bias": node.inputs[2] or None, "y": y.name}
-        return [Call("conv_csr", args | prologue(node, 3) | _weight(node, 6, graph, x, y))]
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -54,72 +39,31 @@ class ConvCsr(Op):
         attrs = {k: node.attrs[k] for k in (*GEOMETRY, "shape", "chunk", "nonzeros")}
         if grads.needs(pool):
             grads.contribute(pool, "conv_csr_dw", [x, dy, "", "", "", *pattern], attrs)
-        if bias and grads.needs(bias):
-            shape = self.bias_shape(len(grads.value(dy).shape))
-            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=shape)
+        self.bias_gradient(grads, bias, dy)
         if grads.needs(x):
             grads.contribute(x, "conv_csr_dx", [dy, pool, *pattern], attrs)
 
-    def bias_shape(self, rank: int) -> tuple[int, ...] | None:
-        """Shape in which the bias meets an output of `rank` dimensions; None: its own."""
-        return (-1, *[1] * (rank - 2))
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return _flops(node, graph.values[node.outputs[0]])
+    bias_gradient = staticmethod(contribute_bias)
 
 
 class LinearCsr(ConvCsr):
     """y = x @ sparse w^T + bias over the last dimension."""
 
-    def bias_shape(self, rank: int) -> tuple[int, ...] | None:
-        return None
+    @staticmethod
+    def bias_gradient(grads, bias: str, dy: str) -> None:
+        """Sum the gradient of the output into that of the bias, if any."""
+        if bias and grads.needs(bias):
+            grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"})
 
 
-class ConvCsrInputGrad(Op):
-    """dx (+)= gradient of the input. Inputs: dy, pool, columns, pointers."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        dy, dx = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        args = {"dy": dy.name, "w": node.inputs[1], "dx": dx.name, "acc": node.attrs["acc"]}
-        return [Call("conv_csr_dx", args | _weight(node, 2, graph, dx, dy))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return _flops(node, graph.values[node.inputs[0]])
-
-
-class ConvCsrWeightGrad(Op):
-    """Gradient at the nonzeros, added to the pool's accumulator; reads x through the prologue.
-
-    Inputs: x, dy, stat, gamma, beta, columns, pointers.
-    """
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        x, dy = (graph.values[n] for n in node.inputs[:2])
-        args: dict[str, Any] = {"x": x.name, "dy": dy.name, "dwt": node.outputs[0], "ctl": "ctl"}
-        args |= {"key": key_of(node.name)}
-        return [Call("conv_csr_dw", args | prologue(node, 2) | _weight(node, 5, graph, x, dy))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        return _flops(node, graph.values[node.inputs[1]])
-
-
-def _table(node: Node, graph: Graph, first: int, indices: str) -> dict:
-    """Operands of the kernels of embeddings; columns and pointers are inputs `first` and next."""
-    columns, pointers = node.inputs[first : first + 2]
-    rows, channels = node.attrs["shape"]
-    sizes = {"rows": rows, "channels": channels, "taps": 1, "chunk": node.attrs["chunk"]}
-    sizes |= {"count": graph.values[indices].size, "slots": graph.values[columns].size}
-    return {"columns": columns, "pointers": pointers, "idx": indices, **sizes}
+def _table(values, attrs) -> dict[str, int]:
+    rows, channels = attrs["shape"]
+    sizes = {"count": values["idx"].size, "slots": values["columns"].size}
+    return sizes | {"rows": rows, "channels": channels, "taps": 1}
 
 
 class GatherCsr(Op):
     """y = rows of a sparse table at the indices."""
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        args = {"w": node.inputs[0], "y": node.outputs[0]}
-        return [Call("gather_csr", args | _table(node, graph, 1, node.inputs[3]))]
 
     def vjp(self, grads, node: Node) -> None:
         dy, (pool, *pattern, indices) = grads.of(node.outputs[0]), node.inputs
@@ -127,31 +71,19 @@ class GatherCsr(Op):
             attrs = {k: node.attrs[k] for k in ("shape", "chunk", "nonzeros")}
             grads.contribute(pool, "gather_csr_bwd", [dy, indices, *pattern], attrs)
 
-    def flops(self, node: Node, graph: Graph) -> int:
-        return 0
+
+def _taken(values, attrs) -> int:
+    return values["idx"].size * attrs["nonzeros"] // attrs["shape"][0]
 
 
-class GatherCsrBackward(Op):
-    """Gradient at the nonzeros, added to the pool's accumulator.
-
-    Inputs: dy, indices, columns, pointers.
-    """
-
-    rounds = True
-
-    def lower(self, node: Node, graph: Graph) -> list[Call]:
-        args: dict[str, Any] = {"dy": node.inputs[0], "dwt": node.outputs[0], "ctl": "ctl"}
-        args |= {"key": key_of(node.name)}
-        return [Call("gather_csr_bwd", args | _table(node, graph, 2, node.inputs[1]))]
-
-    def flops(self, node: Node, graph: Graph) -> int:
-        rows = node.attrs["shape"][0]
-        return graph.values[node.inputs[1]].size * node.attrs["nonzeros"] // rows
-
-
-register(ConvCsr("conv_csr"))
-register(LinearCsr("linear_csr"))
-register(ConvCsrInputGrad("conv_csr_dx"))
-register(ConvCsrWeightGrad("conv_csr_dw"))
-register(GatherCsr("gather_csr"))
-register(GatherCsrBackward("gather_csr_bwd"))
+_PATTERN = "columns pointers"
+_CONV = f"x w bias {PROLOGUE} {_PATTERN} -> y"
+register(ConvCsr("conv_csr", _CONV, _sizes, cost=_flops))
+register(LinearCsr("linear_csr", _CONV, _sizes, kernel="conv_csr", cost=_flops))
+# dx (+)= gradient of the input. The others: gradients at the nonzeros, added to the pool's
+# accumulator; conv_csr_dw reads x through the prologue.
+register(Op("conv_csr_dx", f"dy w {_PATTERN} -> dx", _sizes, cost=_flops))
+_DW = f"x dy {PROLOGUE} {_PATTERN} -> dwt"
+register(Op("conv_csr_dw", _DW, _sizes, cost=_flops, rounds=True))
+register(GatherCsr("gather_csr", f"w {_PATTERN} idx -> y", _table, cost=0))
+register(Op("gather_csr_bwd", f"dy idx {_PATTERN} -> dwt", _table, cost=_taken, rounds=True))

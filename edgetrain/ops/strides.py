@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import ModelError
 
@@ -45,6 +46,39 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
         )
     pad = [(1, *[0] * len(strides))] * (MAX_DIMS - len(out))
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
+
+
+Move = tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]]  # as Copy has them
+
+
+def permuted(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], tuple[Move, ...]]:
+    """The shape with its axes in another order, and the moves that copy an array there."""
+    to, strides = [shape[p] for p in perm], contiguous(shape)
+    return to, ((0, 0, 0, to, [strides[p] for p in perm], contiguous(to)),)
+
+
+def joined(shapes: Sequence[Sequence[int]], axis: int) -> tuple[list[int], tuple[Move, ...]]:
+    """The shape of arrays put one behind the other along an axis, and the moves that do it."""
+    to = list(shapes[0])
+    to[axis] = sum(shape[axis] for shape in shapes)
+    strides, start, moves = contiguous(to), 0, []
+    for index, shape in enumerate(shapes):
+        moves.append((index, 0, start * strides[axis], shape, contiguous(shape), strides))
+        start += shape[axis]
+    return to, tuple(moves)
+
+
+def spread(shape: Sequence[int], to: Sequence[int], scale: float = 1.0) -> dict[str, Any]:
+    """Operands of `copy` that broadcast x of `shape` to y, times `scale`."""
+    dims, xs, ys = merged(to, broadcast(shape, to), contiguous(to))
+    walk = {"d": dims, "xs": xs, "ys": ys, "xo": 0, "yo": 0}
+    return walk | {"nx": prod(shape), "ny": prod(to), "scale": scale}
+
+
+def channels(values, attrs) -> dict[str, int]:
+    """Samples n, channels c and elements s of a channel, of x [n, c, ...]."""
+    shape = values["x"].shape
+    return {"n": shape[0], "c": shape[1], "s": prod(shape[2:])}
 
 
 def prod(numbers: Sequence[int]) -> int:

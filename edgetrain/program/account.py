@@ -1,4 +1,7 @@
-"""The account of an arena: nine kinds of bytes, what each is, its colour in a picture."""
+"""The account of an arena: nine kinds of bytes, what each is, its colour in a picture.
+
+Colours are Okabe and Ito's, which the colour-blind tell apart.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -17,20 +20,20 @@ class Account:
 
     params: int = _kind(
         "weights, running statistics, constants",
-        "#4269d0",
+        "#0072b2",
         "parameter",
         "buffer",
         "staged",
         "constant",
     )
-    indices: int = _kind("positions of nonzero weights", "#97bbf5", "index")
-    grads: int = _kind("accumulated gradients", "#efb118", "accumulator")
-    optimizer: int = _kind("momentum, moments", "#a463f2", "state")
-    saved: int = _kind("what forward keeps for backward", "#3ca951")
-    transient: int = _kind("everything else that is live then", "#ff725c")
-    workspace: int = _kind("scratch of kernels, all threads", "#9c6b4e")
-    io: int = _kind("inputs, targets, control block", "#9498a0", "control", "input", "target")
-    padding: int = _kind("alignment, and gaps between lifetimes", "#d5d5d5")
+    indices: int = _kind("positions of nonzero weights", "#56b4e9", "index")
+    grads: int = _kind("accumulated gradients", "#e69f00", "accumulator")
+    optimizer: int = _kind("momentum, moments", "#cc79a7", "state")
+    saved: int = _kind("what forward keeps for backward", "#009e73")
+    transient: int = _kind("everything else that is live then", "#d55e00")
+    workspace: int = _kind("scratch of kernels, all threads", "#f0e442")
+    io: int = _kind("inputs, targets, control block", "#8a8f98", "control", "input", "target")
+    padding: int = _kind("alignment, and gaps between lifetimes", "#c9ccd1")
 
 
 _FIELDS = dataclasses.fields(Account)

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..formats import FORMATS, Format
 from ..units import format_bytes
+from ..units.public import as_path, called_by_people
 from ..units.sha import sha256
 from .container import read_container, write_container
 from .container_header import PROGRAM_KIND
@@ -63,6 +65,7 @@ class Slot:
         return FORMATS[self.dtype]
 
 
+@called_by_people
 @dataclass(frozen=True, repr=False)
 class Program:
     """A compiled training run.
@@ -141,14 +144,14 @@ class Program:
         text = json.dumps([recipe, names, self.model_name], sort_keys=True)
         return sha256(text.encode()).hexdigest()
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | PathLike) -> Path:
         """Write the Program atomically; returns the path.
 
         Raises:
           ProgramError: a field that `read_program` would refuse.
           RunError: the file cannot be written.
         """
-        path = Path(path)
+        path = as_path("save", path)
         fields = json.dumps(self._json())
         verify(PROGRAM, parse(fields), str(path), ProgramError, "It was not written.")
         tensors = {f"tape.{name}": tape for name, tape in self.tapes.items()}
@@ -199,9 +202,9 @@ def _consistent(program: Program) -> Program:
     """
     staged = {tape: (*program.inputs[tape], program.targets[tape]) for tape in ("micro", "eval")}
     for place, group in {"persistent": program.persistent, **staged}.items():
-        (name, count), *_ = Counter(slot.name for slot in group).most_common(1) or [("", 0)]
-        if count > 1:
-            raise ValueError(f"{place}: slot {name!r} {count} times")
+        for name, count in Counter(slot.name for slot in group).items():
+            if count > 1:
+                raise ValueError(f"{place}: slot {name!r} {count} times")
     slots = {slot.name: slot for slot in program.persistent}
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):

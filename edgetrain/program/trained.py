@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ProgramError, RunError
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
+from ..units.public import as_path
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
 from .program import Program
@@ -69,7 +70,7 @@ def export_trained(
       ProgramError: the Program's graph is damaged, or an array has not the graph's shape.
       RunError: a weight is not finite, or the file cannot be written.
     """
-    path = Path(path)
+    path = as_path("export_onnx", path)
     wrong = nonfinite(finite_part(_trained(program, state), program.init))
     if wrong:
         raise RunError(

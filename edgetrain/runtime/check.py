@@ -1,7 +1,7 @@
 """What a bundle will compute on made-up samples, found out here: a Session is given the same."""
 
-import ctypes
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,15 +55,7 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
     session = Session(program, 1)
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
-        buffers, staged = session._staging["micro"], program.staged("micro")
-        before = session.loss_scale
-
-        def filler(indices: np.ndarray) -> None:
-            for row, sample in enumerate(indices.tolist()):
-                for k, (name, slot) in enumerate(staged.items()):
-                    value = made_up(program, slot, k, sample, name, spike)
-                    buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
-
+        filler, before = made_up_filler(session, spike), session.loss_scale
         results = []
         for step in range(steps):
             result = session.minibatch(MINIBATCHES * program.minibatch, filler)
@@ -80,18 +72,15 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
         session.close()
 
 
-def made_up_fill(program: Program):
-    """A fill callback over made-up samples, as a bundle takes it."""
-    staged = program.staged("micro").items()
-    last = len(staged) - 1
+def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np.ndarray], None]:
+    """What fills the staging bytes of a microbatch with made-up samples."""
+    program, buffers = session.program, session._staging["micro"]
+    staged = program.staged("micro")
 
-    def fill(user, split, sample, x, y) -> int:
-        for k, (name, slot) in enumerate(staged):
-            values = made_up(program, slot, k, sample, name)
-            where = y if k == last else x
-            if k < last and last > 1:
-                where = (ctypes.c_void_p * last).from_address(x)[k]
-            ctypes.memmove(where, values.ctypes.data, values.nbytes)
-        return 0
+    def filler(indices: np.ndarray) -> None:
+        for row, sample in enumerate(indices.tolist()):
+            for k, (name, slot) in enumerate(staged.items()):
+                value = made_up(program, slot, k, sample, name, spike)
+                buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
 
-    return fill
+    return filler

@@ -17,6 +17,7 @@ from ..optim.schedules import Constant
 from ..program import Program
 from ..sparse import rewiring_of
 from ..units import finite_number
+from ..units.public import Uncopied, called_by_people
 from .callbacks import Callbacks
 from .folder import RunFolder
 from .keeper import Keeper
@@ -33,7 +34,8 @@ def _silent(event: dict[str, Any]) -> None:
     """Where nobody wants events; the dictionaries of steps are not made then."""
 
 
-class Learner:
+@called_by_people
+class Learner(Uncopied):
     """What a Trainer does without data of its own.
 
     Args:
@@ -43,6 +45,8 @@ class Learner:
       parameters: weights by torch's names, to read and to write: see `Parameters`.
       labels: names of the classes, where the data has them; they go into the trained model.
     """
+
+    instead = "save() it, and resume() with another Trainer of the same Program."
 
     def __init__(
         self, program: Program | str | Path, out: str | Path | RunFolder | None, settings: Settings

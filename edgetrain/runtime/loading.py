@@ -24,17 +24,19 @@ from ..program.schema import (
 )
 from ..sparse import REWIRINGS
 from ..sparse.density import DISTRIBUTIONS
+from ..units.public import as_path, public
 from .plugin_fields import made_by, member_of
 
 
-def load_program(path: str | Path) -> Program:
+@public
+def load_program(path: str | PathLike) -> Program:
     """Read a Program; what its tapes touch is checked when it is loaded into an arena.
 
     Raises:
       ProgramError: the file is damaged, of another version, not a Program, or asks for what this
         build cannot train with.
     """
-    program = read_program(path)
+    program = read_program(as_path("load_program", path, "the path of a .edge file"))
     try:
         check_recipe(program.recipe)
     except Wrong as error:

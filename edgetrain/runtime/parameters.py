@@ -9,12 +9,13 @@ from ..data.tensors import as_array
 from ..errors import DataError, UsageError
 from ..formats import decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
+from ..units.public import Uncopied
 from .session import Session
 
 _COUNTERS = ".num_batches_tracked"  # in torch's state, not in ONNX
 
 
-class Parameters(MutableMapping[str, np.ndarray]):
+class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     """The model's parameters, trained and frozen, by torch's names and in torch's layout.
 
     Reading gives a float32 copy (a sparse weight dense), writing puts an array of the same shape
@@ -24,6 +25,8 @@ class Parameters(MutableMapping[str, np.ndarray]):
     Args:
       buffers: running statistics too.
     """
+
+    instead = "dict(parameters) has copies of the arrays."
 
     def __init__(self, session: Session, *, buffers: bool = False) -> None:
         self._session = session

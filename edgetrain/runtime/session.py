@@ -18,8 +18,10 @@ from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
+from ..units.public import Uncopied, called_by_people
 from .arena import Arena, views
 from .feed import Feed, Filler, fields, fill
+from .loading import opened_program
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
 
@@ -67,13 +69,14 @@ class StepResult:
         return "gradients not finite" if self.counted else self.uncounted
 
 
-def _seen_words(schedule: Schedule) -> dict[str, int]:
+def seen_words(schedule: Schedule) -> dict[str, int]:
     """Names of what a schedule remembers -> words; one that does looks at the last loss too."""
     words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
     return words | {"last_loss": control.LAST_LOSS} if words else {}
 
 
-class Session:
+@called_by_people
+class Session(Uncopied):
     """Arena, executor and control block of one Program."""
 
     def __repr__(self) -> str:
@@ -83,13 +86,12 @@ class Session:
         # What makes and loads machine code is not imported before something is to run.
         from .executor import Executor
 
-        self.program = program
+        self.program = program = opened_program(program)
         self.arena = Arena(program.arena_nbytes)
         self.values = views(self.arena, program)
         for name, array in program.init.items():
             self.values[name][...] = array
-        control_block = self.values["ctl"]
-        self.ints, self.reals = control_block, control_block.view(np.float64)
+        self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
         self.executor = Executor(program, self.arena, threads)
@@ -202,12 +204,12 @@ class Session:
 
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
         """What the schedule's kernels go on from, by name; None stands for what is not finite."""
-        found = {name: float(self.reals[word]) for name, word in _seen_words(schedule).items()}
+        found = {name: float(self.reals[word]) for name, word in seen_words(schedule).items()}
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
     def set_seen(self, schedule: Schedule, seen: Mapping[str, float | None]) -> None:
         """Go on with what `seen` gave."""
-        for name, word in _seen_words(schedule).items():
+        for name, word in seen_words(schedule).items():
             value = seen[name]
             self.reals[word] = math.nan if value is None else value
 

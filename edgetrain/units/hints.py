@@ -28,8 +28,26 @@ _ELSEWHERE = {
     "save_best": "keep_best", "drop_last": "keep_last", "save_every": "save_steps",
     "smoothing": "label_smoothing", "shape": "dim", "dims": "dim", "dim": "dims",
     "trainable": "train", "frozen": "freeze", "augmentation": "augment", "beta_1": "beta1",
-    "beta_2": "beta2", "epsilon": "eps",
+    "beta_2": "beta2", "betas": "beta1", "epsilon": "eps",
 }  # fmt: skip
+
+# Where an option is given in Python that somebody gave elsewhere.
+_PLACES = {
+    "minibatch": "compile", "microbatch": "compile", "loss": "compile", "optimizer": "compile",
+    "precision": "compile", "budget": "compile", "density": "compile", "freeze": "compile",
+    "train": "compile", "threads": "Trainer", "seed": "compile", "max_grad_norm": "compile",
+    "lr": "Trainer", "lr_schedule": "Trainer", "validation": "Trainer", "data": "Trainer",
+    "out": "Trainer", "metrics": "Trainer", "callbacks": "Trainer", "keep_last": "Trainer",
+    "save_steps": "Trainer", "epochs": "fit", "steps": "fit", "evaluate": "fit",
+}  # fmt: skip
+_SPELT = {"lr_schedule": "schedule"}  # in Python
+
+
+def place_of(name: str) -> str:
+    """Where an option belongs, as a sentence with a blank before it; "" where that is unknown."""
+    own = _ELSEWHERE.get(name, name)
+    place = _PLACES.get(own)
+    return f" Give {place} {_SPELT.get(own, own)}=.. instead." if place else ""
 
 
 def meant(name: str, known: Collection[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ..errors import UsageError
 from . import finite_number, whole_number
+from .hints import did_you_mean
 from .options import check_options, typed
 
 T = TypeVar("T")
@@ -63,16 +64,20 @@ class Members(MutableMapping[str, Any]):
         self._files: dict[str, str] = {}
         self._loaded: dict[str, Any] = {}
 
-    def listed(self, package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
+    def listed(
+        self, package: str, files: Mapping[str, str], others: Mapping[str, str] | None = None
+    ) -> Callable[[str], Any]:
         """Let a package have members that are not imported yet.
 
         Args:
           files: name of each -> its file and class, such as `"sgd": "sgd.SGD"`.
+          others: what else the package is to have -> its file.
         Returns:
           The package's `__getattr__`, which gives the classes by their own names.
         """
         self._files = {name: f"{package}.{file}" for name, file in files.items()}
         classes = {path.rpartition(".")[2]: path for path in self._files.values()}
+        classes |= {name: f"{package}.{file}.{name}" for name, file in (others or {}).items()}
 
         def found(name: str) -> Any:
             if name not in classes:
@@ -84,7 +89,8 @@ class Members(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded and name in self._files:
-            importlib.import_module(self._files[name].rpartition(".")[0])
+            file, _, own = self._files[name].rpartition(".")
+            self._loaded[name] = getattr(importlib.import_module(file), own)
         return self._loaded[name]
 
     def __setitem__(self, name: str, kind: Any) -> None:
@@ -127,11 +133,13 @@ def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
     try:
         return type.__call__(cls, *args, **options)
     except TypeError as error:
-        known = ", ".join(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-        known = f"it has {known}" if known else "it has no options"
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        known = f"it has {', '.join(names)}" if names else "it has no options"
+        strange = next((name for name in options if name not in names), "")
         reason = str(error).removeprefix(f"{cls.__name__}.__init__() ")
         label = f"{cls.family} {cls.name}"  # type: ignore[attr-defined]
-        raise UsageError(f"{label}: {reason}; {known}.") from error
+        hint = did_you_mean(strange, names)
+        raise UsageError(f"{label}: {reason}; {known}.{hint}") from error
 
 
 def member(family: type[T], name: Any) -> type[T]:

@@ -1,16 +1,26 @@
 """The C functions of a bundle against the drive in Python, argument by argument."""
 
+import ctypes
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 
 import edgetrain as et
+from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
 from edgetrain.losses import Loss
+from edgetrain.optim import Schedule
 from edgetrain.program.samples import made_up
-from edgetrain.runtime.check import made_up_fill, state_digest
+from edgetrain.program.stored import read_stored, slot_nbytes
+from edgetrain.runtime.check import digest_of, made_up_filler, state_digest
 from edgetrain.runtime.session import Session
-from tests.bundle.loaded import Loaded
+from edgetrain.runtime.stored_run import keep_schedule, stored_checkpoint
+from tests.bundle.flash import Flash
+from tests.bundle.loaded import Loaded, Rates, made_up_fill
+from tests.optim.cases import SCHEDULE_CASES
 
 STEPS = 7
 F16, I32, I64, U8 = 1, 2, 3, 4
@@ -43,11 +53,43 @@ def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
     assert net.digest() & 0xFFFFFFFF == expected and pieces > STEPS * 20 * parts
 
 
-def test_weights_of_samples_are_one_more_input(two_layers):
+@pytest.fixture(scope="module")
+def weighted(two_layers):
     loss = Loss("cross_entropy", sample_weights=True)
-    weighed = et.compile(two_layers, loss=loss, minibatch=8, microbatch=4, threads=1)
-    net = Loaded(weighed).net().made_up().steps(STEPS)
-    assert net.digest() & 0xFFFFFFFF == state_digest(weighed, STEPS)
+    made = et.compile(two_layers, loss=loss, minibatch=8, microbatch=4, threads=1)
+    return Loaded(made)
+
+
+def test_weights_of_samples_are_one_more_input(weighted):
+    net = weighted.net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(weighted.program, STEPS)
+
+
+@pytest.mark.parametrize("weight", [-0.5, math.nan, math.inf])
+def test_a_weight_below_zero_or_not_finite_is_refused(weighted, weight):
+    net, good = weighted.net(), made_up_fill(weighted.program)
+
+    def fill(user, split, sample, x, y):
+        good(user, split, sample, x, y)
+        place = (ctypes.c_void_p * 2).from_address(x)[1]
+        value = weight if sample == 5 else -0.0
+        ctypes.c_float.from_address(place).value = value
+        return 0
+
+    net.ask(fill, 8)
+    assert net.step() == layout.BAD_VALUE and net.report().step == 0
+
+
+def test_predict_of_weighted_samples_takes_no_weights(weighted):
+    program, net = weighted.program, weighted.net().made_up().steps(2)
+    x = np.stack([made_up(program, program.inputs["micro"][0], 0, k, "x") for k in range(5)])
+    out, session = np.zeros((5, 3), np.float32), Session(program, 1)
+    assert net.predict(x.ctypes.data, 5, out.ctypes.data) == 0
+    for number, slot in enumerate(weighted.image.values):
+        session.values[slot.name][...] = net.value(number)
+    np.testing.assert_array_equal(out, session.predict({"x": x}))
+    session.close()
+    assert net.steps(STEPS - 2).digest() & 0xFFFFFFFF == state_digest(program, STEPS)
 
 
 def test_a_net_in_memory_that_is_short_is_refused(library):
@@ -104,7 +146,7 @@ def test_data_settings_inputs_and_values_refuse_what_cannot_be(library):
     net = library.net()
     refused = [
         net.ask(lambda *_: 0, 7), net.ask(lambda *_: 0, 8, -1), net.data(None, None, 8, 0),
-        net.settings(0.1, 3, 0, 0, 1, 0.0), net.settings(0.1, 1, 0, 0, 0, 0.0),
+        net.settings(0.1, 8, 0, 0, 1, 0.0), net.settings(0.1, 1, 0, 0, 0, 0.0),
         net.settings(0.1, 2, 5, 5, 0, 0.0), net.settings(0.1, 0, 0, -1, 0, 0.0), net.split(0),
         net.input(1, 0, None, None, 1, 1), net.input(0, I64, None, None, 1, 1),
         net.input(0, 0, net.memory.ctypes.data, None, 1, 1), net.input(0, 0, None, None, 0, 1),
@@ -114,19 +156,84 @@ def test_data_settings_inputs_and_values_refuse_what_cannot_be(library):
     assert refused == [device.REFUSED] * len(refused)
 
 
-def test_the_learning_rate_follows_its_schedule(library):
-    rates = {}
-    for kind in range(3):
-        net = library.net().made_up()
-        assert net.settings(0.5, kind, 10, 2, 3, 0.5) == 0
-        rates[kind] = []
-        for _ in range(8):
-            net.steps(1)
-            rates[kind].append(net.report().lr)
-    cosine = 0.25 * (1 + np.cos(np.pi * np.arange(6) / 8))
-    np.testing.assert_allclose(rates[2], [0.25, 0.5, *cosine], rtol=1e-15)
-    assert rates[0] == [0.25] + [0.5] * 7
-    assert rates[1] == [0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125]
+def rates_of(schedule: Schedule, lr: float, total: int) -> Rates:
+    """A schedule of Python's as a caller in C says it."""
+    given = schedule.to_json()
+    drops = list(given.get("milestones", ()))
+    size = next((given[n] for n in ("step_size", "timescale", "window") if n in given), len(drops))
+    out = Rates(
+        device.SCHEDULES.index(schedule.name), total, schedule.warmup_steps, size,
+        given.get("patience", 0), given.get("cooldown", 0), (ctypes.c_int64 * 8)(*drops), lr,
+        *(given.get(name, 0.0) for name in ("gamma", "threshold", "min_lr")),
+    )  # fmt: skip
+    if schedule.name == "one_cycle":
+        out.rise, out.first, out.last = schedule.numbers()
+    return out
+
+
+SCHEDULES = [
+    *(case for case in SCHEDULE_CASES.values() if case.name != "multistep"),
+    Schedule("multistep", milestones=(3, 5, 11), gamma=0.5, warmup_steps=4),
+    Schedule("plateau", window=2, patience=1, cooldown=1, gamma=0.5, threshold=0.05, min_lr=0.004),
+    Schedule("one_cycle", pct_start=0.3, div_factor=49.0, final_div_factor=300.0),
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: one.name)
+def test_every_schedule_has_the_bits_of_the_drive_in_python(library, schedule, tmp_path):
+    program, total, flash = library.program, 40, Flash(slot_nbytes(library.program))
+    session = Session(program, 1)
+    session.set_rate(0.05, schedule, total)
+    filler, samples = made_up_filler(session), 4 * program.minibatch
+    expected = [(r.lr, r.loss) for r in (session.minibatch(samples, filler) for _ in range(16))]
+    net = library.net().made_up()
+    assert net.schedule(ctypes.addressof(rates_of(schedule, 0.05, total))) == 0
+    found = []
+    for step in range(16):
+        if step == 7:  # a net that takes up the state goes on with the same schedule
+            assert net.save(flash.address) == 0
+            net = library.net().made_up()
+            assert net.load(flash.address) == 0
+        net.steps(1)
+        found.append((net.report().lr, net.report().loss))
+    assert found == expected and net.digest() & 0xFFFFFFFF == digest_of(session)
+    (tmp_path / "state").write_bytes(flash.data.tobytes())
+    meta = stored_checkpoint(tmp_path / "state", program, 32, 0).meta
+    given = dataclasses.replace(schedule, total_steps=total)
+    assert Schedule.of_json(meta["schedule"]) == given
+    block = session.ints.copy()
+    keep_schedule(block, given)
+    assert net.save(flash.address) == 0
+    (tmp_path / "state").write_bytes(flash.data.tobytes())
+    np.testing.assert_array_equal(block[control.RATE :], read_stored(tmp_path / "state", program)
+                                  .block[control.RATE :])  # fmt: skip
+    session.close()
+
+
+def test_a_schedule_that_cannot_be_is_refused_and_the_one_before_stays(library):
+    good = {
+        "kind": 0, "total_steps": 20, "lr": 0.1, "gamma": 0.5, "size": 1, "drops": (3, 5),
+    }  # fmt: skip
+    bad = [
+        {"kind": 8}, {"kind": -1}, {"lr": -0.1}, {"lr": math.nan}, {"lr": math.inf},
+        {"kind": 1, "size": 0}, {"kind": 1, "gamma": math.nan}, {"kind": 3, "gamma": -1.0},
+        {"kind": 2, "total_steps": 0}, {"kind": 2, "warmup_steps": 20}, {"warmup_steps": -1},
+        {"kind": 4, "size": -1}, {"kind": 5, "size": 0}, {"kind": 5, "size": 9},
+        {"kind": 5, "size": 3}, {"kind": 5, "size": 2, "drops": (5, 5)}, {"total_steps": -1},
+        {"kind": 6, "warmup_steps": 1}, {"kind": 6, "rise": 1.5}, {"kind": 6, "last": -1.0},
+        {"kind": 7, "size": 0}, {"kind": 7, "patience": -1}, {"kind": 7, "gamma": 2.0},
+        {"kind": 7, "cooldown": -1}, {"kind": 7, "threshold": 2.0}, {"kind": 7, "min_lr": -1.0},
+        {"kind": 3, "gamma": 1e3}, {"kind": 1, "gamma": 1e3}, {"kind": 1, "gamma": 1e300},
+    ]  # fmt: skip
+    net = library.net().made_up()
+    assert net.settings(0.25, 1, 0, 0, 2, 0.5) == 0
+    for words in bad:
+        given = good | words
+        given["drops"] = (ctypes.c_int64 * 8)(*given["drops"])
+        rates = Rates(**given)
+        assert net.schedule(ctypes.addressof(rates)) == device.REFUSED, words
+    net.steps(3)
+    assert net.report().lr == 0.125
 
 
 def test_bytes_are_scaled_as_they_are_staged(library):

@@ -1,5 +1,6 @@
 """Folders of pictures and sounds: what they become, and what is refused."""
 
+import os
 import struct
 import wave
 from pathlib import Path
@@ -10,7 +11,8 @@ import torch
 from PIL import Image
 
 from edgetrain.data.registry import open_data
-from edgetrain.data.sounds import log_mel, read_wav
+from edgetrain.data.sounds import log_mel
+from edgetrain.data.wav import wav_head, wav_samples
 from edgetrain.errors import DataError, EdgetrainError
 
 RATE = 8000
@@ -118,8 +120,9 @@ def test_folders_without_samples_are_refused(tmp_path: Path, content: dict) -> N
 def test_sounds_of_every_width_are_read(tmp_path: Path, width: int) -> None:
     wanted = np.sin(np.arange(200) / 7) * 0.9
     write_wav(tmp_path / "a.wav", np.stack([wanted, wanted], 1), width=width)
-    found, rate = read_wav(tmp_path / "a.wav")
-    assert rate == RATE and found.dtype == np.float32
+    head = wav_head(tmp_path / "a.wav")
+    found = wav_samples(tmp_path / "a.wav", head)
+    assert head.rate == RATE and found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=2.0 ** (2 - 8 * width) + 1e-6)
 
 
@@ -177,3 +180,84 @@ def test_broken_sounds_are_named(tmp_path: Path) -> None:
     (tmp_path / "a" / "1.wav").write_bytes(b"RIFF....")
     with pytest.raises(DataError, match=r"1.wav: not a wav file"):
         open_data(f"dir:{tmp_path}")
+
+
+def test_sounds_of_floats_are_read(tmp_path: Path) -> None:
+    wanted = np.sin(np.arange(200) / 7).astype(np.float32)
+    for width in (4, 8):
+        form = struct.pack("<HHIIHH", 3, 2, RATE, 0, 0, 8 * width)
+        data = np.repeat(wanted, 2).astype(f"<f{width}").tobytes()
+        head = b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", len(form)) + form + b"data"
+        (tmp_path / "a.wav").write_bytes(head + b"\xff" * 4 + data)  # as streams claim it
+        found = wav_samples(tmp_path / "a.wav", wav_head(tmp_path / "a.wav"))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_sounds_are_looked_at_before_training(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        write_wav(tmp_path / "a" / f"{name}.wav", np.zeros(10), rate=8000 * int(name))
+    with pytest.raises(DataError, match=r"2.wav: 16000 samples a second"):
+        open_data(f"dir:{tmp_path}").check_values()
+
+
+def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    pixels = np.array([[0, 256, 300], [65535, 32768, 255]], np.uint16)
+    Image.fromarray(pixels).save(tmp_path / "a" / "x.png")
+    found = filled(open_data(f"images:{tmp_path}"), (1, 2, 3))[0, 0]
+    np.testing.assert_allclose(found * 255, pixels >> 8, atol=1e-4)
+
+
+def test_strips_are_scaled_without_their_ends(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    pixels = np.zeros((1, 200_000, 3), np.uint8)
+    pixels[:, 99_990:100_010] = 255
+    Image.fromarray(pixels).save(tmp_path / "a" / "x.png")
+    assert filled(open_data(f"images:{tmp_path}"), (3, 32, 32)).min() == 1.0
+
+
+def test_turned_pictures_have_their_turned_shape(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    notes = Image.Exif()
+    notes[0x0112] = 6
+    Image.new("RGB", (6, 4)).save(tmp_path / "a" / "x.jpg", exif=notes)
+    source = open_data(f"images:{tmp_path}")
+    assert source.fields["x"].shape == (3, 6, 4)
+    assert filled(source, (3, 6, 4)).shape == (1, 3, 6, 4)
+
+
+REFUSED = [
+    ("x.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot identify"),
+    ("x.png", b"P5 9999 9999 255 " + bytes(9), "expected at most"),
+    ("x.tif", "F", "its pixels are floats"),
+    ("x.wav", struct.pack("<4sI4s4sI", b"RIFF", 0, b"WAVE", b"data", 9), "how samples are stored"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+def test_what_is_no_sample_is_named(tmp_path: Path, name: str, content, message: str) -> None:
+    (tmp_path / "a").mkdir()
+    if isinstance(content, str):
+        Image.new(content, (4, 4)).save(tmp_path / "a" / name)
+    else:
+        (tmp_path / "a" / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        filled(open_data(f"dir:{tmp_path}"), (1, 4, 4))
+
+
+@pytest.mark.parametrize("suffix", ["png", "wav", "npy"])
+def test_pipes_are_no_samples(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "a").mkdir()
+    os.mkfifo(tmp_path / "a" / f"x.{suffix}")
+    with pytest.raises(DataError, match="not a regular file"):
+        open_data(f"dir:{tmp_path}")
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\xff", b"\x1b[2J", b"x" * 201])
+def test_names_that_are_none_of_classes_are_refused(tmp_path: Path, name: bytes) -> None:
+    place = os.fsencode(tmp_path) + b"/" + name
+    os.mkdir(place)
+    Image.new("L", (4, 4)).save(Path(os.fsdecode(place), "x.png"))
+    with pytest.raises(DataError, match="expected the names of classes") as found:
+        open_data(f"images:{tmp_path}")
+    assert str(found.value).isprintable()

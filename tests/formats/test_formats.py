@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.cli.arguments import PLAN_OPTIONS
+from edgetrain.cli.arguments import plan_table
 from edgetrain.formats import FORMATS, PRECISIONS, decoded, narrowest, of_dtype
 from edgetrain.kernels.words.prim import STORAGES
 from tests.formats.cases import FORMAT_CASES
@@ -60,5 +60,5 @@ def test_kernels_store_and_load_as_the_codec(name):
 
 def test_precisions_are_what_the_command_line_takes():
     for option in ("precision", "model_memory"):
-        assert PLAN_OPTIONS[option]["choices"] == [*PRECISIONS]
+        assert plan_table()[option]["choices"] == [*PRECISIONS]
     assert narrowest().precision in PRECISIONS

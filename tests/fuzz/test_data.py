@@ -12,8 +12,9 @@ from edgetrain.data.registry import open_data, open_evaluation
 from edgetrain.errors import EdgetrainError
 from tests.runtime.models import write_rows
 
+from . import data_files, data_folders
 from .children import fault, run
-from .data_files import FORMATS, SHAPE, write_hostile
+from .data_files import SHAPE
 
 SHORT, LONG = 48, 520
 GROWN_NBYTES = 2**28
@@ -39,9 +40,17 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _use(spec: str) -> list[str]:
     """Every way to open, look ahead, and read a few samples; refusals are counted by their type."""
     ends = []
-    for how in (open_data, lambda s: open_data(s, split="test"), open_evaluation):
+    hows = [
+        open_data,
+        lambda s: open_data(s, split="test"),
+        open_evaluation,
+        lambda s: open_data(s, target="x", augment="flip,noise=0.5"),
+    ]
+    for k, how in enumerate(hows):
         try:
             source = how(spec)
+            if k % 2:
+                source.adapt({"x": (1, *SHAPE)})
             source.check_limits({"y": 10})
             source.check_values()
             indices = np.linspace(0, source.n - 1, 7).astype(int)
@@ -56,24 +65,39 @@ def _use(spec: str) -> list[str]:
     return ends
 
 
-def _command(spec: str, edge: Path, out: Path) -> int:
-    """Train two steps and evaluate."""
-    train = ["train", str(edge), "--data", spec, "--steps", "2", "--out", str(out)]
+def _command(spec: str, edge: Path, out: Path, options: list[str]) -> int:
+    """Show the data, train two steps and evaluate."""
+    shown = main(["data", spec, *([str(edge)] if len(options) % 2 else [])])
+    train = ["train", str(edge), "--data", spec, "--steps", "2", "--out", str(out), *options]
     status = main(train)
-    return status if status else main(["eval", str(out), "--data", spec])
+    status = status if status else main(["eval", str(out), "--data", spec])
+    return max(status, shown)
 
 
-def _faults(folder: Path, seed: int, edges: dict[str, Path], command: bool) -> tuple[list, bool]:
+def _written(folder: Path, seed: int, kind: str) -> tuple[str, list[str], str]:
+    """Specification, options of `train`, and what it is called in a report."""
+    if kind == "folders":
+        spec, options = data_folders.write_hostile(folder, seed)
+        makers = data_folders.KINDS
+    else:
+        spec, options = data_files.write_hostile(folder, seed), []
+        makers = data_files.FORMATS
+    return spec, options, makers[seed % len(makers)].__name__
+
+
+def _faults(
+    folder: Path, seed: int, edges: dict[str, Path], command: bool, kind: str
+) -> tuple[list, bool]:
     """What went wrong with one hostile file, and whether it was used."""
-    folder.mkdir()
-    spec = write_hostile(folder, seed)
+    (folder / "data").mkdir(parents=True)
+    spec, options, name = _written(folder / "data", seed, kind)
     found, ends = [], run(lambda: _use(spec))
     found.append(fault(ends, grown_nbytes=GROWN_NBYTES))
     found += ["more than one line: " + end for end in ends.value or () if "\n" in end]
     used = ends.how == "returned" and "used" in ends.value
     if command:
         edge = edges["cifar10" if spec.startswith("cifar10") else "rest"]
-        ended = run(lambda: _command(spec, edge, folder / "out"))
+        ended = run(lambda: _command(spec, edge, folder / "out", options))
         found.append(fault(ended, grown_nbytes=GROWN_NBYTES))
         if ended.how == "returned" and ended.value not in STATUSES:
             found.append(f"status {ended.value}: {ended.output}")
@@ -81,25 +105,29 @@ def _faults(folder: Path, seed: int, edges: dict[str, Path], command: bool) -> t
         if ahead and (folder / "out").exists():
             found.append(f"refused, but --out was written: {ended.output}")
     shutil.rmtree(folder)
-    return [(seed, FORMATS[seed % len(FORMATS)].__name__, text) for text in found if text], used
+    return [(seed, name, text) for text in found if text], used
 
 
-def _judge(tmp_path: Path, seeds: range, edges: dict[str, Path], every: int) -> int:
+def _judge(
+    tmp_path: Path, seeds: range, edges: dict[str, Path], every: int, kind: str = "files"
+) -> int:
     wrong, used = [], 0
     for seed in seeds:
-        found, was_used = _faults(tmp_path / str(seed), seed, edges, seed % every == 0)
+        found, was_used = _faults(tmp_path / str(seed), seed, edges, seed % every == 0, kind)
         wrong += found
         used += was_used
     assert not wrong, "\n".join(map(str, wrong))
     return used
 
 
-def test_hostile_data_files_are_used_or_refused(tmp_path, edges) -> None:
-    used = _judge(tmp_path, range(SHORT), edges, every=5)
+@pytest.mark.parametrize("kind", ["files", "folders"])
+def test_hostile_data_files_are_used_or_refused(tmp_path, edges, kind: str) -> None:
+    used = _judge(tmp_path, range(SHORT), edges, every=5, kind=kind)
     assert SHORT // 10 < used < SHORT
 
 
 @pytest.mark.slow
-def test_many_hostile_data_files_are_used_or_refused(tmp_path, edges) -> None:
-    used = _judge(tmp_path, range(SHORT, SHORT + LONG), edges, every=1)
+@pytest.mark.parametrize("kind", ["files", "folders"])
+def test_many_hostile_data_files_are_used_or_refused(tmp_path, edges, kind: str) -> None:
+    used = _judge(tmp_path, range(SHORT, SHORT + LONG), edges, every=1, kind=kind)
     assert LONG // 10 < used < LONG

@@ -57,7 +57,8 @@ def installed(digits: et.Program, tmp_path_factory: pytest.TempPathFactory) -> P
     """A library of the kernels that the digits need."""
     folder = tmp_path_factory.mktemp("library")
     code = [one for (one,) in packing.objects(kernels_of(digits), [jit.host()])]
-    packing.write_library(folder, "host", et.__version__, code, IMPORTS)
+    planner = packing.planner(jit.host())
+    packing.write_library(folder, "host", et.__version__, code, IMPORTS, planner=planner)
     return folder
 
 
@@ -83,13 +84,50 @@ def test_training_from_a_library_has_the_same_bits_without_numba(installed, digi
     assert here.stdout == done.stdout and not done.stderr
 
 
+COMMAND = """
+from edgetrain.cli import main
+sys.exit(main(["eval", sys.argv[1], "--data", "digits"]))
+"""
+PAIRED = """
+from edgetrain.runtime import executor
+executor.in_pairs = lambda recipe: True
+"""
+PLAN = """
+import sys
+from edgetrain.cli import main
+assert main(["compile", sys.argv[1], "--budget", "256KiB", "-o", sys.argv[1] + ".edge"]) == 0
+assert main(["plan", sys.argv[1], "--precision", "fp16", "--density", "0.5"]) == 0
+print({name.partition(".")[0] for name in sys.modules} & {"numba", "llvmlite"})
+"""
+
+
+def test_planning_from_a_library_compiles_nothing(installed, tmp_path):
+    model = Path(shutil.copy("examples/digits/model.onnx", tmp_path))
+    done = run(PLAN, model, installed, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "set()"
+    kept = {path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert not kept & {".o", ".so"}
+    index = json.loads((installed / library.INDEX).read_text())
+    other = index["units"] | {"greedy placement": "old"}
+    (tmp_path / library.INDEX).write_text(json.dumps(index | {"units": other}))
+    found = library.Library(tmp_path, json.loads((tmp_path / library.INDEX).read_text()))
+    assert found.loops("greedy placement", index["units"]["greedy placement"]) is None
+
+
 def test_a_process_without_library_and_numba_says_what_to_install(digits_edge, tmp_path, installed):
     made = json.loads((installed / library.INDEX).read_text())
     (tmp_path / library.INDEX).write_text(json.dumps({**made, "digests": {}}))
     shutil.copy(installed / "declarations.txt", tmp_path)
     done = run(SCRIPT + RUN, digits_edge, tmp_path, tmp_path)
-    assert done.returncode == 1
-    assert "Install the edgetrain-kernels wheel of this version" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "NotInstalledError" in done.stderr
+    assert "Run: pip install edgetrain-kernels-" in done.stderr.splitlines()[-1]
+    done = run(SCRIPT + COMMAND, digits_edge, tmp_path, tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "Run: pip install edgetrain-kernels-" in done.stderr
+    done = run(SCRIPT + PAIRED + COMMAND, digits_edge, installed, tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "planned for a processor without float64" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["another kernel", "another format", "no index"])
@@ -119,7 +157,7 @@ def test_a_kernel_that_the_library_lacks_has_no_address(installed, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-@pytest.mark.parametrize(("way", "most"), [("api", 6_000_000), ("command", 7_400_000)])
+@pytest.mark.parametrize(("way", "most"), [("api", 5_800_000), ("command", 6_000_000)])
 def test_training_from_a_library_takes_few_megabytes(way, most, installed, digits_edge, tmp_path):
     """Above a process of numpy, ctypes and the library."""
     high = "\nprint([s for s in open('/proc/self/status') if s.startswith('VmHWM')][0].split()[1])"

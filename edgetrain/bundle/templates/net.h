@@ -26,7 +26,8 @@ enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
        ${NET}_FAILED = -4,    /* the store said so, or did not keep what was written */
        ${NET}_REFUSED = -5 }; /* an argument */
 enum { ${NET}_F32, ${NET}_F16, ${NET}_I32, ${NET}_I64, ${NET}_U8 };
-enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE };
+enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE, ${NET}_EXPONENTIAL, ${NET}_INVERSE_SQRT,
+       ${NET}_MULTISTEP, ${NET}_ONE_CYCLE, ${NET}_PLATEAU };
 
 typedef struct ${net} ${net};
 
@@ -42,6 +43,19 @@ typedef struct ${net}_store {
   int (*write)(void *user, int slot, uint32_t offset, const void *data, uint32_t bytes);
   int (*read)(void *user, int slot, uint32_t offset, void *data, uint32_t bytes);
 } ${net}_store;
+
+/* A schedule of the learning rate; what one has no use for is 0. */
+typedef struct ${net}_rates {
+  int64_t kind, total_steps, warmup_steps; /* ${NET}_CONSTANT, ..; of the run; of a linear rise */
+  int64_t size;               /* STEP: steps between drops; PLATEAU: steps of a window; MULTISTEP:
+                                 how many drops; INVERSE_SQRT: steps, 0: the rise's, or 10000 */
+  int64_t patience, cooldown; /* PLATEAU: windows of training losses without progress before a
+                                 drop; after one that do not count */
+  int64_t drops[8];           /* MULTISTEP: at which steps, rising */
+  double lr, gamma;           /* gamma: factor of a drop; EXPONENTIAL: of a step */
+  double threshold, min_lr;   /* PLATEAU: share of the best loss that is progress; least rate */
+  double rise, first, last;   /* ONE_CYCLE: share of the run; factors of lr at its ends */
+} ${net}_rates;
 
 typedef struct ${net}_report {
   int64_t step, skipped; /* minibatches done; 1: the last one moved nothing */

@@ -6,16 +6,25 @@ import numpy as np
 
 from edgetrain.errors import UsageError
 
-from .exact import branch_and_bound
-from .greedy import orders, place_in_order
+from .branch_and_bound import ExactSearch
+from .greedy import greedy_orders
 from .hill_climb import hill_climb
 from .large_first import STEPS, large_first
+from .lives import lives
 from .problem import Buffer, aligned, peak_live
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
 LARGE_EFFORT = 30  # of one try of the large buffers
+LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens of buffers
+# Shares of the effort: the climb before exact searches, the large ones', all buffers' (twice that
+# where a capacity is given), and the climb at the end; a climb counts comparisons.
+FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
+HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved
+WORTH = 0.003  # of all bytes: where less can be gained, less effort is spent, in proportion
+LEAST_EFFORT = 1.0
+_FIRST_SEEDS, _LAST_SEED = (2, 3, 4, 5), 1  # of the climbs before and after exact searches
 
 
 def greedy(
@@ -26,18 +35,9 @@ def greedy(
     Returns:
       Offsets in bytes, ordered as `buffers`, and the height in bytes.
     """
-    start, stop, size = _columns(buffers, align)
     goal = peak_live(buffers, align) if capacity is None else capacity
-    best, height = np.zeros(len(size), np.int64), 2**62
-    for order in orders(start, stop, size):
-        for tight in (False, True):
-            offset = np.zeros(len(size), np.int64)
-            reached = place_in_order(start, stop, size, order, offset, tight)
-            if reached < height:
-                best, height = offset, reached
-            if height <= goal:
-                return best.tolist(), int(height)
-    return best.tolist(), int(height) if len(size) else 0
+    placing = _Placing(_columns(buffers, align), goal)
+    return placing.offsets.tolist(), placing.height
 
 
 def place(
@@ -45,60 +45,95 @@ def place(
     *,
     capacity: int | None = None,
     align: int = 64,
-    effort: int = DEFAULT_EFFORT,
+    effort: float = DEFAULT_EFFORT,
+    beside: int = 0,
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, the large buffers exactly and the small ones
-    around them; then branch and bound of all for capacities between the lower bound and the best
-    height so far; then hill climbing. There is always a result, also where it is higher than
-    `capacity`: compare the height.
+    Greedy orders first; where they miss the goal, hill climbing for a short while; then the large
+    buffers exactly and the small ones around them; then branch and bound of all for capacities
+    between the lower bound and the best height so far; then hill climbing again. There is always a
+    result, also where it is higher than `capacity`: compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes.
       capacity: stop at this height; None aims at the lower bound (`peak_live`).
       align: every offset is a multiple of it; sizes are rounded up to it.
-      effort: work to spend, in millions of steps of the search, never time.
+      effort: work to spend at most, in millions of steps of the search, never time.
+      beside: bytes that are taken whatever the placement: little is spent to gain little of all.
     Returns:
       Offsets in bytes, ordered as `buffers`, and the height in bytes.
     """
-    offsets, height = greedy(buffers, capacity=capacity, align=align)
     bound = peak_live(buffers, align)
     goal = bound if capacity is None else max(bound, capacity // align * align)
-    if height <= goal:
-        return offsets, height
-    start, stop, size = _columns(buffers, align)
-    live = np.flatnonzero((stop > start) & (size > 0))
-    columns = start[live], stop[live], size[live]
-    above = STEPS if capacity is None else STEPS[:1]
-    rough = large_first(*columns, goal, height, min(effort * 0.3, LARGE_EFFORT), above=above)
-    if rough is not None:
-        offsets, height = _scatter(rough[0], live, len(size)), rough[1]
-    spare = effort * 0.8 if capacity is not None else effort * 0.4
-    low = goal
-    for _ in range(1 if capacity is not None else 8):
-        if height - low <= (0 if low == goal else goal // NEAR):
-            break
-        found = branch_and_bound(*columns, low, spare)
-        if found is not None:
-            offsets, height = _scatter(found, live, len(size)), low
-            break
-        # Half the gap to the best height: where the bound is out of reach, get near it.
-        low, spare = (low + height) // 2 // align * align, max(1.0, spare / 2)
-    if height > goal and len(live):
-        order = np.lexsort((np.array(offsets)[live], -columns[2]))
-        placed, reached = hill_climb(*columns, order, goal, int(effort * 0.2e6) + 1, 1)
-        if reached < height:
-            offsets, height = _scatter(placed, live, len(size)), int(reached)
-    top = max((at + int(n) for at, n in zip(offsets, size, strict=True)), default=0)
-    return offsets, top
+    placing = _Placing(_columns(buffers, align), goal)
+    if placing.height > goal:
+        gain = (placing.height - goal) / (beside + placing.height)
+        effort = max(LEAST_EFFORT, effort * min(1.0, gain / WORTH))
+        placing.improve(effort, capacity is None, align)
+    return placing.offsets.tolist(), placing.height
 
 
-def _scatter(found: np.ndarray, live: np.ndarray, count: int) -> list[int]:
-    """Offsets of all buffers from those of the live ones."""
-    offsets = np.zeros(count, np.int64)
-    offsets[live] = found
-    return offsets.tolist()
+class _Placing:
+    """The best offsets so far of buffers that are to end at `goal`; at first greedy ones.
+
+    Buffers without bytes or life lie at 0.
+    """
+
+    def __init__(self, columns: tuple[np.ndarray, np.ndarray, np.ndarray], goal: int) -> None:
+        start, stop, size = columns
+        self.live = np.flatnonzero((stop > start) & (size > 0))
+        self.lives, self.size = lives(start[self.live], stop[self.live]), size[self.live]
+        self.goal = goal
+        self.offsets = np.zeros(len(size), np.int64)
+        self._take(*greedy_orders(self.lives, self.size, goal))
+
+    def improve(self, effort: float, open_ended: bool, align: int) -> None:
+        """One way after the other until the goal is met.
+
+        Args:
+          open_ended: the goal is the lower bound, which may be out of reach; else a capacity.
+        """
+        share = LEAST_CLIMB + effort * FIRST_CLIMB
+        for seed in _FIRST_SEEDS:
+            now = self.offsets[self.live]
+            keys = (now, -self.size) if seed % 2 else (-self.size, now)  # by size; as they lie
+            self._climb(np.lexsort(keys), share, seed)
+        if self.height <= self.goal:
+            return
+        above = STEPS if open_ended else STEPS[:1]
+        share = min(effort * LARGE, LARGE_EFFORT)
+        rough = large_first(self.lives, self.size, self.goal, self.height, share, above=above)
+        if rough is not None:
+            self._take(*rough)
+        self._search(effort * (WHOLE if open_ended else 2 * WHOLE), open_ended, align)
+        now = self.offsets[self.live]
+        self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
+
+    def _search(self, spare: float, open_ended: bool, align: int) -> None:
+        """Branch and bound; half the gap to the best height where the goal is out of reach."""
+        exact, low = ExactSearch(self.lives.start, self.lives.stop, self.size), self.goal
+        for _ in range(HALVINGS if open_ended else 1):
+            if self.height - low <= (0 if low == self.goal else self.goal // NEAR):
+                break
+            found = exact.fit(low, spare)
+            if found is not None:
+                self._take(found, low)
+                break
+            low, spare = (low + self.height) // 2 // align * align, max(1.0, spare / 2)
+
+    def _climb(self, order: np.ndarray, effort: float, seed: int) -> None:
+        if self.height <= self.goal:
+            return
+        work = int(effort * 1e6) + 1
+        placed, reached = hill_climb(self.lives, self.size, order, self.goal, work, seed)
+        if reached < self.height:
+            self._take(placed, int(reached))
+
+    def _take(self, found: np.ndarray, height: int) -> None:
+        """Keep offsets of the live buffers."""
+        self.offsets[self.live] = found
+        self.height = height
 
 
 def _columns(buffers: Sequence[Buffer], align: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

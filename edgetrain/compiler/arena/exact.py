@@ -69,27 +69,6 @@ class Search(NamedTuple):
     work: Ints
 
 
-def new_search(start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray) -> Search:
-    """A search over buffers renumbered by `order`."""
-    start, stop, size = start[order], stop[order], size[order]
-    ends = np.unique(stop)
-    first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
-    count, sections = len(size), len(ends)
-    meets = (start[:, None] < stop[None, :]) & (start[None, :] < stop[:, None])
-    np.fill_diagonal(meets, False)
-    near_at = np.zeros(count + 1, np.int64)
-    near_at[1:] = np.cumsum(meets.sum(axis=1))
-    trail = near_at[-1] + count + 1
-    rooms = [sections, count, count, trail, trail]
-    frames = [np.zeros(count + 3, np.int64) for _ in range(8)]
-    arrays = [first, last, size, near_at, np.ascontiguousarray(np.nonzero(meets)[1])]
-    arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
-    arrays += [np.zeros(room, np.int64) for room in rooms]
-    arrays += [np.zeros((count + 3, count), np.int32) for _ in range(2)]
-    arrays += [*frames, np.zeros(count + 3, np.uint64), np.zeros(1 << 18, np.uint64)]
-    return Search._make([*arrays, np.zeros(3, np.int64)])
-
-
 @loop
 def _place(q, i):
     """Fix buffer i at its lowest offset and push up what shares time with it."""
@@ -327,64 +306,3 @@ def _alone(q, i):
     for k in range(q.near_at[i], q.near_at[i + 1]):
         waiting += not q.placed[q.near[k]]
     return waiting == 0
-
-
-def preferences(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray
-) -> list[tuple[np.ndarray, bool]]:
-    """Static orders of two keys by length, area, crowding, size and end; none twice.
-
-    Which of them leads to a solution at once differs from file to file, so there are many.
-
-    Returns:
-      (order, whether parts are to be put into order again by what is left of them).
-    """
-    times = np.unique(np.concatenate([start, stop]))
-    first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
-    change = np.zeros(len(times) + 1, np.int64)
-    np.add.at(change, first, size)
-    np.add.at(change, last, -size)
-    load = np.cumsum(change)
-    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
-    width, area = stop - start, (stop - start) * size
-    rows = [
-        (width, area, True), (width, crowd, False), (-start, width, True), (stop, width, False),
-        (area, width, True), (stop, width, True), (crowd, area, False), (size, width, True),
-        (-start, width, False), (area, crowd, False), (width, area, False), (stop, size, False),
-        (-start, size, False), (area, size, False), (stop, area, False), (-start, area, False),
-        (size, stop, False),
-    ]  # fmt: skip
-    found: dict[tuple[bytes, bool], tuple[np.ndarray, bool]] = {}
-    for one, two, crowded in rows:
-        order = np.lexsort((-area, -two, -one))
-        found.setdefault((order.tobytes(), crowded), (order, crowded))
-    return list(found.values())
-
-
-def branch_and_bound(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray, capacity: int, effort: float
-) -> np.ndarray | None:
-    """Offsets of at most `capacity` bytes, None where none was found within `effort`.
-
-    The orders take turns with a growing share of the work; the first, which solves most files,
-    gets more from the second turn on.
-
-    Args:
-      start, stop: lifetimes, half-open, none empty.  size: bytes.
-      effort: millions of touched sections.
-    """
-    share, spent = max(1.0, 6e-5 * len(size) ** 2), 0.0
-    while spent < effort:
-        for k, (order, crowded) in enumerate(preferences(start, stop, size)):
-            q = new_search(start, stop, size, order)
-            part = 4 * share if k == 0 and spent > 0 else share
-            q.work[1] = int(min(part, effort - spent) * 1e6)
-            if fits(q, capacity, crowded):
-                offsets = np.zeros(len(size), np.int64)
-                offsets[order] = q.low
-                return offsets
-            spent += q.work[0] / 1e6
-            if q.work[0] <= q.work[1] or spent >= effort:
-                return None
-        share *= 3
-    return None

@@ -4,25 +4,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Ints, Words
+from edgetrain.kernels.loop_kinds import Flags, Ints, Words
 from edgetrain.kernels.loops import loop
 
-from .greedy import fill_in_order
-from .units import CLIMB
+from .greedy import crowded, fill_in_order
+from .lives import Lives
+from .units import GREEDY
 
 
 class Climb(NamedTuple):
-    """Scratch of a climb: the order, offsets of the best and of a trial, buffers placed."""
+    """Scratch of a climb: the order, offsets of the best and of a trial; what filling takes."""
 
     order: Ints
     best: Ints
     trial: Ints
-    placed: Ints
+    placed: Flags
+    queue: Ints
 
 
 def hill_climb(
-    start: np.ndarray,
-    stop: np.ndarray,
+    lives: Lives,
     size: np.ndarray,
     order: np.ndarray,
     goal: int,
@@ -37,9 +38,10 @@ def hill_climb(
     Returns:
       (offsets in bytes, height in bytes).
     """
-    scratch = Climb(order.copy(), *(np.zeros(len(order), np.int64) for _ in range(3)))
+    best, trial, queue = (np.zeros(len(order), np.int64) for _ in range(3))
+    scratch = Climb(order.copy(), best, trial, np.zeros(len(order), np.bool_), queue)
     state = np.array([seed * 0x9E3779B97F4A7C15 % 2**64], np.uint64)
-    height = climb(start, stop, size, scratch, goal, work, state)
+    height = climb(lives, size, scratch, goal, work, state)
     return scratch.best, height
 
 
@@ -54,25 +56,24 @@ def _below(state, n):
     return np.int64((x >> np.uint64(11)) % np.uint64(n))
 
 
-@CLIMB.entry
-def climb(
-    start: Ints, stop: Ints, size: Ints, scratch: Climb, goal: int, work: int, state: Words
-) -> int:
+@GREEDY.entry
+def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state: Words) -> int:
     """As `hill_climb`, whose result is left in `scratch.best`; returns the height."""
     order, best, trial = scratch.order, scratch.best, scratch.trial
     n = order.size
-    height = fill_in_order(start, stop, size, order, best, scratch.placed, 0, 0)
+    turn = n * n // 4 + n if crowded(lives) else 2 * lives.near.size + n
+    height = fill_in_order(lives, size, order, best, scratch.placed, scratch.queue, 0, 0)
     done = 0
     while height > goal and done < work:
-        done += n * n // 4 + n
-        chosen = _chosen(start, stop, size, order, best, height, state)
+        done += turn
+        chosen = _chosen(lives, size, order, best, height, state)
         to = _below(state, n) if chosen == 0 else _below(state, chosen)
         moved = order[chosen]
         way = 1 if to > chosen else -1
         for k in range(chosen, to, way):
             order[k] = order[k + way]
         order[to] = moved
-        reached = fill_in_order(start, stop, size, order, trial, scratch.placed, 0, 0)
+        reached = fill_in_order(lives, size, order, trial, scratch.placed, scratch.queue, 0, 0)
         if reached <= height:
             height = reached
             for k in range(n):
@@ -85,7 +86,7 @@ def climb(
 
 
 @loop
-def _chosen(start, stop, size, order, best, height, state):
+def _chosen(lives, size, order, best, height, state):
     """Place in the order of a buffer that ends at the top, or of one that shares time with it."""
     n, tops, chosen = order.size, 0, 0
     for k in range(n):
@@ -97,6 +98,7 @@ def _chosen(start, stop, size, order, best, height, state):
         near = order[chosen]
         for _ in range(20):
             k = _below(state, n)
-            if start[order[k]] < stop[near] and start[near] < stop[order[k]]:
+            j = order[k]
+            if lives.start[j] < lives.stop[near] and lives.start[near] < lives.stop[j]:
                 return k
     return chosen

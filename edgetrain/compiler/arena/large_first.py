@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .exact import branch_and_bound
+from .branch_and_bound import ExactSearch
 from .greedy import place_in_order
+from .lives import Lives
 
 # Small buffers are those whose live sum never exceeds this fraction of the goal.
 SMALL = (0.1, 0.25, 0.02, 0.004)
@@ -18,8 +19,7 @@ STEPS = (0.0, 0.005, 0.01, 0.02, 0.04)
 
 
 def large_first(
-    start: np.ndarray,
-    stop: np.ndarray,
+    lives: Lives,
     size: np.ndarray,
     goal: int,
     height: int,
@@ -30,7 +30,7 @@ def large_first(
     """Offsets and their height in bytes, None where nothing below `height` was found.
 
     Args:
-      start, stop: lifetimes, half-open, none empty.  size: bytes, of one alignment.
+      size: bytes, of one alignment.
       goal: the height wanted; no placement is lower, or none need be.
       effort: millions of touched sections for each try of the large ones at the first height; a
         sixth at the others.
@@ -38,19 +38,20 @@ def large_first(
     """
     order = np.argsort(-size, kind="stable")
     align = int(np.gcd.reduce(size))
+    start, stop, by_size = lives.start[order], lives.stop[order], size[order]
+    larges = dict.fromkeys(_count_large(start, stop, by_size, small * goal) for small in SMALL)
+    searches = [ExactSearch(start[:n], stop[:n], by_size[:n]) for n in larges]
     best = None
     for fraction in above:
         capacity = int(goal * (1 + fraction)) // align * align
         share = effort if fraction == above[0] else effort / 6
         if capacity >= height:
             break
-        for small in SMALL:
-            large = _count_large(start[order], stop[order], size[order], small * goal)
-            columns = start[order[:large]], stop[order[:large]], size[order[:large]]
-            found = branch_and_bound(*columns, capacity, share)
+        for search in searches:
+            found = search.fit(capacity, share)
             if found is None:
                 continue
-            offset, reached = _fill(start, stop, size, order, found)
+            offset, reached = _fill(lives, size, order, found)
             if reached < height:
                 best, height = (offset, reached), reached
             if height <= capacity:
@@ -59,18 +60,18 @@ def large_first(
 
 
 def _fill(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray, order: np.ndarray, found: np.ndarray
+    lives: Lives, size: np.ndarray, order: np.ndarray, found: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Place the rest of `order` around the offsets `found` of its first buffers."""
     large, rest = order[: len(found)], order[len(found) :]
-    area = size[rest] * (stop[rest] - start[rest])
+    area = size[rest] * (lives.stop[rest] - lives.start[rest])
     best, height = found, 2**62
     for later in (rest, rest[np.argsort(-area, kind="stable")]):
         for tight in (False, True):
             offset = np.zeros(len(size), np.int64)
             offset[large] = found
             whole = np.concatenate([large, later])
-            reached = place_in_order(start, stop, size, whole, offset, tight, len(large))
+            reached = place_in_order(lives, size, whole, offset, tight, len(large))
             if reached < height:
                 best, height = offset, int(reached)
     return best, height

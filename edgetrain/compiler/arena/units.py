@@ -3,6 +3,5 @@
 from edgetrain.kernels.loops import Unit
 
 _PACKAGE = "edgetrain.compiler.arena"
-GREEDY = Unit("greedy placement", _PACKAGE, ("greedy",))
-CLIMB = Unit("climbing placement", _PACKAGE, ("greedy", "hill_climb"))
+GREEDY = Unit("greedy placement", _PACKAGE, ("lives", "greedy", "hill_climb"))
 EXACT = Unit("exact placement", _PACKAGE, ("exact",))

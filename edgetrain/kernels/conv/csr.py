@@ -1,7 +1,7 @@
 """Convolution by a sparse weight, its input gradient and its weight gradient at the nonzeros.
 
 x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight is a pool of slots
-(see storage/csr.py): nonzero e of row (output channel) o and chunk q of input channels, for
+(see formats/csr.py): nonzero e of row (output channel) o and chunk q of input channels, for
 pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
 columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks =
 ceil(c / g / chunk). Pointers and columns are trusted: whoever fills them has checked them.

@@ -9,7 +9,7 @@ are in bytes from the first byte of the memory.
 # Memory, in words.
 PLAN = 0  # address of the plan block; with WHOLE the operands of `drive_train`
 WHOLE = 1
-RATE_CODE = 2  # one instruction of four words: number of the schedule, 2, control block, step_size
+RATE_CODE = 2  # one instruction: number of the schedule, 4, control block, size, patience, cooldown
 BUFFER = 8  # BLOCK bytes
 WORDS = 16  # the plan block follows
 BLOCK = 64  # bytes that are read or written of a store at least, and whose multiple all are
@@ -28,7 +28,8 @@ DIGEST = 16  # two words: which Programs may read each other's stored states
 VALUES, VALUE_COUNT = 18, 19  # triples (offset, elements, storage): what may be got and set
 TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
 TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
-ROM_WORDS = 24
+INPUTS = 24  # that `predict` takes: weights of samples are none
+ROM_WORDS = 25
 
 # What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
 BUSY = -2  # a minibatch is half done
@@ -41,4 +42,19 @@ MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1
 SEQUENCE, STORED_DIGEST, LENGTH, ROWS, CRC = 1, 2, 4, 5, 7
 # A row of the table of names is u32 hash of the name, offset, bytes, number of its storage.
 
-SAVED_RATE = 5  # words of the control block from RATE + SAVED_RATE: schedule's number, step_size
+# Schedules by number, and where the control block keeps their whole numbers: from RATE +
+# SAVED_WINDOWS patience and cooldown, from RATE + SAVED_RATE the schedule's number and its size
+# (step_size, timescale, window, or how many milestones stand at SEEN). Others are at RATE.
+SCHEDULES = (
+    "constant", "step", "cosine", "exponential", "inverse_sqrt", "multistep", "one_cycle",
+    "plateau",
+)  # fmt: skip
+SAVED_WINDOWS, SAVED_RATE = 3, 5
+DROPS = 8  # milestones at most
+LONG = 10_000  # timescale of inverse_sqrt where neither it nor a warm-up says one
+
+# Words of the struct that says a schedule: int64, from GIVEN_LR on float64.
+GIVEN_KIND, GIVEN_TOTAL, GIVEN_WARMUP, GIVEN_SIZE = 0, 1, 2, 3
+GIVEN_PATIENCE, GIVEN_COOLDOWN, GIVEN_DROPS = 4, 5, 6
+GIVEN_LR, GIVEN_NUMBERS, GIVEN_CYCLE = 6 + DROPS, 7 + DROPS, 10 + DROPS
+GIVEN_WORDS = 13 + DROPS

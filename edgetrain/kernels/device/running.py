@@ -1,4 +1,4 @@
-"""Data, learning rate, steps, evaluation and predictions of a bundle: the drive is called."""
+"""Data, steps, evaluation and predictions of a bundle: the drive is called."""
 
 from .. import control
 from ..drive import layout as plans
@@ -11,9 +11,9 @@ from ..words.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from . import layout
 from .words import load_pointer
 
-PLAN, WHOLE, RATE_CODE = layout.PLAN, layout.WHOLE, layout.RATE_CODE
+PLAN, WHOLE = layout.PLAN, layout.WHOLE
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
-TARGET, TARGET_NBYTES = layout.TARGET, layout.TARGET_NBYTES
+TARGET, TARGET_NBYTES, INPUTS = layout.TARGET, layout.TARGET_NBYTES, layout.INPUTS
 CTL, STATUS, PHASE, PARTS = plans.CTL, plans.STATUS, plans.PHASE, plans.PARTS
 RUN, RUN_USER, MICRO = plans.RUN, plans.RUN_USER, plans.MICRO
 SAMPLES, EVAL_SAMPLES, MINIBATCH = plans.SAMPLES, plans.EVAL_SAMPLES, plans.MINIBATCH
@@ -26,21 +26,11 @@ STAGED_TYPE, FACTOR, SHIFT = plans.STAGED_TYPE, plans.FACTOR, plans.SHIFT
 CHANNELS, INNER, MICROBATCH = plans.CHANNELS, plans.INNER, plans.MICROBATCH
 PREDICTIONS, OUTPUT_SIZE, DONE = plans.PREDICTIONS, plans.OUTPUT_SIZE, plans.DONE
 I32, U8 = plans.TYPES.index("i32"), plans.TYPES.index("u8")
-BASE_LR, TOTAL_STEPS, WARMUP = control.BASE_LR, control.TOTAL_STEPS, control.WARMUP
-RATE, STEP, LAST_LOSS = control.RATE, control.STEP, control.LAST_LOSS
+STEP, LAST_LOSS = control.STEP, control.LAST_LOSS
 LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
 REPORTED = (control.LR, control.GRAD_NORM, control.LOSS_SCALE)
 LR_WORD, NORM_WORD, SCALE_WORD = REPORTED
 SKIP = control.SKIP
-SCHEDULES = 3
-KIND, STEP_SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
-
-
-@inline
-def restore_rate(memory, ctl):
-    """The instruction that sets the learning rate, from what the control block says."""
-    st_i64(memory, RATE_CODE, ld_i64(ctl, KIND))
-    st_i64(memory, RATE_CODE + 3, ld_i64(ctl, STEP_SIZE))
 
 
 @kernel("drive_data", "memory fill user train held out:w:i64[1]")
@@ -95,30 +85,6 @@ def drive_input():
             st_i64(field, SHIFT, k.shift)
             st_i64(field, CHANNELS, k.channels)
             st_i64(field, INNER, k.inner)
-        st_i64(k.out, 0, 0)
-
-    return run
-
-
-@kernel("drive_settings", "memory lr kind total warmup size gamma out:w:i64[1]")
-def drive_settings():
-    """lr, gamma: addresses of float64; kind: 0 constant, 1 step, 2 cosine; out: 0 or REFUSED."""
-
-    def run(thread, nthreads, k):
-        if thread != 0:
-            return
-        ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
-        good = k.kind >= 0 and k.kind < SCHEDULES and k.total >= 0 and k.warmup >= 0
-        if not good or (k.kind == 1 and k.size < 1) or (k.kind == 2 and k.total <= k.warmup):
-            st_i64(k.out, 0, REFUSED)
-            return
-        st_f64(ctl, BASE_LR, ld_f64(k.lr, 0))
-        st_i64(ctl, TOTAL_STEPS, k.total)
-        st_i64(ctl, WARMUP, k.warmup)
-        st_f64(ctl, RATE, ld_f64(k.gamma, 0))
-        st_i64(ctl, KIND, k.kind)
-        st_i64(ctl, STEP_SIZE, k.size)
-        restore_rate(k.memory, ctl)
         st_i64(k.out, 0, 0)
 
     return run
@@ -237,8 +203,9 @@ def drive_predict():
             st_i64(k.out, 0, BUSY)
             return
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
+        fields = ld_i64(plan, FIELDS)
         st_i64(plan, SOURCE, FROM_MEMORY)
-        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) - 1)
+        st_i64(plan, FIELDS, ld_i64(k.rom, INPUTS))
         while first < k.samples and status == DONE:
             for e in range(ld_i64(k.rom, TARGET_NBYTES)):
                 st_u8(k.memory + ld_i64(k.rom, TARGET), e, 0)
@@ -248,7 +215,7 @@ def drive_predict():
             call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
             status = ld_i64(plan, STATUS)
             first += ld_i64(plan, MICROBATCH)
-        st_i64(plan, FIELDS, ld_i64(plan, FIELDS) + 1)
+        st_i64(plan, FIELDS, fields)
         st_i64(plan, PREDICTIONS, 0)
         st_i64(plan, EVAL_SAMPLES, held)
         st_i64(plan, SOURCE, source)

@@ -14,7 +14,7 @@ from ..jit import inline
 from ..registry import kernel
 from ..words.prim import ld_i32, ld_i64, st_i64
 from . import layout
-from .running import restore_rate
+from .rates import restore_rate
 from .words import call_erase, call_move, load_pointer
 
 PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK

@@ -26,10 +26,11 @@ def rate_one_cycle():
         if thread == 0:
             step, total = to_real(ld_i64(k.ctl, STEP)), to_real(ld_i64(k.ctl, TOTAL))
             peak = ld_f64(k.ctl, RATE) * total - 1.0
-            if step <= peak:
-                set_rate(k.ctl, between(ld_f64(k.ctl, RATE + 1), 1.0, step / max(peak, 1e-300)))
-            else:
-                done = (step - peak) / max(total - 1.0 - peak, 1e-300)
-                set_rate(k.ctl, between(1.0, ld_f64(k.ctl, RATE + 2), done))
+            start, end = ld_f64(k.ctl, RATE + 1), 1.0
+            done, length = step, peak
+            if step > peak:
+                start, end = 1.0, ld_f64(k.ctl, RATE + 2)
+                done, length = step - peak, total - 1.0 - peak
+            set_rate(k.ctl, between(start, end, done / max(length, 1e-300)))
 
     return run

@@ -54,6 +54,7 @@ def _stage_integers(field, to, raw, storage, size):
 def _stage_floats(field, to, raw, storage, size, staged):
     factors, shifts = ld_i64(field, FACTOR), ld_i64(field, SHIFT)
     channels, inner = ld_i64(field, CHANNELS), ld_i64(field, INNER)
+    weights = ld_i64(field, LIMIT) != 0
     good = 1
     for e in range(size):
         value = _float(raw, storage, e)
@@ -63,7 +64,7 @@ def _stage_floats(field, to, raw, storage, size, staged):
             value = value + _ld_f32(shifts, channel)
         store_float(staged, to, e, value)
         value = load_float(staged, to, e)  # what is finite may not be in its storage
-        if value - value != ZERO:
+        if value - value != ZERO or (weights and value < ZERO):
             good = 0
     return good
 

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.place import load_buffers
 from edgetrain.compiler.arena import Buffer, greedy, peak_live, place, validate
-from edgetrain.compiler.arena.exact import branch_and_bound
+from edgetrain.compiler.arena.branch_and_bound import branch_and_bound
 from edgetrain.compiler.arena.greedy import place_in_order
+from edgetrain.compiler.arena.lives import lives
 
 from .test_place import random_buffers
 
@@ -25,9 +26,9 @@ def columns(buffers: list[Buffer]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def least_height(buffers: list[Buffer]) -> int:
     """The best of all greedy orders: one of them is optimal."""
     start, stop, size = columns(buffers)
-    offset = np.zeros(len(buffers), np.int64)
+    offset, pairs = np.zeros(len(buffers), np.int64), lives(start, stop)
     return min(
-        place_in_order(start, stop, size, np.array(order), offset, False)
+        place_in_order(pairs, size, np.array(order), offset, False)
         for order in itertools.permutations(range(len(buffers)))
     )
 

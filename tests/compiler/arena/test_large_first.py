@@ -4,8 +4,14 @@ import numpy as np
 
 from edgetrain.compiler.arena import Buffer, greedy, peak_live, place, validate
 from edgetrain.compiler.arena.large_first import large_first
+from edgetrain.compiler.arena.lives import lives
 
 from .test_exact import columns, tiling
+
+
+def _lives(buffers: list[Buffer]):
+    start, stop, size = columns(buffers)
+    return lives(start, stop), size
 
 
 def training_like(seed: int) -> list[Buffer]:
@@ -25,7 +31,7 @@ def test_coarse_comes_within_half_a_percent_where_greedy_does_not():
     bound = peak_live(buffers)
     height = greedy(buffers, align=1)[1]
     assert height > 1.005 * bound
-    found = large_first(*columns(buffers), bound, height, 20)
+    found = large_first(*_lives(buffers), bound, height, 20)
     assert found is not None
     offset, reached = found
     assert validate(buffers, offset.tolist(), capacity=reached) == reached
@@ -34,7 +40,7 @@ def test_coarse_comes_within_half_a_percent_where_greedy_does_not():
 
 def test_coarse_gives_nothing_where_the_height_is_reached_already():
     buffers = [Buffer(0, 0, 2, 8), Buffer(1, 1, 3, 8)]
-    assert large_first(*columns(buffers), 16, 16, 1) is None
+    assert large_first(*_lives(buffers), 16, 16, 1) is None
 
 
 def test_place_comes_within_a_percent_of_the_bound_of_a_training_like_problem():

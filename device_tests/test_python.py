@@ -1,0 +1,118 @@
+"""The runtime and its kernels elsewhere: Python in an emulator, the library under musl."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import edgetrain as et
+from edgetrain.kernels import library
+from tests.runtime.test_library import kernels_of
+from tools.kernel_wheels import build_kernels
+from tools.wheels import ROOT, stage
+
+from .python_root import KINDS, command, environment, missing
+
+LINKERS = {"armv7": "arm-linux-gnueabihf-gcc", "riscv64": "riscv64-linux-gnu-gcc"}
+TRAIN = """
+import sys
+from edgetrain.cli import main
+program, out = sys.argv[1:]
+data = ["--data", "digits"]
+assert main(["train", program, *data, "--steps", "2", "--no-eval", "--out", out]) == 0
+assert main(["train", "--resume", out, *data, "--steps", "3"]) == 0
+assert main(["eval", out, *data, "--json"]) == 0
+assert main(["export", out, "-o", out + ".onnx"]) == 0
+print("numba" in sys.modules, "llvmlite" in sys.modules)
+"""
+MUSL = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words) {
+  void *library = dlopen(words[1], RTLD_NOW);
+  if (!library) { puts(dlerror()); return 1; }
+  void (*run)(long, long *, long, long) = dlsym(library, "et_run_tape__plain");
+  if (!run) { puts(dlerror()); return 1; }
+  long operands[5] = {0}; /* a tape without instructions */
+  run(0, operands, 0, 1);
+  for (int k = 2; k < count; ++k)
+    if (!dlsym(library, words[k])) { puts(dlerror()); return 1; }
+  puts("ran");
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> et.Program:
+    model = et.load_onnx(ROOT / "examples" / "digits" / "model.onnx")
+    return et.compile(
+        model, loss="cross_entropy", optimizer=et.SGD(lr=0.1, momentum=0.9, nesterov=True),
+        minibatch=32, budget="256KiB",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def edge(program: et.Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "digits.edge"
+    program.save(path)
+    return path
+
+
+def trained(start: list[str], variables: dict[str, str] | None, edge: Path, out: Path) -> str:
+    """What the script prints, its last line first."""
+    done = subprocess.run(
+        [*start, "-c", TRAIN, str(edge), str(out)],
+        capture_output=True, text=True, env=variables, cwd=out.parent if variables else ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def here(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
+    """What this machine makes of it: the line of the evaluation, and the trained model."""
+    out = tmp_path_factory.mktemp("here") / "run"
+    lines = trained([sys.executable], None, edge, out).splitlines()
+    (metrics,) = [line for line in lines if line.startswith("{")]
+    return metrics.replace(str(out), "RUN"), Path(f"{out}.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_python_on_another_processor_trains_with_the_same_bits(
+    name: str, program: et.Program, edge: Path, here: tuple[str, bytes], tmp_path: Path
+) -> None:
+    reason = missing(name)
+    if not reason and name in LINKERS and shutil.which(LINKERS[name]) is None:
+        reason = f"{LINKERS[name]} not installed; it links the library of kernels for {name}"
+    if reason:
+        pytest.skip(reason)
+    (tmp_path / "site").mkdir()
+    site = stage(tmp_path / "site")
+    (wheel,) = build_kernels(tmp_path, [name], kernels_of(program))
+    zipfile.ZipFile(wheel).extractall(site)
+    out, variables = tmp_path / "run", environment(name, site, tmp_path / "cache")
+    lines = trained(command(name), variables, edge, out).splitlines()
+    (metrics,) = [line for line in lines if line.startswith("{")]
+    assert (metrics.replace(str(out), "RUN"), Path(f"{out}.onnx").read_bytes()) == here
+    assert lines[-1] == "False False"
+
+
+def test_the_library_of_kernels_loads_under_musl(program: et.Program, tmp_path: Path) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc not installed; on Debian: apt install musl-tools")
+    found = kernels_of(program)
+    (wheel,) = build_kernels(tmp_path, ["x86-64-v3"], found)
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    (tmp_path / "main.c").write_text(MUSL)
+    command = ["musl-gcc", "-o", tmp_path / "main", tmp_path / "main.c"]
+    subprocess.run(list(map(str, command)), check=True)
+    path = tmp_path / library.package("x86-64-v3") / library.LIBRARY
+    symbols = [kernel.symbol(storages) for kernel, storages in found]
+    done = subprocess.run(
+        [str(tmp_path / "main"), str(path), *symbols], capture_output=True, text=True
+    )
+    assert done.stdout == "ran\n"

@@ -1,0 +1,127 @@
+"""Exact placement for one capacity after the other: the Python side of exact.py's search.
+
+Which order of the buffers leads to a solution at once differs from file to file, so that several
+take turns; what does not depend on order and capacity is worked out once.
+"""
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from .exact import Search, fits
+from .lives import Lives, lives, renumbered
+
+MOST_BUFFERS = 2500  # with more nothing is tried: what a search holds grows with their square
+_FAILED = 1 << 18  # places for hashes of states that lead nowhere
+_FIRST_SHARE = 4  # times the share of the others that the first order gets from the second turn on
+_GROWTH = 3  # each turn's share over that of the turn before
+
+
+def new_search(lives: Lives, size: np.ndarray, order: np.ndarray) -> Search:
+    """A search over buffers renumbered by `order`."""
+    (start, stop, near_at, near), size = renumbered(lives, order), size[order]
+    ends = np.unique(stop)
+    first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
+    count, sections = len(size), len(ends)
+    trail = near_at[-1] + count + 1
+    rooms = [sections, count, count, trail, trail]
+    frames = [np.zeros(count + 3, np.int64) for _ in range(8)]
+    arrays = [first, last, size, near_at, near]
+    arrays += [np.zeros(count, np.int64), np.zeros(count, np.bool_)]
+    arrays += [np.zeros(room, np.int64) for room in rooms]
+    arrays += [np.zeros((count + 3, count), np.int32) for _ in range(2)]
+    arrays += [*frames, np.zeros(count + 3, np.uint64), np.zeros(_FAILED, np.uint64)]
+    return Search._make([*arrays, np.zeros(3, np.int64)])
+
+
+def preferences(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """Static orders of two keys by length, area, crowding, size and end; none twice.
+
+    Which of them leads to a solution at once differs from file to file, so there are many.
+
+    Yields:
+      (order, whether parts are to be put into order again by what is left of them).
+    """
+    times = np.unique(np.concatenate([start, stop]))
+    first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
+    change = np.zeros(len(times) + 1, np.int64)
+    np.add.at(change, first, size)
+    np.add.at(change, last, -size)
+    load = np.cumsum(change)
+    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
+    width, area = stop - start, (stop - start) * size
+    rows = [
+        (width, area, True), (width, crowd, False), (-start, width, True), (stop, width, False),
+        (area, width, True), (stop, width, True), (crowd, area, False), (size, width, True),
+        (-start, width, False), (area, crowd, False), (width, area, False), (stop, size, False),
+        (-start, size, False), (area, size, False), (stop, area, False), (-start, area, False),
+        (size, stop, False),
+    ]  # fmt: skip
+    seen: set[tuple[bytes, bool]] = set()
+    for one, two, crowded in rows:
+        order = np.lexsort((-area, -two, -one))
+        if (order.tobytes(), crowded) not in seen:
+            seen.add((order.tobytes(), crowded))
+            yield order, crowded
+
+
+class ExactSearch:
+    """Branch and bound over one set of buffers.
+
+    Args:
+      start, stop: lifetimes, half-open, none empty.  size: bytes.
+    """
+
+    def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> None:
+        self._start, self._stop, self._size = start, stop, size
+        self._orders: list[tuple[np.ndarray, bool]] = []  # those that were tried so far
+        self._further = preferences(start, stop, size)
+
+    @functools.cached_property
+    def _lives(self) -> Lives:
+        return lives(self._start, self._stop, listed=True)
+
+    def _preferred(self) -> Iterator[tuple[np.ndarray, bool]]:
+        yield from self._orders
+        for order in self._further:
+            self._orders.append(order)
+            yield order
+
+    def fit(self, capacity: int, effort: float) -> np.ndarray | None:
+        """Offsets of at most `capacity` bytes, None where none was found within `effort`.
+
+        The orders take turns with a growing share of the work; the first, which solves most files,
+        gets more from the second turn on. Where a turn ends before its share is spent, nothing
+        fits.
+
+        Args:
+          effort: millions of touched sections.
+        """
+        count = len(self._size)
+        if count > MOST_BUFFERS:
+            return None
+        share, spent = max(1.0, 6e-5 * count**2), 0.0
+        while spent < effort:
+            for k, (order, crowded) in enumerate(self._preferred()):
+                q = new_search(self._lives, self._size, order)
+                part = _FIRST_SHARE * share if k == 0 and spent > 0 else share
+                q.work[1] = int(min(part, effort - spent) * 1e6)
+                if fits(q, capacity, crowded):
+                    offsets = np.zeros(count, np.int64)
+                    offsets[order] = q.low
+                    return offsets
+                spent += q.work[0] / 1e6
+                if q.work[0] <= q.work[1] or spent >= effort:
+                    return None
+            share *= _GROWTH
+        return None
+
+
+def branch_and_bound(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, capacity: int, effort: float
+) -> np.ndarray | None:
+    """As `ExactSearch.fit`, for one capacity alone."""
+    return ExactSearch(start, stop, size).fit(capacity, effort)

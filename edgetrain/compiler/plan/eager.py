@@ -1,0 +1,99 @@
+"""What a framework that runs node by node would take: an estimate, to set a plan beside.
+
+Every value that forward makes is float32 and is kept until backward has read it last; the
+minibatch is one batch; gradients come to be as backward goes. What a framework keeps twice (masks,
+both sides of an activation), workspaces, rounding by an allocator and libraries are left out, so a
+real one takes more.
+"""
+
+from ...formats.csr import POOL
+from ...ir import Graph, Value
+from ...ops.model import Model
+from ...program.account import KIND_OF_ROLE
+from ..options import Options
+from ..pipeline import unfused_training_graph
+from .candidates import Plan
+
+_FLOAT_NBYTES = 4
+
+
+def eager_account(model: Model, options: Options, plan: Plan) -> dict[str, int]:
+    """Bytes by kind where most are live.
+
+    Args:
+      plan: of `model` and `options`; its microbatch is what the graph is made for.
+    """
+    graph = unfused_training_graph(model, options, plan.candidate.microbatch)
+    repeats = options.minibatch // plan.candidate.microbatch
+    roots = {name: v for name, v in graph.values.items() if not v.view_of}
+    fixed = {"params": 0, "optimizer": _state_nbytes(plan)}
+    for value in roots.values():
+        if value.role in ("parameter", "buffer", "constant"):
+            fixed["params"] += _nbytes(value)
+    born, last, saved = _lives(graph)
+    change: list[dict[str, int]] = [{} for _ in range(len(graph.nodes) + 2)]
+
+    def note(at: int, kind: str, nbytes: int) -> None:
+        change[at][kind] = change[at].get(kind, 0) + nbytes
+
+    for name, start in born.items():
+        value = roots[name]
+        if value.role in ("parameter", "buffer", "constant", "staged", "control"):
+            continue
+        if value.role == "accumulator":
+            note(start, "grads", _nbytes(value))
+            continue
+        kind = KIND_OF_ROLE.get(value.role) or ("saved" if name in saved else "transient")
+        nbytes = repeats * _nbytes(value)
+        note(start, kind, nbytes)
+        note(last[name] + 1, kind, -nbytes)
+    return fixed | _fullest(change)
+
+
+def _fullest(change: list[dict[str, int]]) -> dict[str, int]:
+    """Bytes by kind after the change where they are most."""
+    now: dict[str, int] = {}
+    best: dict[str, int] = {}
+    for row in change:
+        for kind, nbytes in row.items():
+            now[kind] = now.get(kind, 0) + nbytes
+        if sum(now.values()) > sum(best.values()):
+            best = dict(now)
+    return best
+
+
+def _lives(graph: Graph) -> tuple[dict[str, int], dict[str, int], set[str]]:
+    """First write and last use of each root that some node writes or an input is, by position; and
+    the roots that forward makes and backward reads."""
+    born = {graph.root(name): 0 for name in graph.inputs}
+    last = dict(born)
+    early, saved = set(born), set()
+    for at, node in enumerate(graph.nodes):
+        for name in (*node.reads, *node.writes):
+            root = graph.root(name)
+            if name in node.writes:
+                born.setdefault(root, at)
+                if node.phase == "forward":
+                    early.add(root)
+            elif node.phase == "backward" and root in early:
+                saved.add(root)
+            last[root] = at
+    return born, last, saved
+
+
+def _nbytes(value: Value) -> int:
+    if value.dtype.startswith("f"):
+        return _FLOAT_NBYTES * value.size
+    return value.nbytes
+
+
+def _state_nbytes(plan: Plan) -> int:
+    """The optimizer's state in float32, sparse weights dense."""
+    layers = plan.candidate.graphs.layers
+    share = sum(layer.share for layer in layers)
+    dense = sum(layer.size for layer in layers) / share if share else 1.0
+    total = 0.0
+    for value in plan.candidate.update.persistent:
+        if value.role == "state":
+            total += _nbytes(value) * (dense if value.name.startswith(POOL) else 1.0)
+    return round(total)

@@ -1,0 +1,150 @@
+"""The learning rate of a bundle: numbers of a schedule in the control block, where a stored state
+has them too, and the one instruction that computes it."""
+
+from .. import control
+from ..drive import layout as plans
+from ..drive.rates import power, set_rate
+from ..jit import inline
+from ..registry import kernel
+from ..words.prim import div, ld_f64, ld_i64, st_f64, st_i64
+from . import layout
+
+PLAN, RATE_CODE, REFUSED, CTL = layout.PLAN, layout.RATE_CODE, layout.REFUSED, plans.CTL
+BASE_LR, TOTAL_STEPS, WARMUP = control.BASE_LR, control.TOTAL_STEPS, control.WARMUP
+RATE, SEEN, STEP, LR = control.RATE, control.SEEN, control.STEP, control.LR
+KIND, SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
+PATIENCE, COOLDOWN = RATE + layout.SAVED_WINDOWS, RATE + layout.SAVED_WINDOWS + 1
+SCHEDULES, DROPS = layout.SCHEDULES, layout.DROPS
+STEPS, COSINE, EXPONENTIAL = (SCHEDULES.index(n) for n in ("step", "cosine", "exponential"))
+INVERSE, MULTI = SCHEDULES.index("inverse_sqrt"), SCHEDULES.index("multistep")
+CYCLE, PLATEAU = SCHEDULES.index("one_cycle"), SCHEDULES.index("plateau")
+COUNT, LONG = len(SCHEDULES), layout.LONG
+LARGEST = 3.4e38  # as in units
+
+# Words of the struct that a caller gives.
+GIVEN_KIND, GIVEN_TOTAL = layout.GIVEN_KIND, layout.GIVEN_TOTAL
+GIVEN_WARMUP, GIVEN_SIZE = layout.GIVEN_WARMUP, layout.GIVEN_SIZE
+GIVEN_PATIENCE, GIVEN_COOLDOWN = layout.GIVEN_PATIENCE, layout.GIVEN_COOLDOWN
+GIVEN_DROPS = layout.GIVEN_DROPS
+GIVEN_LR, GIVEN_NUMBERS, GIVEN_CYCLE = layout.GIVEN_LR, layout.GIVEN_NUMBERS, layout.GIVEN_CYCLE
+
+
+@kernel("drive_drops", "ctl:m:i64[64] count", check="count >= 0; 9 > count")
+def drive_drops():
+    """factor 1, then LR times RATE for each of the `count` steps at SEEN that were reached, though
+    not in warm-up: what `rate_constant` and a `rate_drop` for each leave."""
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        set_rate(k.ctl, 1.0)
+        step = ld_i64(k.ctl, STEP)
+        for i in range(k.count):
+            if step >= ld_i64(k.ctl, SEEN + i) and step >= ld_i64(k.ctl, WARMUP):
+                st_f64(k.ctl, LR, ld_f64(k.ctl, LR) * ld_f64(k.ctl, RATE))
+
+    return run
+
+
+@inline
+def restore_rate(memory, ctl):
+    """The instruction that sets the learning rate, from what the control block says."""
+    kind, size = ld_i64(ctl, KIND), ld_i64(ctl, SIZE)
+    if kind < 0 or kind >= COUNT:
+        kind = 0
+    if kind == INVERSE and size == 0:
+        size = ld_i64(ctl, WARMUP)
+        if size == 0:
+            size = LONG
+    size = max(0 if kind == MULTI else 1, size)
+    st_i64(memory, RATE_CODE, kind)
+    st_i64(memory, RATE_CODE + 3, min(DROPS, size) if kind == MULTI else size)
+    st_i64(memory, RATE_CODE + 4, ld_i64(ctl, PATIENCE))
+    st_i64(memory, RATE_CODE + 5, ld_i64(ctl, COOLDOWN))
+
+
+@inline
+def _whole_fit(rates, kind, total, size):
+    """Whether a schedule's whole numbers are some."""
+    warmup = ld_i64(rates, GIVEN_WARMUP)
+    for word in range(GIVEN_KIND, GIVEN_DROPS):
+        if ld_i64(rates, word) < 0:
+            return False
+    if kind >= COUNT:
+        return False
+    if size < 1 and kind in (STEPS, MULTI, PLATEAU):
+        return False
+    if kind == CYCLE and warmup != 0:
+        return False
+    return total > warmup or kind not in (COSINE, CYCLE)
+
+
+@inline
+def _reals_fit(rates, kind, numbers):
+    """Whether the base rate and the three numbers at `numbers` are some."""
+    good = True
+    for i in range(4):
+        value = ld_f64(rates, GIVEN_LR if i == 0 else numbers + i - 1)
+        share = (kind == CYCLE and i > 0) or (kind == PLATEAU and (i == 1 or i == 2))
+        good = good and value >= 0.0 and value <= (1.0 if share else LARGEST)
+    return good
+
+
+@inline
+def _drops(rates, kind, last, size):
+    """How often gamma was taken by step `last`; -1 where drops do not rise, or are too many."""
+    if kind == STEPS:
+        return div(last, size)
+    if kind == EXPONENTIAL:
+        return last
+    done, before = 0, 0
+    if kind == MULTI:
+        if size > DROPS:
+            return -1
+        for i in range(size):
+            at = ld_i64(rates, GIVEN_DROPS + i)
+            if at <= before:
+                return -1
+            done, before = done + (1 if at <= last else 0), at
+    return done
+
+
+@kernel("drive_schedule", "memory rates out:w:i64[1]")
+def drive_schedule():
+    """The schedule that the struct at `rates` says (the words above); out: 0 or REFUSED."""
+
+    @inline
+    def suits(rates, kind, total, size, numbers):
+        if not _whole_fit(rates, kind, total, size) or not _reals_fit(rates, kind, numbers):
+            return False
+        last, gamma = max(0, total - 1), ld_f64(rates, GIVEN_NUMBERS)
+        drops = _drops(rates, kind, last, size)
+        if gamma <= 1.0 or last < ld_i64(rates, GIVEN_WARMUP):
+            return drops >= 0
+        return drops >= 0 and ld_f64(rates, GIVEN_LR) * power(gamma, drops) <= LARGEST
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
+        kind, size = ld_i64(k.rates, GIVEN_KIND), ld_i64(k.rates, GIVEN_SIZE)
+        total = ld_i64(k.rates, GIVEN_TOTAL)
+        numbers = GIVEN_CYCLE if kind == CYCLE else GIVEN_NUMBERS
+        if not suits(k.rates, kind, total, size, numbers):
+            st_i64(k.out, 0, REFUSED)
+            return
+        for i in range(3):
+            st_i64(ctl, RATE + i, ld_i64(k.rates, numbers + i))
+        for i in range(DROPS):
+            st_i64(ctl, SEEN + i, ld_i64(k.rates, GIVEN_DROPS + i) if kind == MULTI else 0)
+        st_i64(ctl, BASE_LR, ld_i64(k.rates, GIVEN_LR))
+        st_i64(ctl, TOTAL_STEPS, total)
+        st_i64(ctl, WARMUP, ld_i64(k.rates, GIVEN_WARMUP))
+        st_i64(ctl, KIND, kind)
+        st_i64(ctl, SIZE, size)
+        st_i64(ctl, PATIENCE, ld_i64(k.rates, GIVEN_PATIENCE))
+        st_i64(ctl, COOLDOWN, ld_i64(k.rates, GIVEN_COOLDOWN))
+        restore_rate(k.memory, ctl)
+        st_i64(k.out, 0, 0)
+
+    return run

@@ -1,0 +1,255 @@
+"""The arena: time to the right, address upwards, a box for each life of a value."""
+
+import json
+from typing import Any
+
+from ..program.account import COLOURS
+from ..units import format_bytes
+from .canvas import (
+    Boxes,
+    Dot,
+    Line,
+    Picture,
+    Scale,
+    Text,
+    Track,
+    legend,
+    text_width,
+)
+from .scene import Arena, Box
+
+_UNITS = 4096  # the arena's height in units of a box's corners
+_NAMED = 14  # the largest boxes have their names written on them
+_NARROW = 640
+_CHARACTERS, _SHORTEST = 500_000, 16  # of all names in the page's data; of one that is cut
+_EDGED = 3  # pixels of a box that has edges; smaller ones would be edges alone
+
+
+def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True) -> Picture:
+    """Draw an arena.
+
+    The step with the most live bytes is called out, live bytes are a line, the budget is one, what
+    is computed again is hatched, the phases lie below.
+
+    Args:
+      titled: with its name above; a page says it itself.
+    """
+    narrow = width < _NARROW
+    left, right = 64 if narrow else 76, width - 12
+    words = _label(arena)
+    picture = Picture(width, 0, words, data={"chart": "arena"})
+    top = 16.0
+    if titled:
+        picture.add(Text(left, 22, _title(arena), 15, bold=True))
+        top = 46
+    top = legend(picture, _swatches(arena), left, top, right) - 4
+    tall = 300 if narrow else 400
+    steps = max(1, len(arena.steps))
+    height = _top_of(arena)
+    unit = max(1, -(-height // _UNITS))
+    sx, sy = (right - left) / steps, tall / height
+    base = top + tall
+    boxes = Scale(left, sx, base, -sy * unit)
+    _draw_boxes(picture, arena, boxes, unit)
+    pixels = Scale(left, sx, base, -sy)
+    _axes(picture, height, (steps, arena.each), pixels, (left, right, top, base), narrow)
+    _names(picture, arena, pixels)
+    _live(picture, arena, pixels)
+    _budget(picture, arena, pixels, (left, right, height))
+    _call_out(picture, arena, pixels, (left, right, top))
+    below = _phases(picture, arena, pixels, base + 26)
+    picture.height = round(below + 6)
+    picture.data |= {
+        "x0": f"{left:g}", "sx": f"{sx:.8g}", "y0": f"{base:g}", "sy": f"{-sy:.8g}",
+        "top": f"{top:g}",
+    }  # fmt: skip
+    return picture
+
+
+def arena_data(arena: Arena) -> dict[str, Any]:
+    """What the page's script shows of the step and the box that are pointed at."""
+    names: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return names.setdefault(text, len(names))
+
+    kinds = list(arena.kinds)
+    rows = [
+        [b.start, b.stop, b.offset, b.nbytes, kinds.index(b.kind), number(b.name),
+         number(b.module), int(b.again)]
+        for b in arena.boxes
+    ]  # fmt: skip
+    steps = [number(name) for name in arena.steps]
+    return {
+        "boxes": [number for row in rows for number in row], "kinds": kinds, "steps": steps,
+        "phases": [[p.name, p.start, p.stop] for p in arena.phases], "each": arena.each,
+        "live": list(arena.live), "names": _shortened(list(names)),
+    }  # fmt: skip
+
+
+def _shortened(names: list[str]) -> list[str]:
+    """The same with their middles left out where they are too many characters together."""
+    most = max(_SHORTEST, _CHARACTERS // max(1, len(names)))
+    if sum(map(len, names)) <= _CHARACTERS:
+        return names
+    half = (most - 1) // 2
+    short = (f"{name[: most - 1 - half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}" for name in names)
+    return [s if len(name) > most else name for name, s in zip(names, short, strict=True)]
+
+
+def arena_json(arena: Arena) -> str:
+    """`arena_data` as compact JSON."""
+    return json.dumps(arena_data(arena), separators=(",", ":"))
+
+
+def _title(arena: Arena) -> str:
+    text = f"arena {format_bytes(arena.nbytes)}"
+    if arena.budget is not None:
+        text += f" of a budget of {format_bytes(arena.budget)}"
+    return f"{arena.title}: {text}" if arena.title else text
+
+
+def _label(arena: Arena) -> str:
+    step, live = arena.peak
+    return (
+        f"The arena over {len(arena.steps) * arena.each} steps: {_title(arena)}; peak "
+        f"{format_bytes(live)} live at step {step * arena.each}"
+    )
+
+
+def _swatches(arena: Arena) -> list[tuple[str, str]]:
+    found = [kind for kind in COLOURS if kind in arena.kinds]
+    found += [kind for kind in arena.kinds if kind not in COLOURS]
+    rows = [(_colour_of(kind), kind) for kind in found]
+    if any(box.again for box in arena.boxes):
+        rows.append(("muted", "hatched: computed again"))
+    return rows
+
+
+def _top_of(arena: Arena) -> int:
+    """Bytes at the upper edge; a budget far above is not shown."""
+    height, budget = arena.nbytes, arena.budget
+    if budget is not None and height < budget <= 1.6 * height:
+        height = budget
+    return max(1, int(1.12 * height))
+
+
+def _draw_boxes(picture: Picture, arena: Arena, scale: Scale, unit: int) -> None:
+    rows: dict[tuple[str, bool, bool], list[tuple[int, int, int, int]]] = {}
+    for box in arena.boxes:
+        low, high = box.offset // unit, -(-(box.offset + box.nbytes) // unit)
+        row = box.start, low, box.stop - box.start, max(1, high - low)
+        edged = min(row[2] * scale.sx, -row[3] * scale.sy) >= _EDGED
+        rows.setdefault((box.kind, box.again, edged), []).append(row)
+    known = {kind: k for k, kind in enumerate(COLOURS)}
+    order = sorted(rows.items(), key=lambda row: (known.get(row[0][0], len(known)), row[0]))
+    for (kind, again, edged), found in order:
+        picture.add(Boxes(tuple(found), scale, _colour_of(kind), again, edged))
+
+
+def _colour_of(kind: str) -> str:
+    return kind if kind in COLOURS else COLOURS["io"]
+
+
+def _axes(picture: Picture, height: int, columns, scale: Scale, frame, narrow: bool) -> None:
+    (steps, each), (left, right, top, base) = columns, frame
+    picture.add(Line(left, base, right, base), Line(left, top, left, base))
+    for nbytes in byte_ticks(height):
+        _, y = scale(0, nbytes)
+        picture.add(Line(left - 4, y, left, y))
+        picture.add(Text(left - 7, y + 4, format_bytes(nbytes), 11, "end", "muted"))
+    count = 4 if narrow else 8
+    for step in sorted({round(k * steps / count) for k in range(count + 1)}):
+        x, _ = scale(step, 0)
+        anchor = "end" if step == steps else "middle"
+        picture.add(Text(x, base + 16, f"{step * each:,}", 11, anchor, "muted"))
+
+
+def byte_ticks(top: int, most: int = 6) -> list[int]:
+    """Round numbers of bytes from 0 to `top`."""
+    unit = 1
+    while top / unit > most:
+        unit *= 2
+    # Between powers of two, ten times a unit reads as well as eight.
+    return list(range(0, top + 1, unit))
+
+
+def _names(picture: Picture, arena: Arena, scale: Scale) -> None:
+    for box in sorted(arena.boxes, key=lambda box: -box.area)[:_NAMED]:
+        wide, tall = (box.stop - box.start) * scale.sx, -box.nbytes * scale.sy
+        for text in (f"{box.name}  {format_bytes(box.nbytes)}", box.name):
+            if tall >= 13 and wide >= text_width(text, 11) + 6:
+                x, y = scale((box.start + box.stop) / 2, box.offset + box.nbytes / 2)
+                picture.add(Text(x, y + 4, text, 11, "middle", halo=True))
+                break
+
+
+def _live(picture: Picture, arena: Arena, scale: Scale) -> None:
+    if len(arena.live) < 2:
+        return
+    points: list[tuple[float, float]] = []
+    for step, nbytes in enumerate(arena.live):
+        if not points or points[-1][1] != nbytes:
+            points += [(step, points[-1][1])] if points else []
+            points.append((step, nbytes))
+    points.append((len(arena.live), arena.live[-1]))
+    picture.add(Track(points, scale, "paper", 3.5), Track(points, scale, "ink", 1.4))
+
+
+def _budget(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
+    left, right, height = frame
+    if arena.budget is not None and arena.budget <= height:
+        _, y = scale(0, arena.budget)
+        picture.add(Line(left, y, right, y, "alarm", 1.6))
+        text = f"budget {format_bytes(arena.budget)}"
+        early = 2 * arena.peak[0] < len(arena.steps)  # away from what is said of the peak
+        at, anchor = (right - 6, "end") if early else (left + 6, "start")
+        picture.add(Text(at, y - 5, text, 11, anchor, "alarm", halo=True))
+
+
+def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
+    left, right, top = frame
+    if not arena.live:
+        return
+    step, live = arena.peak
+    x, y = scale(step + 0.5, live)
+    name = arena.steps[step] if step < len(arena.steps) else ""
+    head = f"peak {format_bytes(live)}, step {step * arena.each:,}"
+    room = int((right - left) / text_width("m", 11)) - 2
+    words = name if len(name) <= room else name[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    wide = max(text_width(head, 12), text_width(words, 11))
+    left_of = x + 10 + wide > right
+    at = max(left + wide, x - 10) if left_of else x + 10
+    anchor = "end" if left_of else "start"
+    low = max(top + 14, y - 34)
+    picture.add(
+        Line(x, top, x, scale(0, 0)[1], "ink", 1, "4 3"),
+        Dot(x, y, 4, "ink"),
+        Text(at, low, head, 12, anchor, bold=True, halo=True),
+        Text(at, low + 14, words, 11, anchor, halo=True),
+    )
+
+
+def _phases(picture: Picture, arena: Arena, scale: Scale, y: float) -> float:
+    """A ribbon of phases and what its colours mean; returns the y below."""
+    if not arena.phases:
+        return y
+    rows: dict[str, list[tuple[int, int, int, int]]] = {}
+    for phase in arena.phases:
+        rows.setdefault(phase.name, []).append((phase.start, 0, phase.stop - phase.start, 1))
+    ribbon = Scale(scale.x0, scale.sx, y, 10)
+    for name, found in rows.items():
+        picture.add(Boxes(tuple(found), ribbon, name))
+    words = [(name, name) for name in rows if name != "inputs"]
+    right = scale(len(arena.steps), 0)[0]
+    below = legend(picture, words, scale.x0, y + 30, right)
+    if arena.repeats > 1:
+        text = f"{arena.repeats:,} microbatches, then one update"
+        picture.add(Text(scale.x0, below, text, 12, fill="muted"))
+        below += 16
+    return below
+
+
+def largest(arena: Arena, most: int = 10) -> list[Box]:
+    """The largest values at the peak."""
+    return arena.at(arena.peak[0])[:most]

@@ -1,0 +1,162 @@
+"""What a run went through, kept in bounded memory and beside its checkpoints.
+
+Steps are kept one by one until there are too many, then by twos, fours and so on: losses and norms
+become means, skipped steps are counted. The file is written with every checkpoint, so a run that
+was killed goes on with what led to the state it goes on from.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..program.atomic import write_atomically
+from .page import finite
+
+HISTORY_FILE = "history.json"
+MOST_ROWS = 2048  # of steps; twice as many before they are joined
+_MOST_NOTES = 200
+_VERSION = 1
+# Columns of steps: the first is the last step of a row, `n` how many steps it stands for.
+COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
+_MEANS = ("loss", "grad_norm")
+_SUMS = ("n", "skipped")
+
+
+class History:
+    """Steps, epochs, evaluations and what was said.
+
+    Attributes:
+      steps: column -> numbers, one for each row.
+      epochs: events of epochs and of their evaluations, as one dict each.
+      confusion: the newest confusion matrix, and the epoch it is of.
+      notes: (step, words).
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[float]] = {name: [] for name in COLUMNS}
+        self.epochs: list[dict[str, Any]] = []
+        self.confusion: dict[str, Any] | None = None
+        self.notes: list[tuple[int, str]] = []
+
+    @property
+    def last(self) -> int:
+        """The newest step."""
+        return int(self.steps["step"][-1]) if self.steps["step"] else 0
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take note of an event of a Trainer."""
+        kind = event["event"]
+        if kind == "step":
+            self._add_step(event)
+        elif kind == "epoch":
+            self.epochs.append({k: event[k] for k in ("epoch", "step", "loss", "seconds")})
+        elif kind == "eval":
+            self._add_evaluation(event)
+        elif kind == "resume":
+            self.cut(event["step"])
+            self._note(event["step"], f"resumed at step {event['step']:,}")
+        elif kind == "stop":
+            self._note(event["step"], f"stopped: {event['reason']}")
+        elif kind in ("data", "warning"):
+            self._note(self.last, str(event["message"]))
+        elif kind == "rewire":
+            self._note(event["step"], f"rewired: {event['dropped']:,} nonzeros moved")
+        if len(self.epochs) > MOST_ROWS:
+            del self.epochs[1 : len(self.epochs) - MOST_ROWS + 1]
+
+    def cut(self, step: int) -> None:
+        """Forget what came after a step, which is done again."""
+        kept = sum(1 for at in self.steps["step"] if at <= step)
+        for column in self.steps.values():
+            del column[kept:]
+        self.epochs = [epoch for epoch in self.epochs if epoch["step"] <= step]
+        self.notes = [note for note in self.notes if note[0] <= step]
+
+    def _add_step(self, event: Mapping[str, Any]) -> None:
+        if event["skipped"]:
+            self._note(event["step"], f"skipped: {event['reason']}")
+        row = {"n": 1, **{name: event[name] for name in COLUMNS if name in event}}
+        each = max(self.steps["n"], default=1)
+        joined = self.steps["n"] and self.steps["n"][-1] < each
+        for name in COLUMNS:
+            value = row.get(name)
+            self.steps[name].append(math.nan if value is None else float(value))
+        if joined:
+            self._join(len(self.steps["n"]) - 2)
+        elif len(self.steps["n"]) >= 2 * MOST_ROWS:
+            self._join(0)
+
+    def _join(self, first: int) -> None:
+        """Rows two by two, from `first` on."""
+        counts = self.steps["n"][first:]
+        for name, column in self.steps.items():
+            rows = list(zip(column[first:], counts, strict=True))
+            joined = [_joined(name, a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
+            column[first:] = [*joined, *column[len(column) - len(rows) % 2 :]]
+
+    def _add_evaluation(self, event: Mapping[str, Any]) -> None:
+        numbers = {
+            name: float(value)
+            for name, value in event.items()
+            if isinstance(value, int | float) and name not in ("epoch", "samples")
+        }
+        if not self.epochs or self.epochs[-1]["epoch"] != event["epoch"]:
+            self.epochs.append({"epoch": event["epoch"], "step": self.last})
+        self.epochs[-1]["evaluation"] = numbers
+        table = event.get("confusion")
+        if isinstance(table, list):
+            self.confusion = {"epoch": event["epoch"], "counts": table}
+
+    def _note(self, step: int, words: str) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append((int(step), words[:300]))
+
+    # On disk.
+
+    def write(self, path: str | Path) -> None:
+        """Write it whole or not at all.
+
+        Raises:
+          RunError: it cannot be written.
+        """
+        kept = {"version": _VERSION, "steps": self.steps, "epochs": self.epochs,
+                "confusion": self.confusion, "notes": self.notes}  # fmt: skip
+        text = json.dumps(finite(kept)).encode()
+        write_atomically(path, lambda file: file.writelines([text]))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "History":
+        """What `write` wrote; an empty one where there is none or it is damaged."""
+        history = cls()
+        try:
+            kept = json.loads(Path(path).read_bytes())
+            if kept["version"] != _VERSION:
+                return history
+            steps = {
+                name: [math.nan if v is None else float(v) for v in kept["steps"][name]]
+                for name in COLUMNS
+            }
+            epochs = [dict(epoch) for epoch in kept["epochs"]]
+            if any(not isinstance(epoch["step"], int) for epoch in epochs):
+                return history
+            notes = [(int(step), str(words)) for step, words in kept["notes"]]
+            confusion = None if kept["confusion"] is None else dict(kept["confusion"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return history
+        if len({len(column) for column in steps.values()}) == 1:
+            history.steps, history.epochs = steps, epochs
+            history.notes, history.confusion = notes, confusion
+        return history
+
+
+def _joined(name: str, one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Two rows of a column, (value, steps), as one: what is no number counts nothing in a mean."""
+    if name in _SUMS:
+        return one[0] + other[0]
+    if name not in _MEANS:
+        return other[0]
+    known = [(value, steps) for value, steps in (one, other) if math.isfinite(value)]
+    weight = sum(steps for _, steps in known)
+    return sum(value * steps for value, steps in known) / weight if weight else math.nan

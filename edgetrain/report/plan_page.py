@@ -1,0 +1,135 @@
+"""What a plan takes, as a page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..program.account import MEANINGS
+from ..units import format_bytes
+from .arena_chart import arena_chart, arena_data, largest
+from .charts import Point, bars_chart, frontier_chart
+from .page import Page
+from .scene import Arena, Box
+
+_ROWS = 40  # of a table of plans
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The plans there are, by rising bytes.
+
+    Attributes:
+      chosen: index of the plan that was taken.
+    """
+
+    points: Sequence[Point]
+    chosen: int
+
+
+def plan_page(
+    name: str,
+    arena: Arena,
+    account: Mapping[str, Any],
+    frontier: Frontier,
+    beside: Sequence[tuple[str, Mapping[str, int]]],
+    command: str,
+) -> Page:
+    """The page of `plan --report`.
+
+    Args:
+      account: the object of `plan --json`.
+      beside: what else the model could take: (name, bytes by kind), for comparison.
+      command: what made the page.
+    """
+    total, budget = account["arena_nbytes"], account.get("budget_nbytes")
+    page = Page(name, "What training this model takes, byte by byte, as it was planned.")
+    facts = [("arena", format_bytes(total))]
+    if budget:
+        facts.append(("budget", format_bytes(budget)))
+    facts += [
+        ("smallest plan", format_bytes(account["min_budget_nbytes"])),
+        ("minibatch", f"{account['minibatch']:,}"),
+        ("microbatch", f"{account['microbatch']:,}"),
+        ("recomputed of a forward", f"{100 * account['extra_forward_flops']:.1f} %"),
+    ]
+    page.facts(facts)
+    arena_section(page, arena)
+    page.heading("Beside it", _BESIDE)
+    page.chart(lambda width: bars_chart(beside, width, budget))
+    if len(frontier.points) > 1:
+        _frontier_section(page, frontier, budget)
+    account_section(page, account)
+    page.heading("Made by")
+    page.code(command)
+    return page
+
+
+_BESIDE = (
+    "torch is estimated: what backward reads is kept in float32 for the whole minibatch, beside "
+    "weights, gradients and the optimizer's state. What it keeps twice, workspaces, the "
+    "allocator's rounding and the libraries themselves are left out, so it takes more. The others "
+    "are plans of edgetrain."
+)
+
+
+def arena_section(page: Page, arena: Arena) -> None:
+    """The arena over time, and what is largest at its peak."""
+    words = (
+        "Steps to the right, addresses upwards; the line is what is live. Point at a box for what "
+        "it is and where it lives."
+    )
+    if arena.left_out:
+        words += f" The {arena.left_out:,} smallest of the boxes are not drawn."
+    if arena.each > 1:
+        words += f" A column stands for {arena.each} steps."
+    page.heading("The arena over time", words)
+    page.chart(lambda width: arena_chart(arena, width, titled=False))
+    page.data("arena", arena_data(arena))
+    rows = [
+        (box.name, box.module, box.kind, f"{box.nbytes:,}", _span(arena, box))
+        for box in largest(arena)
+    ]
+    if rows:
+        page.text(f"The largest values in step {arena.peak[0] * arena.each:,}, where most is live:")
+        page.table(("value", "module", "kind", "bytes", "steps"), rows, "lllrr")
+
+
+def _span(arena: Arena, box: Box) -> str:
+    return f"{box.start * arena.each:,} to {box.stop * arena.each - 1:,}"
+
+
+def account_section(page: Page, account: Mapping[str, Any]) -> None:
+    """Bytes by kind, and what is trained."""
+    total = account["arena_nbytes"]
+    page.heading("The account", "Bytes by kind at the fullest step; they add up to the arena.")
+    rows = [
+        (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", MEANINGS.get(kind, ""))
+        for kind, nbytes in account["by_kind"].items()
+        if nbytes
+    ]
+    page.table(("kind", "bytes", "", ""), [*rows, ("total", f"{total:,}", "", "")], "lrrl")
+    training = [
+        (kind, f"{found['count']:,}", f"{found['numbers']:,}", f"{found['nbytes']:,}")
+        for kind, found in account.get("training", {}).items()
+        if isinstance(found, Mapping) and found.get("count")
+    ]
+    if training:
+        page.table(("", "tensors", "numbers", "bytes"), training, "lrrr")
+
+
+def _frontier_section(page: Page, frontier: Frontier, budget: int | None) -> None:
+    points, chosen = frontier.points, frontier.chosen
+    page.heading(
+        "Plans", "Fewer bytes take more time: smaller microbatches, values computed again. "
+        "Both axes are logarithmic."
+    )  # fmt: skip
+    page.chart(lambda width: frontier_chart(points, chosen, budget, width))
+    page.data("frontier", [[p.nbytes, p.time, p.words] for p in points])
+    each = max(1, -(-len(points) // _ROWS))
+    shown = sorted({*range(0, len(points), each), chosen, len(points) - 1})
+    rows = [
+        (f"{points[k].nbytes:,}", f"{points[k].time:.2f}", points[k].group,
+         "chosen" if k == chosen else "least" if k == 0 else "")
+        for k in shown
+    ]  # fmt: skip
+    page.table(("bytes", "time", "", ""), rows, "rrll")

@@ -1,0 +1,221 @@
+"""What a run went through, as a page, and who writes it while the run goes on."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..program import Program
+from ..units import format_bytes
+from .charts import Series, line_chart, matrix_chart, share_chart
+from .history import HISTORY_FILE, History
+from .page import Page
+from .plan_page import account_section, arena_section
+from .tape_scene import program_arena
+
+_MOST_CLASSES = 200
+_SHARE_OF_TIME = 0.05  # of a run, that writing its page may take
+# (name of a layer, nonzeros, elements)
+Nonzeros = Callable[[], Sequence[tuple[str, int, int]]]
+Labels = Callable[[], Sequence[str] | None]
+_DUE = ("save", "epoch", "eval")
+
+
+class RunReport:
+    """Called with a Trainer's events (`on_event`), keeps a page of the run up to date.
+
+    The page and the history are written whole or not at all: with each checkpoint and epoch as
+    long as that takes little of the run's time, and by `close`.
+
+    Args:
+      path: of the page, .html.
+      program: what is trained.
+      folder: the run's directory, where the history is kept with each checkpoint.
+      title: of the page (the model's name).
+    Attributes:
+      history: of the run; one that is resumed goes on with what its directory has.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        program: Program,
+        folder: str | Path | None = None,
+        title: str | None = None,
+    ) -> None:
+        self.path, self._program = Path(path), program
+        self._title = title or program.model_name
+        self._kept = None if folder is None else Path(folder) / HISTORY_FILE
+        self.history = History()
+        self._nonzeros: Nonzeros = list
+        self._labels: Labels = lambda: None
+        self._state = "running"
+        self._begun, self._spent = time.monotonic(), 0.0
+
+    def watch(self, nonzeros: Nonzeros, labels: Labels) -> None:
+        """Show these too, as they are when the page is written.
+
+        Args:
+          nonzeros: of the sparse layers.
+          labels: names of the classes.
+        """
+        self._nonzeros, self._labels = nonzeros, labels
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take note of an event."""
+        kind = event["event"]
+        if kind == "resume" and not self.history.last:
+            self.history = History.read(Path(event["path"]).parent / HISTORY_FILE)
+        self.history.add(event)
+        if kind == "done":
+            self._state = "done"
+        if kind == "save" and self._kept is not None:
+            self.history.write(self._kept)
+        if kind == "start" or (kind in _DUE and self._affordable()):
+            self.write()
+
+    def close(self, failed: str = "") -> None:
+        """Write the page as the run has ended, for better or worse."""
+        if failed:
+            self._state = failed
+        self.write()
+
+    def _affordable(self) -> bool:
+        passed = time.monotonic() - self._begun
+        return self._spent <= _SHARE_OF_TIME * passed
+
+    def write(self) -> None:
+        """Write the page.
+
+        Raises:
+          RunError: it cannot be written.
+        """
+        start = time.monotonic()
+        layers, labels = self._nonzeros(), self._labels()
+        page = run_page(self._title, self._program, self.history, self._state, layers, labels)
+        page.write(self.path)
+        self._spent += time.monotonic() - start
+
+
+def run_page(
+    title: str,
+    program: Program,
+    history: History,
+    state: str,
+    layers: Sequence[tuple[str, int, int]] = (),
+    labels: Sequence[str] | None = None,
+) -> Page:
+    """The page of `train --report`.
+
+    Args:
+      state: running, done, or why it ended.
+      layers: (name, nonzeros, elements) of sparse weights.
+      labels: names of the classes.
+    """
+    page = Page(title, f"A training run of edgetrain: {state}.")
+    page.facts(_facts(program, history))
+    _curves(page, history)
+    if history.confusion is not None:
+        _confusion(page, history.confusion, labels)
+    if layers:
+        page.heading("Sparsity by layer", "Nonzeros over elements of each sparse weight, now.")
+        rows = [(n, nnz / max(1, size), f"{nnz:,} of {size:,}") for n, nnz, size in layers[:200]]
+        page.chart(lambda width: share_chart(rows, width))
+    arena_section(page, program_arena(program, title))
+    account_section(page, program.account)
+    _settings(page, program)
+    if history.notes:
+        page.heading("What was said")
+        page.table(("step", ""), [(f"{s:,}", words) for s, words in history.notes], "rl")
+    return page
+
+
+def _facts(program: Program, history: History) -> list[tuple[str, str]]:
+    skipped = sum(v for v in history.steps["skipped"] if v == v)
+    rows = [("arena", format_bytes(program.arena_nbytes)), ("steps", f"{history.last:,}")]
+    if skipped:
+        rows.append(("skipped steps", f"{skipped:,.0f}"))
+    trained = [epoch for epoch in history.epochs if epoch.get("loss") is not None]
+    if trained:
+        rows.append(("training loss", f"{trained[-1]['loss']:.4g}"))
+    tested = [epoch["evaluation"] for epoch in history.epochs if epoch.get("evaluation")]
+    for name, value in list(tested[-1].items())[:4] if tested else ():
+        rows.append((f"evaluation {name}", "none" if value is None else f"{value:.4g}"))
+    return rows
+
+
+def _curves(page: Page, history: History) -> None:
+    steps = history.steps
+    if not steps["step"]:
+        page.text("No step was recorded yet.")
+        return
+    tested = [e for e in history.epochs if e.get("evaluation")]
+    names = list(dict.fromkeys(name for e in tested for name in e["evaluation"]))
+
+    def evaluated(name: str, label: str) -> Series:
+        mine = [e for e in tested if e["evaluation"].get(name) is not None]
+        return Series(label, [e["step"] for e in mine], [e["evaluation"][name] for e in mine])
+
+    loss = [Series("training loss", steps["step"], steps["loss"])]
+    if "loss" in names:
+        loss.append(evaluated("loss", "evaluation loss"))
+    page.heading("Loss", "Steps to the right. Rows of a long run are means over several steps.")
+    _lines(page, "loss", loss, tall=240)
+    shares = [evaluated(name, name) for name in names if name != "loss"]
+    if shares:
+        page.heading("Metrics", "Of the evaluation after each epoch.")
+        _lines(page, "metrics", shares[:6], tall=200)
+    page.heading("Learning rate, gradient norm, loss scale")
+    _lines(page, "lr", [Series("learning rate", steps["step"], steps["lr"])], tall=110)
+    norm = Series("gradient norm", steps["step"], steps["grad_norm"])
+    _lines(page, "norm", [norm], tall=110, log=True)
+    if len(set(steps["loss_scale"])) > 1:
+        scale = Series("loss scale", steps["step"], steps["loss_scale"])
+        _lines(page, "scale", [scale], tall=110, log=True)
+    if any(steps["skipped"]):
+        total, running = 0.0, []
+        for count in steps["skipped"]:
+            total += count
+            running.append(total)
+        page.heading("Skipped steps", "How many steps so far moved no weight.")
+        _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], tall=110)
+
+
+def _lines(
+    page: Page, name: str, series: Sequence[Series], *, tall: int, log: bool = False
+) -> None:
+    page.chart(lambda width: line_chart(series, name, width, log=log, tall=tall))
+    rows = [{"name": s.name, "x": list(s.x), "y": [_short(y) for y in s.y]} for s in series]
+    page.data(name, rows)
+
+
+def _short(value: float) -> float:
+    """Six digits are enough for a page."""
+    return float(f"{value:.6g}")
+
+
+def _confusion(page: Page, found: Mapping[str, Any], labels: Sequence[str] | None) -> None:
+    counts = found["counts"]
+    n = len(counts)
+    page.heading("Confusion", f"Of the evaluation after epoch {found['epoch']}.")
+    if not 0 < n <= _MOST_CLASSES:
+        page.text(f"{n:,} classes are too many to be drawn.")
+        return
+    names = list(labels) if labels is not None and len(labels) == n else [str(k) for k in range(n)]
+    page.chart(lambda width: matrix_chart(counts, names, width))
+
+
+def _settings(page: Page, program: Program) -> None:
+    recipe = program.recipe
+    page.heading("Settings")
+    rows = []
+    for name in ("optimizer", "loss"):
+        parts = recipe.get(name) or {}
+        words = ", ".join(f"{k} {v}" for k, v in parts.items() if k != "name")
+        rows.append(
+            (name, f"{parts.get('name', '')} ({words})" if words else str(parts.get("name")))
+        )
+    for name in ("precision", "density", "seed", "target"):
+        rows.append((name, str(recipe.get(name))))
+    rows += [("minibatch", f"{program.minibatch:,}"), ("microbatch", f"{program.microbatch:,}")]
+    page.table(("", ""), rows, "ll")

@@ -1,0 +1,108 @@
+"""What people call: arguments that a function has not, said in one line, and paths."""
+
+import functools
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from ..errors import UsageError
+from .hints import did_you_mean, place_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, whose callers are told of an argument that it has not, or one it lacks.
+
+    Raises:
+      UsageError: names the argument, those that there are, and the one that may have been meant.
+    """
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is not None:
+                raise  # from inside
+            wrong = error
+        _refuse(function, args, kwargs, wrong)
+
+    return called
+
+
+def called_by_people(cls: C) -> C:
+    """A class whose constructor and methods are `public`; those that begin with "_" are not."""
+    for name, item in [*vars(cls).items()]:
+        if isinstance(item, FunctionType) and (name == "__init__" or name[:1] != "_"):
+            setattr(cls, name, public(item))
+    return cls
+
+
+def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeError) -> NoReturn:
+    import inspect  # only where something is wrong already
+
+    found = inspect.signature(function).parameters.values()
+    own = [p for p in found if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    known = [p.name for p in own]
+    plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
+    where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    has = f"expected {', '.join(known) or 'none'}" if known else "it takes none"
+    given = len(args) - ("self" in inspect.signature(function).parameters)
+    strange = [name for name in kwargs if name not in known]
+    if strange:
+        move = did_you_mean(strange[0], known) or place_of(strange[0])
+        text = f"{strange[0]}: no argument of this name; {has}.{move or ' Leave it out.'}"
+    elif given > len(plain):
+        rest = [name for name in known if name not in plain]
+        more = f" Name the others: {', '.join(f'{n}=..' for n in rest)}." if rest else ""
+        names = ", ".join(plain) or "none"
+        text = f"{given} arguments without names; expected {names}.{more or ' Leave them out.'}"
+    else:
+        twice = [name for name in plain[:given] if name in kwargs]
+        needed = [p.name for p in own if p.default is p.empty]
+        lacks = [name for name in needed if name not in kwargs and name not in plain[:given]]
+        if twice:
+            text = f"{twice[0]}: given twice; {has}. Leave one out."
+        elif lacks:
+            text = f"{', '.join(lacks)}: missing; {has}. Give it."
+        else:
+            raise error
+    raise UsageError(f"{where}: {text}") from None
+
+
+def as_path(label: str, value: Any, what: str = "the path of a file") -> Path:
+    """A path of a text or of what stands for one.
+
+    Raises:
+      UsageError: it is neither.
+    """
+    if isinstance(value, str | PathLike) and isinstance(found := _spelt(value), str):
+        return Path(found)
+    shown = " ".join(repr(value[:40] if isinstance(value, bytes) else value).split())
+    raise UsageError(f"{label} {shown[:80]}: expected {what}.")
+
+
+def _spelt(value: Any) -> Any:
+    return value if isinstance(value, str) else value.__fspath__()
+
+
+class Uncopied:
+    """What holds memory, workers and files of its own: no copy of it could be used.
+
+    Raises:
+      UsageError: when it is copied or pickled.
+    """
+
+    instead = "Make another one of the same Program."
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UsageError(
+            f"{type(self).__name__}: it holds an arena, workers and files, and can be neither "
+            f"copied nor pickled. {self.instead}"
+        )

@@ -1,0 +1,74 @@
+"""What a run went through: bounded, written and read again, cut where a run goes on."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from edgetrain.report.history import COLUMNS, MOST_ROWS, History
+
+
+def event(step: int, **more) -> dict:
+    return {"event": "step", "step": step, "loss": 1.0 / step, "lr": 0.1, "grad_norm": 2.0,
+            "loss_scale": 1.0, "skipped": False, "reason": None, **more}  # fmt: skip
+
+
+def filled(steps: int) -> History:
+    history = History()
+    for step in range(1, steps + 1):
+        history.add(event(step))
+    return history
+
+
+@pytest.mark.parametrize("steps", [1, 100, 2 * MOST_ROWS + 1, 50_000])
+def test_history_keeps_every_step_in_few_rows(steps: int) -> None:
+    history = filled(steps)
+    assert len(history.steps["step"]) < 2 * MOST_ROWS
+    assert history.last == steps and sum(history.steps["n"]) == steps
+    assert {len(column) for column in history.steps.values()} == {len(history.steps["n"])}
+    pairs = zip(history.steps["loss"], history.steps["n"], strict=True)
+    mean = sum(loss * n for loss, n in pairs) / steps
+    assert mean == pytest.approx(sum(1 / k for k in range(1, steps + 1)) / steps, rel=1e-9)
+
+
+def test_history_counts_skipped_steps_and_says_why() -> None:
+    history = History()
+    history.add(event(1))
+    history.add(event(2, loss=math.nan, skipped=True, reason="gradients not finite"))
+    assert history.steps["skipped"] == [0.0, 1.0]
+    assert history.notes == [(2, "skipped: gradients not finite")]
+
+
+def test_history_comes_back_from_its_file(tmp_path: Path) -> None:
+    history = filled(10)
+    history.add({"event": "epoch", "epoch": 1, "step": 10, "loss": 0.5, "seconds": 1.0})
+    history.add({"event": "eval", "epoch": 1, "loss": 0.4, "samples": 9, "accuracy": 0.75,
+                 "confusion": [[1, 0], [0, 2]]})  # fmt: skip
+    history.add({"event": "warning", "message": "careful"})
+    history.write(tmp_path / "history.json")
+    found = History.read(tmp_path / "history.json")
+    assert vars(found) == vars(history)
+    assert found.epochs[0]["evaluation"] == {"loss": 0.4, "accuracy": 0.75}
+    assert found.confusion == {"epoch": 1, "counts": [[1, 0], [0, 2]]}
+
+
+def test_history_forgets_what_is_done_again() -> None:
+    history = filled(10)
+    history.add({"event": "epoch", "epoch": 1, "step": 10, "loss": 0.5, "seconds": 1.0})
+    history.add({"event": "resume", "step": 6, "path": "run/step-6.ckpt"})
+    assert history.last == 6 and history.epochs == []
+    assert history.notes == [(6, "resumed at step 6")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"version": 9}', '{"version": 1, "steps": {}}',
+     '{"version": 1, "steps": {' + ", ".join(f'"{c}": [1]' for c in COLUMNS[1:])
+     + ', "step": [1, 2]}, "epochs": [], "notes": [], "confusion": null}',
+     '{"version": 1, "steps": {' + ", ".join(f'"{c}": ["x"]' for c in COLUMNS)
+     + '}, "epochs": [], "notes": [], "confusion": null}'],
+)  # fmt: skip
+def test_a_damaged_history_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(text)
+    assert History.read(path).last == 0 and History.read(tmp_path / "none").last == 0

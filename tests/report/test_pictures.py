@@ -1,0 +1,109 @@
+"""Pictures: well formed, complete, the same shapes in SVG and PNG."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from edgetrain.errors import UsageError
+from edgetrain.report.arena_chart import arena_chart, byte_ticks
+from edgetrain.report.canvas import COLOURS, Picture, svg
+from edgetrain.report.charts import (
+    Point,
+    Series,
+    bars_chart,
+    frontier_chart,
+    line_chart,
+    matrix_chart,
+    share_chart,
+)
+from edgetrain.report.scene import MOST_NAME, Arena, Box, Phase, clean, make_arena, module_of
+from edgetrain.report.writing import write_picture
+
+WIDTHS = (360, 960)
+NAN = float("nan")
+
+
+def small_arena(name: str = "w") -> Arena:
+    boxes = [
+        Box(0, 9, 0, 1000, "params", name, "layer"),
+        Box(2, 5, 1024, 500, "saved", "a<b"),
+        Box(5, 9, 1024, 300, "odd", "z", again=True),
+    ]
+    phases = [Phase("forward", 0, 5), Phase("backward", 5, 9)]
+    return make_arena("net", boxes, [f"step{k}" for k in range(9)], phases=phases, budget=2048)
+
+
+def pictures(width: int) -> dict[str, Picture]:
+    points = [Point(100, 3.0, "microbatch 1", "a"), Point(200, 1.0, "microbatch 2", "b")]
+    series = [Series("loss", [1, 2, 3, 4], [1.0, NAN, 0.1, 0.0])]
+    return {
+        "arena": arena_chart(small_arena(), width),
+        "frontier": frontier_chart(points, 1, 150, width),
+        "one plan": frontier_chart(points[:1], 0, None, width),
+        "lines": line_chart(series, "loss", width),
+        "logarithms": line_chart(series, "loss", width, log=True),
+        "nothing": line_chart([Series("loss", [], [])], "loss", width),
+        "bars": bars_chart([("one", {"params": 10, "saved": 30}), ("two", {})], width, 35),
+        "shares": share_chart([("w", 0.3, "3 of 10")], width),
+        "matrix": matrix_chart([[3, 0], [1, 2]], ["no", "yes"], width),
+    }
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_picture_is_well_formed_and_inside_its_frame(width: int) -> None:
+    for name, picture in pictures(width).items():
+        root = ElementTree.fromstring(svg(picture))
+        assert root.get("viewBox") == f"0 0 {width} {picture.height}", name
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            assert -1 <= float(text.get("x", "nan")) <= width, (name, text.text)
+            assert 0 <= float(text.get("y", "nan")) <= picture.height + 1, (name, text.text)
+
+
+def test_arena_shows_names_phases_and_the_peak(tmp_path: Path) -> None:
+    arena = small_arena("a & <w>")
+    path = tmp_path / "plan.svg"
+    write_picture(arena_chart(arena), path)
+    words = [n.text for n in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    assert "a & <w>  1000 B" in words and "peak 1.5 KiB, step 2" in words and "step2" in words
+    assert {"params", "saved", "hatched: computed again", "forward", "backward"} <= set(words)
+    assert arena.peak == (2, 1500) and arena.at(2)[0].name == "a & <w>"
+
+
+@pytest.mark.parametrize("name", pictures(960))
+def test_every_picture_is_drawn_as_png(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "picture.png"
+    write_picture(pictures(960)[name], path)
+    assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_pictures_refuse_another_ending(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ends in \.svg or \.png"):
+        write_picture(Picture(10, 10, ""), tmp_path / "plan.gif")
+
+
+def test_kinds_are_told_apart_by_the_colour_blind() -> None:
+    """Colours of areas differ as deuteranopes and protanopes see them (Vienot et al. 1999)."""
+    seen = [
+        [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
+        [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
+    ]
+    kinds = [kind for kind in COLOURS if kind not in ("padding", "io")]
+    rgb = {k: [int(COLOURS[k][i : i + 2], 16) / 255 for i in (1, 3, 5)] for k in kinds}
+    for matrix in seen:
+        as_seen = {
+            k: [sum(m * c**2.2 for m, c in zip(row, v, strict=True)) for row in matrix]
+            for k, v in rgb.items()
+        }
+        for k, one in enumerate(kinds):
+            for other in kinds[k + 1 :]:
+                pairs = zip(as_seen[one], as_seen[other], strict=True)
+                assert sum(abs(a - b) for a, b in pairs) > 0.15, (one, other)
+
+
+def test_names_are_cleaned_and_modules_found() -> None:
+    assert clean("a\x00b\u202e\n") == "a\ufffdb\ufffd\ufffd"
+    assert len(clean("x" * 1000)) == MOST_NAME
+    assert [module_of(n) for n in ("a/b/Conv", "/a/Conv", "Conv", "")] == ["a.b", "a", "", ""]
+    assert byte_ticks(0) == [0] and byte_ticks(700)[1] == 128

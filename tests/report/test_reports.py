@@ -1,0 +1,135 @@
+"""`plan --report` and `train --report`: what is in the pages, however a run ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgetrain.cli import main
+from edgetrain.program import Program
+from edgetrain.report.history import HISTORY_FILE, History
+from edgetrain.report.tape_scene import program_arena
+from edgetrain.runtime.loading import load_program
+from tests.digits_runs import CHOICES, MODEL
+
+
+def run(*argv: object) -> int:
+    return main([str(part) for part in argv])
+
+
+def data_of(path: Path) -> dict:
+    found = re.search(r'id="data">(.*?)</script>', path.read_text(), re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_plan_report_has_the_arena_with_modules_and_the_plans(tmp_path: Path, capsys) -> None:
+    page = tmp_path / "plan.html"
+    assert run("plan", MODEL, *CHOICES, "--budget", "1MiB", "--report", page, "--json") == 0
+    account = json.loads(capsys.readouterr().out)
+    data = data_of(page)
+    arena = data["arena"]
+    assert max(arena["live"]) <= account["arena_nbytes"]
+    assert max(arena["live"]) == account["peak_live_nbytes"]
+    assert {"conv2", "head", "conv2.weight"} <= set(arena["names"])
+    assert {"inputs", "forward", "loss", "backward", "update"} <= {p[0] for p in arena["phases"]}
+    assert sum(data["frontier"][k][0] == account["arena_nbytes"] for k in range(3)) <= 1
+    assert "torch, at least" in page.read_text() and "edgetrain plan" in page.read_text()
+
+
+def test_plan_report_hatches_what_is_computed_again(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    given = ("--minibatch", 32, "--momentum", 0.9, "--nesterov", "--budget", "256KiB")
+    assert run("plan", MODEL, *given, "--report", page) == 0
+    arena = data_of(page)["arena"]
+    assert any(arena["boxes"][7::8]) and "recompute" in {p[0] for p in arena["phases"]}
+    assert "url(#h" in page.read_text()
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "missing/plan.html"])
+def test_reports_that_cannot_be_written_are_refused_first(tmp_path, capsys, name: str) -> None:
+    for argv in (["plan", MODEL], ["train", MODEL, "--data", "digits", "--epochs", 1]):
+        assert run(*argv, *CHOICES, "--report", tmp_path / name) == 2
+        err = capsys.readouterr().err
+        assert "--report" in err and err.count("\n") == 1
+
+
+def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
+    program: Program = load_program(digits_edge)
+    arena = program_arena(program, "digits")
+    assert arena.peak[1] <= program.arena_nbytes
+    assert arena.peak[1] >= 0.97 * program.account["peak_live_nbytes"]
+    assert all(b.offset >= 0 and b.offset + b.nbytes <= program.arena_nbytes for b in arena.boxes)
+    kinds = {box.kind for box in arena.boxes}
+    assert {"params", "grads", "saved", "transient", "workspace", "io"} <= kinds
+    assert [phase.name for phase in arena.phases][:4] == ["inputs", "forward", "loss", "backward"]
+    for step in range(len(arena.steps)):  # no two lives share a byte
+        taken = sorted((b.offset, b.offset + b.nbytes) for b in arena.at(step))
+        assert all(a[1] <= b[0] for a, b in zip(taken, taken[1:], strict=False)), step
+
+
+def test_train_report_has_curves_and_confusion(tmp_path: Path, digits_edge: Path) -> None:
+    page, out = tmp_path / "run.html", tmp_path / "run"
+    given = ("--data", "digits", "--epochs", 2, "--out", out, "--metrics", "f1,confusion")
+    assert run("train", digits_edge, *given, "--report", page) == 0
+    data, text = data_of(page), page.read_text()
+    assert {"loss", "lr", "norm", "metrics", "arena"} <= set(data)
+    assert [one["name"] for one in data["metrics"]] == ["accuracy", "f1"]
+    assert len(data["loss"][1]["x"]) == 2  # evaluations
+    assert "Confusion matrix of 10 classes" in text and "edgetrain: done" in text
+    history = History.read(out / HISTORY_FILE)
+    assert history.last == data["loss"][0]["x"][-1]
+
+
+def test_train_report_of_a_sparse_run_shows_its_layers(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    given = ("--data", "digits", "--steps", 3, "--density", 0.3, "--no-eval")
+    out = tmp_path / "run"
+    assert run("train", MODEL, *CHOICES, *given, "--out", out, "--report", page) == 0
+    assert "Sparsity by layer" in page.read_text() and "conv3.weight" in page.read_text()
+
+
+def test_a_resumed_run_goes_on_with_its_history(tmp_path: Path, digits_edge: Path) -> None:
+    page, out = tmp_path / "run.html", tmp_path / "run"
+    common = ("--data", "digits", "--report", page)
+    assert run("train", digits_edge, *common, "--steps", 20, "--out", out) == 0
+    assert run("train", "--resume", out, *common, "--steps", 30) == 0
+    assert data_of(page)["loss"][0]["x"] == list(range(1, 31))
+    assert "resumed at step 20" in page.read_text()
+
+
+def test_a_killed_run_leaves_a_report(tmp_path: Path, digits_edge: Path) -> None:
+    page, out = tmp_path / "run.html", tmp_path / "run"
+    argv = ["train", digits_edge, "--data", "digits", "--epochs", "100000", "--out", out,
+            "--report", page, "--no-eval"]  # fmt: skip
+    child = subprocess.Popen(
+        [sys.executable, "-m", "edgetrain", *map(str, argv)],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not (page.exists() and len(data_of(page).get("loss", [{"x": []}])[0]["x"]) > 3):
+        assert time.monotonic() < until and child.poll() is None
+        time.sleep(0.1)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert "edgetrain: running" in page.read_text() and "</html>" in page.read_text()
+    assert run("train", "--resume", out, "--data", "digits", "--steps", 3, "--report", page) in (
+        0,
+        4,
+    )
+    assert "edgetrain: running" not in page.read_text()
+
+
+def test_a_run_that_fails_says_so_on_its_page(tmp_path: Path, digits_edge: Path, capsys) -> None:
+    page = tmp_path / "run.html"
+    given = ("--data", "digits", "--steps", 200, "--lr", 1e30, "--out", tmp_path / "run")
+    assert run("train", digits_edge, *given, "--report", page, "--no-eval") == 1
+    capsys.readouterr()
+    assert "not finite" in page.read_text() and "Skipped steps" in page.read_text()

@@ -1,0 +1,379 @@
+"""What a new user tries and what it gives: own models, data in every form, loops of their own.
+
+What they do wrong is in test_new_user_slips.
+"""
+
+import io
+import itertools
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.exporters import export_torch
+from edgetrain.program import Program
+from tests.runtime.online_net import CLASSES, compiled, drawn, exported
+
+X, Y = drawn(48)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("user"))[1]
+
+
+@pytest.fixture(scope="module")
+def program(path: Path) -> Program:
+    return compiled(path)
+
+
+class Depthwise(nn.Module):
+    """Convolutions, one of them depthwise, batch-norm, a residue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.each = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, 1, 1, groups=8)
+        self.norm, self.head = nn.BatchNorm2d(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        x = x + torch.relu(self.norm(self.each(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Reader(nn.Module):
+    """Tokens, an LSTM, its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.cell = nn.Embedding(20, 8), nn.LSTM(8, 12, batch_first=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(self.table(tokens))[0][:, -1])
+
+
+class Attentive(nn.Module):
+    """One encoder layer over a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x).mean(1))
+
+
+class Tied(nn.Module):
+    """Decoder weights that are the encoder's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) @ self.inner.weight
+
+
+class Two(nn.Module):
+    """Two inputs of their own shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(6, 8), nn.Linear(3, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, sound: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.left(sound) + self.right(place)))
+
+
+def _probabilities() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(dim=1))
+
+
+def _frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    module[0].requires_grad_(False)
+    return module.eval()
+
+
+DRAW = np.random.default_rng(0)
+PICTURES = DRAW.standard_normal((24, 1, 6, 6)).astype(np.float32)
+SERIES = DRAW.standard_normal((24, 5, 8)).astype(np.float32)
+TOKENS = DRAW.integers(0, 20, (24, 7))
+CLASS = np.arange(24) % 3
+# name -> (module, its inputs, targets, options of compile)
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[np.ndarray, ...], np.ndarray, dict]] = {
+    "depthwise": (Depthwise, (PICTURES,), CLASS, {}),
+    "lstm": (Reader, (TOKENS,), CLASS, {"optimizer": et.Adam(lr=0.01)}),
+    "attention": (Attentive, (SERIES,), CLASS, {"optimizer": et.AdamW(lr=0.01)}),
+    "two inputs": (Two, (X[:24], X[:24, 3:]), Y[:24], {}),
+    "probabilities": (_probabilities, (X[:24],), Y[:24], {}),
+    "a frozen layer, eval mode": (_frozen, (X[:24],), Y[:24], {"freeze": ["0.*"]}),
+    "autoencoder, tied": (Tied, (X[:24],), X[:24], {"loss": "mse"}),
+    "one number": (lambda: nn.Linear(6, 1), (X[:24],), X[:24, :1] * 2 + 1, {"loss": "huber"}),
+    "yes or no": (
+        lambda: nn.Linear(6, 1),
+        (X[:24],),
+        (X[:24, :1] > 0).astype(np.float32),
+        {"loss": "bce_with_logits"},
+    ),
+}
+_FAST = ("two inputs", "autoencoder, tied", "yes or no")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in _FAST else [pytest.mark.slow]) for n in MODELS]
+)
+def test_own_models_learn_and_are_written_as_they_predict(tmp_path: Path, name: str) -> None:
+    make, inputs, y, options = MODELS[name]
+    torch.manual_seed(0)
+    export_torch(make(), tuple(map(torch.tensor, inputs)), tmp_path / "own.onnx")
+    made = et.compile(tmp_path / "own.onnx", minibatch=24, microbatch=8, **options)
+    names = list(made.input_names)
+    given: Any = dict(zip(names, inputs, strict=True)) if len(names) > 1 else inputs[0]
+    with et.Trainer(made) as trainer:
+        losses = [trainer.step(given, y).loss for _ in range(25)]
+        assert losses[-1] < 0.9 * losses[0]
+        found = trainer.predict(given)
+        trainer.export_onnx(tmp_path / "trained.onnx")
+    run = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
+    fed = {i.name: v for i, v in zip(run.get_inputs(), inputs, strict=True)}
+    wanted = run.run(None, fed)[0]
+    if name == "probabilities":  # predict gives what is before the softmax
+        found = np.exp(found) / np.exp(found).sum(1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return ((X[k : k + 16], Y[k : k + 16]) for k in (0, 16, 32))
+
+
+TENSORS = TensorDataset(torch.tensor(X), torch.tensor(Y))
+# What a Trainer is given as data, 48 samples in minibatches of 16: all of it is three steps.
+DATA: dict[str, Callable[[], Any]] = {
+    "a pair of arrays": lambda: (X, Y),
+    "doubles and small integers": lambda: (X.astype(np.float64), Y.astype(np.uint8)),
+    "lists of numbers": lambda: (X.tolist(), Y.tolist()),
+    "tensors": lambda: (torch.tensor(X), torch.tensor(Y)),
+    "labels as floats": lambda: (X, Y.astype(np.float32)),
+    "labels in a column": lambda: (X, Y[:, None]),
+    "labels that are words": lambda: (X, np.array(["bee", "ant", "cat"])[Y]),
+    "a dict": lambda: {"x": X, "y": Y},
+    "a list of samples": lambda: list(zip(X, Y, strict=True)),
+    "a list of batches": lambda: list(_batches()),
+    "a generator": _batches,
+    "a function that makes one": lambda: _batches,
+    "a torch Dataset": lambda: TENSORS,
+    "a DataLoader": lambda: DataLoader(TENSORS, batch_size=16, shuffle=False),
+    "a DataLoader of dicts": lambda: [{"x": x, "y": y} for x, y in _batches()],
+    "not contiguous": lambda: (np.asfortranarray(X), Y[::-1][::-1]),
+    "of the other byte order": lambda: (X.astype(">f4"), Y.astype(">i8")),
+    "read only": lambda: (np.broadcast_to(X, X.shape), Y),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_data_in_any_form_is_one_epoch_of_three_steps(program: Program, kind: str) -> None:
+    with et.Trainer(program, DATA[kind]()) as trainer:
+        event = trainer.fit(epochs=1)
+    assert event["step"] == 3 and 0.5 < event["loss"] < 1.5
+
+
+def test_predict_and_evaluate_work_before_anything_is_trained(program: Program) -> None:
+    with et.Trainer(program) as trainer:
+        assert trainer.predict(X).shape == (48, CLASSES) and trainer.predict(X[0]).shape == (3,)
+        found = trainer.evaluate((X, Y), metrics=["accuracy", "f1"])
+    assert found["samples"] == 48 and {"loss", "accuracy", "f1"} <= {*found}
+
+
+def test_predict_leaves_what_is_trained_alone(program: Program) -> None:
+    with et.Trainer(program) as plain, et.Trainer(program) as asked:
+        for k in range(4):
+            plain.step(X[k : k + 4], Y[k : k + 4])
+            asked.predict(X)
+            asked.step(X[k : k + 4], Y[k : k + 4])
+            asked.evaluate((X, Y))
+        for name, value in plain.state_dict().items():
+            assert value.tobytes() == asked.state_dict()[name].tobytes()
+
+
+def test_a_loop_of_ones_own_saves_in_the_middle_and_goes_on(program: Program, tmp_path) -> None:
+    def stepped(trainer: et.Trainer, ks: range) -> None:
+        for k in ks:
+            trainer.lr = 0.1 / (1 + k)
+            trainer.step(X[k : k + 4], Y[k : k + 4])
+
+    with et.Trainer(program) as through:
+        stepped(through, range(8))
+        wanted = through.state_dict()
+    with et.Trainer(program, out=tmp_path / "run") as first:
+        stepped(first, range(3))
+        assert first.save() is not None
+        stepped(first, range(3, 5))  # is lost
+    with et.Trainer(program, out=tmp_path / "run") as second:
+        assert second.resume() and second.steps == 3
+        stepped(second, range(3, 8))
+        for name, value in second.state_dict().items():
+            assert value.tobytes() == wanted[name].tobytes()
+
+
+def test_fit_twice_goes_on_to_the_longer_length(program: Program) -> None:
+    with et.Trainer(program, (X, Y)) as trainer:
+        assert trainer.fit(epochs=1)["step"] == 3
+        assert trainer.fit(epochs=1)["step"] == 3  # is done already
+        assert trainer.fit(epochs=2)["step"] == 6
+
+
+def test_one_sample_is_enough_where_the_minibatch_says_so(path: Path) -> None:
+    with et.Trainer(compiled(path, minibatch=1, microbatch=1), (X[:1], Y[:1])) as trainer:
+        assert trainer.fit(epochs=3)["step"] == 3
+
+
+def test_the_last_samples_are_trained_on_where_that_is_asked(program: Program) -> None:
+    with et.Trainer(program, (X[:20], Y[:20]), keep_last=True) as trainer:
+        assert trainer.fit(epochs=2)["step"] == 4
+    with et.Trainer(program, (X[:20], Y[:20])) as trainer:
+        assert trainer.fit(epochs=2)["step"] == 2
+
+
+def test_two_trainers_of_one_program_do_not_meet(program: Program) -> None:
+    with et.Trainer(program) as one, et.Trainer(program) as other:
+        before = other.state_dict()
+        one.step(X[:4], Y[:4])
+        for name, value in other.state_dict().items():
+            assert value.tobytes() == before[name].tobytes()
+        other.load_state_dict(one.state_dict())
+        np.testing.assert_array_equal(other.predict(X), one.predict(X))
+
+
+def test_two_threads_train_each_its_own(program: Program) -> None:
+    found: list[bytes] = []
+
+    def train() -> None:
+        with et.Trainer(program, (X, Y), threads=1) as trainer:
+            trainer.fit(steps=6)
+            found.append(b"".join(v.tobytes() for v in trainer.state_dict().values()))
+
+    threads = [threading.Thread(target=train) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] == found[1]
+
+
+def test_weights_go_to_torch_and_come_back(program: Program, tmp_path: Path) -> None:
+    module, _ = exported(tmp_path)
+    with et.Trainer(program) as trainer:
+        trainer.step(X[:4], Y[:4])
+        state = {k: torch.tensor(v) for k, v in trainer.state_dict().items()}
+        module.load_state_dict(state)
+        wanted = module.eval()(torch.tensor(X)).detach()
+        np.testing.assert_allclose(trainer.predict(X), wanted, rtol=1e-4, atol=1e-5)
+        file = io.BytesIO()
+        torch.save(module.state_dict(), file)
+        file.seek(0)
+        trainer.load_state_dict(torch.load(file))
+
+
+def test_callbacks_stop_a_run_and_see_each_step(program: Program) -> None:
+    seen: list[float] = []
+
+    def watch(trainer: et.Trainer, result: et.StepResult) -> None:
+        seen.append(result.loss)
+        if len(seen) == 4:
+            trainer.stop("enough")
+
+    with et.Trainer(program, (X, Y), callbacks=[et.Callback(on_step=watch)]) as trainer:
+        assert trainer.fit(epochs=9)["step"] == len(seen) == 4
+
+
+def test_what_a_callback_raises_comes_out_and_the_run_goes_on(program: Program) -> None:
+    calls = itertools.count()
+
+    def fails(trainer: et.Trainer, result: et.StepResult) -> None:
+        if next(calls) == 1:
+            raise KeyError("mine")
+
+    with et.Trainer(program, (X, Y), callbacks=[et.Callback(on_step=fails)]) as trainer:
+        with pytest.raises(KeyError, match="mine"):
+            trainer.fit(steps=6)
+        assert trainer.steps == 2 and trainer.fit(steps=6)["step"] == 6
+
+
+def test_ctrl_c_saves_and_the_run_goes_on(program: Program, tmp_path: Path) -> None:
+    def press(trainer: et.Trainer, result: et.StepResult) -> None:
+        if trainer.steps == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    once = et.Callback(on_step=press)
+    with et.Trainer(program, (X, Y), tmp_path / "run", callbacks=[once]) as trainer:
+        with pytest.raises(BaseException, match="after step 2") as found:
+            trainer.fit(steps=6)
+        assert getattr(found.value, "exit_status", None) == 130
+    with et.Trainer(program, (X, Y), tmp_path / "run", callbacks=[et.Callback()]) as trainer:
+        assert trainer.resume() and trainer.steps == 2 and trainer.fit(steps=6)["step"] == 6
+
+
+def test_paths_are_texts_or_paths(path: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for form in (str, Path):
+        made = compiled(form(path))
+        made.save(form("a.edge"))
+        run = form(f"run-{form.__name__}")
+        with et.Trainer(form("a.edge"), out=run) as trainer:
+            trainer.step(X[:4], Y[:4])
+            trainer.save()
+            assert trainer.resume(run)
+            assert trainer.export_onnx(form("a.onnx")) == Path("a.onnx")
+        assert et.load_program(form("a.edge")).digest() == made.digest()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_sensor_that_fails_is_skipped_and_learning_goes_on(program: Program, value) -> None:
+    x = X[:4].copy()
+    x[1, 2] = value
+    with et.Trainer(program) as trainer:
+        before = trainer.state_dict()
+        result = trainer.step(x, Y[:4])
+        assert result.skipped and result.reason == "gradients not finite"
+        for name, array in trainer.state_dict().items():
+            assert array.tobytes() == before[name].tobytes()
+        assert not trainer.step(X[:4], Y[:4]).skipped
+
+
+def test_close_may_come_twice_and_weights_stay_readable(program: Program, tmp_path: Path) -> None:
+    trainer = et.Trainer(program)
+    trainer.step(X[:4], Y[:4])
+    trainer.close()
+    trainer.close()
+    assert trainer.parameters["fc2.bias"].shape == (CLASSES,)
+    assert trainer.export_onnx(tmp_path / "late.onnx").exists()
+
+
+def test_npz_with_a_test_split_by_commands(path: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("own.npz", x_train=X, y_train=Y, x_test=X[:9], y_test=Y[:9])
+    plan = ["--minibatch", "16", "--microbatch", "4", "--threads", "1"]
+    assert main(["data", "npz:own.npz", str(path)]) == 0
+    assert "it fits" in capsys.readouterr().out
+    train = ["train", str(path), "--data", "npz:own.npz", "--epochs", "2", "--out", "run"]
+    assert main([*train, *plan]) == 0
+    assert main(["eval", "run", "--data", "npz:own.npz", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["samples"] == 9
+    assert main(["export", "run", "-o", "trained.onnx"]) == 0
+    assert onnxruntime.InferenceSession("trained.onnx").run(None, {"x": X})[0].shape == (48, 3)

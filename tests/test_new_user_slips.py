@@ -1,0 +1,318 @@
+"""What a new user does wrong: each slip is one line that says what was meant, or what to do.
+
+What works is in test_new_user.
+"""
+
+import copy
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.exporters import export_torch
+from edgetrain.program import Program
+from tests.runtime.online_net import Net, compiled, drawn, exported
+
+X, Y = drawn(48)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("slips"))[1]
+
+
+@pytest.fixture(scope="module")
+def program(path: Path) -> Program:
+    return compiled(path)
+
+
+def _closed(program: Program) -> et.Trainer:
+    trainer = et.Trainer(program, (X, Y))
+    trainer.close()
+    return trainer
+
+
+def _with(program: Program, act: Callable[[et.Trainer], Any], *args: Any, **options: Any) -> Any:
+    with et.Trainer(program, *args, **options) as trainer:
+        return act(trainer)
+
+
+def _spoilt(value: float) -> np.ndarray:
+    x = X.copy()
+    x[7, 2] = value
+    return x
+
+
+# What is done with a Program, and what the line has in it.
+RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
+    # Arguments.
+    "fit(batch_size=)": (
+        lambda p: _with(p, lambda t: t.fit(1, batch_size=8)),  # type: ignore[call-arg]
+        "fit: batch_size: no argument of this name.*compile minibatch",
+    ),
+    "fit(num_epochs=)": (
+        lambda p: _with(p, lambda t: t.fit(num_epochs=8), (X, Y)),  # type: ignore[call-arg]
+        "Did you mean epochs",
+    ),
+    "fit(1, 2)": (
+        lambda p: _with(p, lambda t: t.fit(1, 2), (X, Y)),  # type: ignore[misc]
+        "2 arguments without names; expected epochs. Name the others: steps=",
+    ),
+    "fit()": (lambda p: _with(p, lambda t: t.fit(), (X, Y)), "give epochs or steps"),
+    "fit('3')": (lambda p: _with(p, lambda t: t.fit("3"), (X, Y)), "epochs '3'"),  # type: ignore[arg-type]
+    "fit(0)": (lambda p: _with(p, lambda t: t.fit(0), (X, Y)), "expected more than 0"),
+    "fit(lr=)": (
+        lambda p: _with(p, lambda t: t.fit(1, lr=0.1), (X, Y)),  # type: ignore[call-arg]
+        "Give Trainer lr",
+    ),
+    "step()": (lambda p: _with(p, lambda t: t.step()), "step: x: missing"),  # type: ignore[call-arg]
+    "evaluate(metric=)": (
+        lambda p: _with(p, lambda t: t.evaluate((X, Y), metric="f1")),  # type: ignore[call-arg]
+        "Did you mean metrics",
+    ),
+    "Trainer()": (lambda p: et.Trainer(), "Trainer: program: missing"),  # type: ignore[call-arg]
+    "Trainer(batch_size=)": (lambda p: et.Trainer(p, batch_size=8), "batch_size: no setting"),
+    "load_state_dict(strict=)": (
+        lambda p: _with(p, lambda t: t.load_state_dict({}, strict=False)),  # type: ignore[call-arg]
+        "strict: no argument of this name",
+    ),
+    "save('x')": (
+        lambda p: _with(p, lambda t: t.save("x.ckpt")),  # type: ignore[call-arg]
+        "save: 1 arguments without names; expected none",
+    ),
+    # Data.
+    "x without y": (lambda p: et.Trainer(p, X), r"expected a text.*\(x, y\)"),
+    "fewer labels": (lambda p: et.Trainer(p, (X, Y[:9])), "x 48, y 9; expected one number"),
+    "labels from 1": (lambda p: et.Trainer(p, (X, Y + 1)), "value 3, expected .* from 0 to 2"),
+    "one-hot labels": (lambda p: et.Trainer(p, (X, np.eye(3)[Y])), r"'y' has shape \[3\]"),
+    "fractions as labels": (lambda p: et.Trainer(p, (X, Y + 0.5)), "expected a whole number"),
+    "no samples": (lambda p: et.Trainer(p, (X[:0], Y[:0])), "expected one number above 0"),
+    "one sample": (lambda p: et.Trainer(p, (X[:1], Y[:1])), "Choose a minibatch of at most 1"),
+    "too few features": (lambda p: et.Trainer(p, (X[:, :4], Y)), r"the model expects \[6\]"),
+    "features first": (lambda p: et.Trainer(p, (X.T, Y)), "expected one number above 0"),
+    "NaN": (
+        lambda p: _with(p, lambda t: t.fit(1), (_spoilt(np.nan), Y)),
+        "sample 7: field 'x': value nan",
+    ),
+    "infinity": (
+        lambda p: _with(p, lambda t: t.fit(1), list(zip(_spoilt(np.inf), Y, strict=True))),
+        "sample 7: field 'x': value inf",
+    ),
+    "objects": (lambda p: et.Trainer(p, (X.astype(object), Y)), "is object"),
+    "complex numbers": (lambda p: et.Trainer(p, (X * 1j, Y)), "is complex"),
+    "ragged lists": (lambda p: et.Trainer(p, ([[1, 2], [3]], [0, 1])), "arrays: "),
+    "a path": (lambda p: et.Trainer(p, Path("a.npz")), "Did you mean npz:a.npz"),
+    "a path as text": (lambda p: et.Trainer(p, "a.csv"), "Did you mean csv:a.csv"),
+    "a kind misspelt": (lambda p: et.Trainer(p, "cvs:a.csv"), "Did you mean csv:a.csv"),
+    "a file that is not there": (lambda p: et.Trainer(p, "npz:a.npz"), "No such file"),
+    "other names": (lambda p: et.Trainer(p, {"a": X, "b": Y}), "found arrays a, b"),
+    "numbers": (lambda p: et.Trainer(p, [1, 2, 3]), "an item of the data is of type int"),
+    "batches too large": (
+        lambda p: _with(p, lambda t: t.fit(1), [(X, Y)]),
+        "compile with minibatch=48",
+    ),
+    "a generator twice": (
+        lambda p: _with(p, lambda t: t.fit(2), iter([(X[:9], Y[:9])])),
+        "a generator cannot begin again",
+    ),
+    "more validation than data": (
+        lambda p: et.Trainer(p, (X, Y), validation=2),
+        "validation 2: expected a fraction",
+    ),
+    # Rates.
+    "a negative rate": (lambda p: et.Trainer(p, (X, Y), lr=-0.1), "lr -0.1: expected a finite"),
+    "a rate that is none": (lambda p: et.Trainer(p, (X, Y), lr=float("nan")), "lr nan"),
+    "a rate as text": (lambda p: et.Trainer(p, (X, Y), lr="0.1"), "lr '0.1'"),
+    "a schedule's name": (
+        lambda p: et.Trainer(p, (X, Y), schedule="cosine"),
+        r"such as et.Schedule\('cosine'\)",
+    ),
+    # Weights and state.
+    "weights of another model": (
+        lambda p: _with(p, lambda t: t.load_state_dict({"conv.weight": X})),
+        "state: lacks fc1.bias",
+    ),
+    "weights of other shapes": (
+        lambda p: _with(
+            p, lambda t: t.load_state_dict({k: v.T[..., None] for k, v in t.parameters.items()})
+        ),
+        r"shape \[.*expected \[",
+    ),
+    "a module as state": (
+        lambda p: _with(p, lambda t: t.load_state_dict(Net())),
+        "expected arrays by name",
+    ),
+    "resume from nowhere": (lambda p: _with(p, lambda t: t.resume()), "expected a directory"),
+    "resume(5)": (lambda p: _with(p, lambda t: t.resume(5)), "resume 5: expected a directory"),  # type: ignore[arg-type]
+    "the best of nothing": (
+        lambda p: _with(p, lambda t: t.restore_best()),
+        "nothing was kept yet",
+    ),
+    "fit without data": (lambda p: _with(p, lambda t: t.fit(1)), "has no data"),
+    "evaluate without any": (lambda p: _with(p, lambda t: t.evaluate(), (X, Y)), "nothing is held"),
+    # Life and copies.
+    "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "closed; open another one"),
+    "fit after close": (lambda p: _closed(p).fit(1), "closed; open another one"),
+    "predict after close": (lambda p: _closed(p).predict(X), "closed; open another one"),
+    "pickle a Trainer": (lambda p: _with(p, pickle.dumps), "neither copied nor pickled. save()"),
+    "deepcopy a Trainer": (lambda p: _with(p, copy.deepcopy), "neither copied nor pickled"),
+    "copy a Trainer": (lambda p: _with(p, copy.copy), "neither copied nor pickled"),
+    "pickle parameters": (
+        lambda p: _with(p, lambda t: pickle.dumps(t.parameters)),
+        r"dict\(parameters\)",
+    ),
+    # Places.
+    "out is a file": (lambda p: et.Trainer(p, (X, Y), __file__), "Name a directory"),
+    "out cannot be written": (lambda p: et.Trainer(p, (X, Y), "/proc/no/run"), "cannot be written"),
+    "export into a folder": (lambda p: _with(p, lambda t: t.export_onnx("/tmp")), "not a regular"),
+    "export to a number": (lambda p: _with(p, lambda t: t.export_onnx(3)), "export_onnx 3"),  # type: ignore[arg-type]
+    "more threads than planned": (lambda p: et.Trainer(p, threads=99), "compile with as many"),
+}
+
+
+def check(act: Callable[[], Any], message: str) -> None:
+    with pytest.raises(et.EdgetrainError, match=message) as found:
+        act()
+    assert "\n" not in str(found.value) and len(str(found.value)) < 500
+
+
+@pytest.mark.parametrize("slip", RUN)
+def test_slips_of_a_run_are_one_line(program: Program, slip: str) -> None:
+    act, message = RUN[slip]
+    check(partial(act, program), message)
+
+
+# The same of a model's path.
+MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "compile()": (lambda m: et.compile(), "compile: model: missing"),  # type: ignore[call-arg]
+    "compile a loss": (
+        lambda m: et.compile(m, "mse"),  # type: ignore[misc]
+        "2 arguments without names; expected model",
+    ),
+    "compile a module": (lambda m: et.compile(Net()), "Export it first"),  # type: ignore[arg-type]
+    "compile a program": (lambda m: et.compile(compiled(m).save(m.with_suffix(".edge"))), "edge"),
+    "compile text": (lambda m: et.compile(__file__), "it is a text file"),
+    "compile a folder": (lambda m: et.compile(m.parent), "it is a directory"),
+    "batch_size": (lambda m: et.compile(m, batch_size=8), "Did you mean minibatch"),
+    "learning_rate": (lambda m: et.compile(m, learning_rate=0.1), r"optimizer=et.SGD\(lr=0.1\)"),
+    "SGD(learning_rate=)": (lambda m: et.SGD(learning_rate=0.1), "Did you mean lr"),  # type: ignore[call-arg]
+    "SGD(lr=-1)": (lambda m: et.SGD(lr=-1), "lr -1"),
+    "Adam(betas=)": (lambda m: et.Adam(betas=(0.9, 0.99)), "Did you mean beta1"),  # type: ignore[call-arg]
+    "Loss('crossentropy')": (lambda m: et.Loss("crossentropy"), "expected one of .*cross_entropy"),  # type: ignore[arg-type]
+    "a microbatch of 3": (lambda m: et.compile(m, minibatch=16, microbatch=3), "a divisor"),
+    "a minibatch of 0": (lambda m: et.compile(m, minibatch=0), "expected 1 or more"),
+    "a budget of 10 bytes": (lambda m: compiled(m, budget=10), "budget"),
+    "a budget in apples": (lambda m: et.compile(m, budget="3 apples"), "a unit of bytes"),
+    "fp64": (lambda m: et.compile(m, precision="fp64"), "expected one of fp32, fp16"),
+    "freeze as text": (lambda m: et.compile(m, freeze="fc1.*"), "expected a list of patterns"),
+    "freeze nothing": (lambda m: et.compile(m, freeze=["conv.*"]), "conv"),
+    "load_onnx(bytes)": (lambda m: et.load_onnx(m.read_bytes()), "expected the path of an ONNX"),  # type: ignore[arg-type]
+    "load_onnx(file=)": (lambda m: et.load_onnx(file=m), "file: no argument of this name"),  # type: ignore[call-arg]
+    "load_program(onnx)": (lambda m: et.load_program(m), "not an edgetrain"),
+    "load_program(3)": (lambda m: et.load_program(3), "load_program 3"),  # type: ignore[arg-type]
+    "Trainer(onnx)": (lambda m: et.Trainer(m), "not yet compiled"),
+    "Trainer(folder)": (lambda m: et.Trainer(m.parent), "program.edge"),
+    "bundle(onnx)": (lambda m: et.bundle(m, m.parent / "lib"), "not yet compiled"),
+    "open_data('valid')": (lambda m: et.open_data("digits", split="valid"), "'train' or 'test'"),
+    "EarlyStopping(patiance=)": (
+        lambda m: et.EarlyStopping(patiance=2),  # type: ignore[call-arg]
+        "Did you mean patience",
+    ),
+    "export_torch(module, path)": (
+        lambda m: export_torch(Net(), m),  # type: ignore[arg-type,call-arg]
+        "path: missing",
+    ),
+    "export an array": (
+        lambda m: export_torch(Net(), (X,), m.with_name("b.onnx")),  # type: ignore[arg-type]
+        "not a tensor",
+    ),
+    "forward other shapes": (lambda m: et.forward(m, X[:, :4]), "input"),
+    "gradients of no target": (lambda m: et.loss_and_gradients(m, X), "target: missing"),  # type: ignore[arg-type,call-arg]
+}
+
+
+@pytest.mark.parametrize("slip", MADE)
+def test_slips_of_what_is_made_are_one_line(path: Path, slip: str) -> None:
+    act, message = MADE[slip]
+    check(partial(act, path), message)
+
+
+# What is typed after `edgetrain`, MODEL for the model, and what the line has in it.
+TYPED = {
+    "train MODEL --data d:x --epochs 1 --batch-size 8": "Did you mean --minibatch",
+    "train MODEL --data npz:no.npz --epochs 1": "No such file",
+    "train MODEL --data no.npz --epochs 1": "Did you mean npz:no.npz",
+    "train MODEL --data digits --epochs 1": "the model expects",
+    "train MODEL --data digits --epochs 1 --lr -1": "lr",
+    "train MODEL --data digits --epochs 1 --lr nan": "lr",
+    "train MODEL --data digits --epochs -1": "epochs",
+    "train MODEL --data digits --epochs one": "one",
+    "train MODEL --epochs 1": "--data",
+    "train no.onnx --data digits --epochs 1": "No such file",
+    "train MODEL --data own.npz --epochs 1 --out own.npz": "own.npz",
+    "train MODEL --data npz:own.npz --epochs 1 --out own.npz": "Name a directory",
+    "plan MODEL --budget 3": "training needs",
+    "plan": "MODEL.onnx",
+    "eval no --data digits": "no",
+    "export no": "-o/--out",
+    "resume": "resume",
+    "tran MODEL": "Did you mean train",
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_slips_of_commands_are_one_line(
+    path: Path, tmp_path: Path, typed: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("own.npz", x=X, y=Y)
+    words = [str(path) if word == "MODEL" else word for word in typed.split()]
+    assert main(words) in (2, 3, 4)
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and TYPED[typed] in err, err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_one_line(program: Program, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    check(lambda: et.Trainer(program, (X, Y), tmp_path / "run"), "cannot be written")
+
+
+def test_whoever_calls_with_an_argument_that_is_none_is_told() -> None:
+    """Of each public function, and each method of what people make."""
+    made = [et.Trainer, et.Session, et.Program, et.Callback, et.EarlyStopping, et.KeepBest]
+    found = [getattr(et, name) for name in et.__all__]
+    found = [f for f in found if inspect.isfunction(f)] + [export_torch]
+    for base in {b for kind in made for b in kind.__mro__[:2] if b.__name__[0] != "_"} - {object}:
+        found += [
+            partial(f, object())
+            for n, f in vars(base).items()
+            if inspect.isfunction(f) and (n == "__init__" or n[0] != "_")
+        ]
+    assert len(found) > 50
+    for function in found:
+        with pytest.raises(et.UsageError, match="zzz: no .* of this name|callback zzz"):
+            function(zzz=1)
+
+
+def test_a_script_that_fails_ends_with_the_line() -> None:
+    script = "import edgetrain as et\net.compile('no.onnx')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("edgetrain.errors.ModelError: no.onnx: ")
+
+
+def test_a_torch_tensor_that_needs_gradients_is_taken(program: Program) -> None:
+    x = torch.tensor(X[:4], requires_grad=True)
+    assert _with(program, lambda t: t.step(x, torch.tensor(Y[:4])).counted) == 4
