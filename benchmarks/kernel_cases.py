@@ -131,10 +131,14 @@ def compiled(net: Net) -> tuple[Program, ZooModel]:
         export_torch(module, example, path, batch_dim=entry.batch_dim)
         ignored = -100 if entry.ignore_index is None else entry.ignore_index
         program = et.compile(
-            et.load_onnx(path), loss=Loss(entry.loss, ignore_index=ignored), threads=1,
-            minibatch=net.microbatch, microbatch=net.microbatch,
-            optimizer=et.SGD(lr=0.01, momentum=0.9), **net.options,
-        )  # fmt: skip
+            et.load_onnx(path),
+            loss=Loss(entry.loss, ignore_index=ignored),
+            threads=1,
+            minibatch=net.microbatch,
+            microbatch=net.microbatch,
+            optimizer=et.SGD(lr=0.01, momentum=0.9),
+            **net.options,
+        )
     return program, entry
 
 
@@ -223,11 +227,9 @@ def _addresses(kernels) -> list[int]:
 def _taken(label: str, found: Decoded, base: int, lanes: int, count: int) -> Call:
     extents = found.extents(1, lanes)
     contents = {
-        name: np.frombuffer(
-            ctypes.string_at(base + found.values[name], nbytes), np.uint8
-        )
+        name: np.frombuffer(ctypes.string_at(base + found.values[name], nbytes), np.uint8)
         for name, nbytes in extents.items()
-    }  # fmt: skip
+    }
     nonzeros = 0
     if "pointers" in contents:
         pointers = contents["pointers"].view(np.int32)

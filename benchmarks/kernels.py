@@ -173,26 +173,40 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
     kilobytes = (32, 1024, 16384)
     rates = ", ".join(f"{size} kB {bandwidth(size * 1024) / 1e9:.0f}" for size in kilobytes)
     return [
-        f"## {title}", "",
+        f"## {title}",
+        "",
         f"Peak: {multiply_adds(target) / 1e9:.1f} billion multiply-adds a second; bandwidth by the "
-        f"bytes of a pass, GB/s: {rates}.", "",
-        *_SUMMARY, *summary(found), "",
-        "<details><summary>Every instruction</summary>", "",
-        *_LONG, *map(line, found), "", "</details>", "",
-    ]  # fmt: skip
+        f"bytes of a pass, GB/s: {rates}.",
+        "",
+        *_SUMMARY,
+        *summary(found),
+        "",
+        "<details><summary>Every instruction</summary>",
+        "",
+        *_LONG,
+        *map(line, found),
+        "",
+        "</details>",
+        "",
+    ]
 
 
 def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
     """docs/kernels.md."""
     model = next(
-        (line.partition(":")[2].strip() for line in processor.description().splitlines()
-         if line.startswith("model name")), platform.machine(),
-    )  # fmt: skip
+        (
+            line.partition(":")[2].strip()
+            for line in processor.description().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     lines = [
-        "# Kernels beside the limit", "",
+        "# Kernels beside the limit",
+        "",
         f"Made by `make bench-kernels` on one thread of: {model}. {__doc__.split(chr(10) * 2)[2]}",
         "",
-    ]  # fmt: skip
+    ]
     for title, target, found in parts:
         lines += section(title, target, found)
     return "\n".join(lines)

@@ -118,14 +118,19 @@ def _our_program(peer: Peer, name: str, threads: int, path: Path) -> None:
     entry = ZOO[peer.zoo]
     module, x, _ = _made(peer)
     model = path.with_suffix(".onnx")
-    export_torch(module, (x[:2] if entry.batch_dim == 0 else x[:, :2],), model,
-                 batch_dim=entry.batch_dim)  # fmt: skip
+    export_torch(
+        module, (x[:2] if entry.batch_dim == 0 else x[:, :2],), model, batch_dim=entry.batch_dim
+    )
     ignored = -100 if entry.ignore_index is None else entry.ignore_index
     program = et.compile(
-        et.load_onnx(model), loss=Loss(entry.loss, ignore_index=ignored), threads=threads,
-        minibatch=peer.batch, microbatch=peer.batch, optimizer=et.SGD(LR, momentum=MOMENTUM),
+        et.load_onnx(model),
+        loss=Loss(entry.loss, ignore_index=ignored),
+        threads=threads,
+        minibatch=peer.batch,
+        microbatch=peer.batch,
+        optimizer=et.SGD(LR, momentum=MOMENTUM),
         **OURS[name],
-    )  # fmt: skip
+    )
     et.Session(program).close()
     program.save(path)
 
@@ -206,8 +211,20 @@ def measure(net: str, name: str, threads: int, steps: int) -> dict[str, Any]:
         path = Path(folder, "net.edge")
         if name in OURS:
             _our_program(NETS[net], name, threads, path)
-        command = [sys.executable, "-m", "benchmarks.peers", net, "--one", name, "--program",
-                   str(path), "--threads", str(threads), "--steps", str(steps)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.peers",
+            net,
+            "--one",
+            name,
+            "--program",
+            str(path),
+            "--threads",
+            str(threads),
+            "--steps",
+            str(steps),
+        ]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
         except subprocess.TimeoutExpired:
@@ -233,9 +250,9 @@ def main() -> None:
     if args.one:
         peer = NETS[args.nets[0]]
         ours = args.one in OURS
-        found = _ours(peer, args.program, args.steps) if ours else _theirs(
-            peer, args.one, args.steps
-        )  # fmt: skip
+        found = (
+            _ours(peer, args.program, args.steps) if ours else _theirs(peer, args.one, args.steps)
+        )
         print(json.dumps(found))
         return
     print("| net | batch | | ms a step | process grew by, MB |\n|---|---|---|---|---|")
