@@ -27,13 +27,14 @@ from device_tests.boards import (
 from device_tests.kinds import KINDS, SGD, STEPS
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
+from edgetrain.kernels.drive.layout import SPLIT_NONE
 from edgetrain.kernels.emit_tape import table_of
 from edgetrain.program import read_program
 from edgetrain.runtime.check import state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow
-README = Path(__file__).resolve().parents[1] / "README.md"
+BOARD = Path(__file__).resolve().parents[1] / "docs" / "board.md"
 TARGETS = [name for name in targets.names() if name != "host"]
 
 
@@ -158,33 +159,46 @@ def test_the_longest_piece_of_poll_is_the_one_in_the_manifest(small, tmp_path):
     shutil.copy(Path(__file__).with_name("pieces.c"), folder / "main.c")
     made(folder, processor, ["STORE"])
     text = ran(folder, processor, "digits")
-    table = table_of(program)
-    # a microbatch: its samples, then the instructions; before the first one, the beginning
-    each = program.microbatch + len(table.numbers["micro"])
-    place = (said(text, "which") - 1) % each - program.microbatch
-    (number,) = table.entries[table.numbers["micro"][place]]
-    kernel, _ = table.kernels[table.instructions[number].kernel]
     named = json.loads((folder / "MANIFEST.json").read_text())["longest_piece_of_poll"]
-    assert named["instruction"] == f"micro: {kernel.name}.{kernel.variant}"
+    assert named["instruction"] == _piece(program, said(text, "which"))
     before = said(text, "longest")
+    assert table_of(program).longest(8)[2] < table_of(program).longest()[2] / 4
     made(folder, processor, ["STORE", "PARTS=8"])
-    assert said(ran(folder, processor, "digits"), "longest") < before / 2
+    text = ran(folder, processor, "digits")
+    assert said(text, "longest") < before / 5
+    assert named["with_split_8"]["instruction"] == _piece(program, said(text, "which"), 8)
 
 
-def test_the_readmes_lines_of_c_are_c(small):
+def _piece(program, which: int, parts: int = 1) -> str:
+    """What poll number `which` of a minibatch ran, as a manifest names it."""
+    table = table_of(program)
+    micro = [("sample", ())] * program.microbatch
+    pieces = [("begin", ())]
+    for tape, times in (("micro", program.minibatch // program.microbatch), ("update", 1)):
+        row = list(micro) if tape == "micro" else []
+        for number in table.numbers[tape]:
+            whole = table.stride(number) == SPLIT_NONE
+            row += [(tape, table.entries[number])] * (1 if whole else parts)
+        pieces += row * times
+    tape, group = pieces[which]
+    kernels = [table.kernels[table.instructions[k].kernel][0] for k in group]
+    return f"{tape}: " + ", ".join(dict.fromkeys(f"{k.name}.{k.variant}" for k in kernels))
+
+
+def test_the_pages_lines_of_c_are_c(small):
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
     folder = small("cortex-m7", True)
-    (lines,) = re.findall(r"^```c\n(.*?)^```", README.read_text(), re.M | re.S)
+    (lines,) = re.findall(r"^```c\n(.*?)^```", BOARD.read_text(), re.M | re.S)
     memory, body = lines.split("\n", 1)
-    (folder / "readme.c").write_text(
+    (folder / "page.c").write_text(
         f'#include "digits.h"\n{memory}\n'
         "int train(digits_fill *fill, digits_store store);\n"
         f"int train(digits_fill *fill, digits_store store) {{\n{body}  return 0;\n}}\n"
     )
     given = [compiler_of(processor), "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    subprocess.run([*given, "-c", "readme.c"], cwd=folder, check=True)
+    subprocess.run([*given, "-c", "page.c"], cwd=folder, check=True)
 
 
 def test_two_nets_are_linked_into_one_program(tmp_path):
