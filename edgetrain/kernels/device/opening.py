@@ -11,6 +11,7 @@ LITERALS, LITERAL_COUNT = layout.LITERALS, layout.LITERAL_COUNT
 RELATIVES, RELATIVE_COUNT = layout.RELATIVES, layout.RELATIVE_COUNT
 ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
 
+
 @kernel("drive_open", "memory rom read source out:w:i64[1]")
 def drive_open():
     """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost.
