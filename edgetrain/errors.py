@@ -92,6 +92,12 @@ class RunError(EdgetrainError):
     """Training cannot go on (too many non-finite steps, disk full); the last state is kept."""
 
 
+class NotInstalledError(RunError):
+    """Something that a package would bring is not installed."""
+
+    exit_status = 2
+
+
 class ParityError(EdgetrainError):
     """The comparison with the reference failed."""
 

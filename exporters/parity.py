@@ -125,8 +125,9 @@ def parity(
       reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
       steps: microbatches; after each the parameters move. New random inputs at each step, or
         `inputs` and `target` again and again where given.
-      precision: storage of the engine's values. With fp16 the loss and the gradients are judged,
-        these beside torch with every value rounded to fp16; updates are shown.
+      precision: storage of the engine's values, and of its weights unless `model_memory` says
+        another. With fp16 the loss and the gradients are judged, these beside torch with every
+        value rounded to fp16; updates of weights in fp16 are shown.
       optimizer: SGD with momentum and weight decay by default.
       batch: samples of the random inputs.
       options: as of `compile`; without a budget the engine takes the fastest plan.
@@ -140,8 +141,9 @@ def parity(
     loss = Loss.of(loss)
     _known("precision", precision, PRECISIONS)
     _known("reference", reference, REFERENCES)
-    if steps < 1 or (inputs is None) != (target is None):
-        raise UsageError("parity: expected 1 or more steps, and inputs and target both or neither.")
+    if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
+        both = "inputs and target both or neither" if loss.takes_target else "no target"
+        raise UsageError(f"parity: expected 1 or more steps, and {both}.")
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
     batch = batch if inputs is None else len(next(iter(inputs.values())))
     held = {name: options[name] for name in CHOICE if name in options}

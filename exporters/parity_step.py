@@ -11,7 +11,7 @@ from edgetrain.api import gradients, run_microbatch
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
-from edgetrain.exporters.reference import Reference, StepResult, scale_of, with_state
+from edgetrain.exporters.reference import Reference, StepResult, Storage, scale_of, with_state
 from edgetrain.exporters.twins import twin_of
 from edgetrain.formats import FP32, PRECISIONS
 from edgetrain.ir import Graph
@@ -64,8 +64,10 @@ class Comparison:
         recipe = session.program.recipe
         self._loss = Loss.of_json(recipe["loss"])
         self._optimizer = Optimizer.of_json(recipe["optimizer"])
-        self._storage = PRECISIONS[recipe["precision"]]
-        self._loss_tolerance, self._tolerance = self._storage.tolerances
+        values, weights = recipe["precision"], recipe["model_memory"] or recipe["precision"]
+        self._storage = Storage(PRECISIONS[values], PRECISIONS[weights])
+        tolerances = zip(*(format.tolerances for format in self._storage), strict=True)
+        self._loss_tolerance, self._tolerance = map(max, tolerances)
         twin = twin_of(self._optimizer)
         self._torch = twin.optimizer(self._optimizer, list(exact.parameters.values()))
         self._state: Mapping[str, str] = twin.STATE
@@ -163,7 +165,7 @@ class Comparison:
         session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
         session.reals[control.LOSS_SUM] = session.reals[control.WEIGHT] = 0.0
         session.reals[control.LR] = self._optimizer.lr
-        session.reals[control.LOSS_SCALE] = scale_of(self._storage)
+        session.reals[control.LOSS_SCALE] = scale_of(self._storage.values)
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
             session.reals[word] = 1.0 - beta ** (step - 1)
 
@@ -173,7 +175,7 @@ class Comparison:
         return Row(step, "loss", "loss", errors[0], self._loss_tolerance, errors[1])
 
     def _statistics(self, step: int, expected: StepResult) -> Iterator[Row]:
-        tolerance = STATISTICS_TOLERANCE if self._storage is FP32 else None
+        tolerance = STATISTICS_TOLERANCE if self._storage == (FP32, FP32) else None
         for name, array in expected.buffers.items():
             if name in self._session.values:
                 staged = staged_name(name)  # where it moves, until the update commits it
@@ -221,7 +223,7 @@ class Comparison:
                 array = true.detach().cpu().numpy()
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
                 error /= max(float(np.linalg.norm(array)), 1e-12)
-                tolerance = UPDATE_TOLERANCE if self._storage is FP32 else None
+                tolerance = UPDATE_TOLERANCE if self._storage.weights is FP32 else None
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
 

@@ -68,6 +68,16 @@ def reference(
     )
 
 
+class Storage(NamedTuple):
+    """How the engine stores the values between nodes, and the weights and their gradients."""
+
+    values: Format = FP32
+    weights: Format = FP32
+
+
+_PLAIN = Storage()
+
+
 class _Rounded(torch.autograd.Function):
     """A value, and its gradient, as they come back from storage."""
 
@@ -102,8 +112,8 @@ class Reference:
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
 
-    With a `storage` coarser than float32 every value between nodes and its gradient are rounded
-    as it rounds them; the loss is multiplied by `loss_scale` on its way back.
+    What a `storage` coarser than float32 holds is rounded as it rounds it, and so are gradients;
+    the loss is multiplied by `loss_scale` on its way back.
     """
 
     def __init__(
@@ -119,10 +129,10 @@ class Reference:
         freeze: Sequence[str] = (),
         train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
-        storage: Format = FP32,
+        storage: Storage = _PLAIN,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
-        self._storage, self.loss_scale = storage, scale_of(storage)
+        self._storage, self.loss_scale = storage, scale_of(storage.values)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)
@@ -198,9 +208,10 @@ class Reference:
         """What is read of a value that was written: vectors and statistics stay in fp32."""
         role = self.graph.values[name].role
         kept = role in ("buffer", "statistic") or (role != "activation" and tensor.dim() < 2)
-        if self._storage is FP32 or kept or not tensor.is_floating_point():
+        storage = self._storage.weights if role == "parameter" else self._storage.values
+        if storage is FP32 or kept or not tensor.is_floating_point():
             return tensor
-        return _Rounded.apply(tensor, self._storage)
+        return _Rounded.apply(tensor, storage)
 
     def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
         if tuple(tensor.shape) != value.shape:

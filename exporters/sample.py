@@ -33,7 +33,7 @@ def sample_batch(
             inputs[name] = draw.standard_normal(value.shape, np.float32)
     if loss.sample_weights:
         inputs[WEIGHT] = draw.random(graph.values[output].shape[0], np.float32)
-        inputs[WEIGHT][0] = 0  # a sample that does not count
+        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
     target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
     return inputs, target
 

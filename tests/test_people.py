@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import edgetrain as et
 from edgetrain.cli import main
@@ -180,3 +181,35 @@ def test_wrong_arguments_are_one_line(call) -> None:
     with pytest.raises(et.EdgetrainError) as found:
         call()
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), [("sgd", "0.01"), ("adamw", "3e-4"), ("lion", "1e-4")]
+)
+def test_a_transformer_that_diverges_is_told_of_rates(
+    tmp_path: Path, monkeypatch, capsys, optimizer: str, rate: str
+) -> None:
+    from edgetrain.exporters import export_torch
+
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    net = torch.nn.Sequential(layer, torch.nn.Flatten(), torch.nn.Linear(40, 3))
+    export_torch(net, (torch.zeros(2, 5, 8),), "net.onnx")
+    x = np.random.default_rng(0).standard_normal((32, 5, 8)).astype(np.float32)
+    np.savez("own.npz", x=x, y=np.arange(32) % 3)
+    argv = ["train", "net.onnx", "--data", "npz:own.npz", "--minibatch", "8", "--microbatch", "8"]
+    length = ["--steps", "200", "--threads", "1", "--optimizer", optimizer, "--lr", "1e30"]
+    assert main([*argv, *length]) == 1
+    err = capsys.readouterr().err
+    hint = f"transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1"
+    assert "lower the learning rate" in err and hint in err and err.count("error") == 1
+    sane = ["--steps", "4", "--threads", "1", "--optimizer", optimizer, "--lr", rate]
+    assert main([*argv, *sane]) == 0  # what it advises runs
+
+
+def test_other_models_that_diverge_are_not_told_of_transformers(capsys) -> None:
+    argv = ["train", str(MODEL), "--data", "digits", "--minibatch", "16", "--microbatch", "8"]
+    assert main([*argv, "--steps", "60", "--threads", "1", "--lr", "1e30"]) == 1
+    err = capsys.readouterr().err
+    assert "lower the learning rate" in err and "transformers" not in err

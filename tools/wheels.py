@@ -29,8 +29,8 @@ RUNTIME = (
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
     "__init__", "cache", "control", "decode", "device/__init__", "device/layout", "drive/__init__",
-    "drive/layout", "expression", "jit", "library", "load", "processor", "registry", "sources",
-    "spec", "tape", "targets",
+    "drive/layout", "expression", "jit", "library", "load", "paired", "processor", "registry",
+    "sources", "spec", "tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..kernels import cache, jit
+from ..kernels import cache, jit, library
 from .namespace import Namespace
 from .tables import table, to_json
 
-_HOST = ("numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
-_NEEDED = ("numpy", "llvmlite")
+_HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
+_NEEDED = ("numpy",)
 _OPTIONAL = ("torch", "onnxscript", "onnxruntime", "matplotlib")
 _FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")
 
@@ -48,6 +48,7 @@ def _facts() -> dict[str, Any]:
         "lanes": target.lanes,
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
+        "kernels": _library(library.installed()),
         "cache": _cache(cache.directory()),
         "packages": {name: _version(name) for name in (*_NEEDED, *_HOST, *_OPTIONAL)},
         "cuda": _cuda(),
@@ -71,6 +72,13 @@ def _cache(path: Path | None) -> dict[str, Any]:
     }
 
 
+def _library(found: library.Library | None) -> dict[str, Any] | None:
+    """The installed library of kernels; None where there is none."""
+    if found is None:
+        return None
+    return {"path": str(found.folder), "version": found.index["version"], "current": found.same}
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -87,6 +95,13 @@ def _cuda() -> str | None:
     return first_cuda_name()
 
 
+def _kernels_line(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return f"compiled here; to have them installed: {library.how_to_install()}"
+    current = "" if found["current"] else ", made from other sources: what differs is not taken"
+    return f"{found['path']} ({found['version']}{current})"
+
+
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     kept = facts["cache"]
     place = f"{kept['path']} ({kept['objects']} kernels, {kept['nbytes']:,} bytes)"
@@ -95,6 +110,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("python", f"{facts['python']}, {facts['system']}"),
         ("processor", f"{facts['cpu']}, {' '.join(facts['features'])}, {facts['lanes']} lanes"),
         ("cores", f"{facts['cores']}, usable {facts['usable_cores']}"),
+        ("kernels", _kernels_line(facts["kernels"])),
         ("cache", place if kept["kept"] else "none: set EDGETRAIN_CACHE to a folder of your own"),
     ]
     for name, version in facts["packages"].items():

@@ -17,7 +17,6 @@ from ..runtime.checkpoint import step_files
 from ..runtime.evaluation import evaluate_source
 from ..runtime.folder import PROGRAM_FILE, RunFolder
 from ..runtime.loading import load_program
-from ..runtime.metrics import check_metrics
 from ..runtime.session import Session
 from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
@@ -231,7 +230,10 @@ def evaluate(arguments: Namespace) -> int:
             target=arguments.data_target,
         )
         source = numbered_as(source, labels)
-        check_metrics(arguments.metrics, session.loss)
+        if arguments.metrics:
+            from ..runtime.metrics import check_metrics
+
+            check_metrics(arguments.metrics, session.loss)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()

@@ -4,11 +4,10 @@ They go to standard error; a command that answers at once prints none, and EDGET
 silences all.
 """
 
-import contextlib
 import os
 import sys
-import threading
 import time
+from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,24 +19,33 @@ FIRST, NEXT, SILENT = 0.7, 1.0, 2.5  # seconds: before the first line, between o
 @contextmanager
 def waited(text: str) -> Iterator[None]:
     """Within the context this and the stages inside it are told."""
-    over = threading.Event()
-    teller = threading.Thread(target=_tell, args=(over,), daemon=True)
+    going_on, telling = allocate_lock(), allocate_lock()
+    going_on.acquire()
     with stage(text):
         if os.environ.get("EDGETRAIN_PROGRESS") != "0":
-            with contextlib.suppress(RuntimeError):  # no memory for a thread
-                teller.start()
+            telling.acquire()
+            try:
+                start_new_thread(_teller, (going_on, telling))
+            except RuntimeError:  # no memory for a thread
+                telling.release()
         try:
             yield
         finally:
-            over.set()
-            if teller.ident is not None:
-                teller.join()
+            going_on.release()
+            telling.acquire()
 
 
-def _tell(over: threading.Event) -> None:
+def _teller(going_on: LockType, telling: LockType) -> None:
+    try:
+        _tell(going_on)
+    finally:
+        telling.release()
+
+
+def _tell(going_on: LockType) -> None:
     start = time.monotonic()
     told, said = start + FIRST - SILENT, ""
-    while not over.wait(0.1):
+    while not going_on.acquire(timeout=0.1):
         now, text = time.monotonic(), current()
         if text is None or now - told < (SILENT if text == said or not said else NEXT):
             continue

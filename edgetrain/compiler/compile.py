@@ -9,15 +9,11 @@ from ..kernels import loops, targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
-from .arena.units import EXACT, GREEDY
 from .assemble import assemble
 from .options import Options
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, find_frontier
-from .remat.chain.table import CHAIN
-from .remat.search.units import SEARCH
-
-UNITS = (SEARCH, GREEDY, CHAIN, EXACT)  # compiled beside what comes first, where they are not kept
+from .plan.units import units_of
 
 
 def plan_model(
@@ -29,7 +25,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
-    loops.begin(UNITS)
+    loops.begin(units_of(len(model.nodes)))
     with _collector_resting():
         front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)

@@ -7,8 +7,8 @@ them back, which a budget in bytes cannot allow, and a 32-bit device cannot map 
 
 import math
 import os
-import threading
 import weakref
+from _thread import allocate_lock  # threading is a quarter of a megabyte
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -88,7 +88,7 @@ class FileRows:
     ) -> None:
         self.path, self.offset, self.dtype, self.shape = Path(path), offset, dtype, shape
         self._row_nbytes = math.prod(shape[1:]) * dtype.itemsize
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         size = file_size(path, f"an array of {dtype.name} {list(shape)}")
         needed = offset + shape[0] * self._row_nbytes
         if size < needed:

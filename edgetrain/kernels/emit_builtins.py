@@ -124,6 +124,38 @@ define internal float @__truncsfhf2(float %value) noinline {
   ret float %out
 }
 """
+_TO_WHOLE = """
+define internal float @{symbol}(float %a) noinline {{
+  %bits = bitcast float %a to i32
+  %size = and i32 %bits, 2147483647
+  %sign = and i32 %bits, -2147483648
+  %whole = icmp uge i32 %size, 1258291200
+  br i1 %whole, label %same, label %small
+small:
+{lines}  %found.bits = bitcast float %found to i32
+  %signed = or i32 %found.bits, %sign
+  %out = bitcast i32 %signed to float
+  ret float %out
+same:
+  ret float %a
+}}
+"""
+_AWAY = """  %k = fptosi float %a to i32
+  %t = sitofp i32 %k to float
+  %past = fcmp {past} float %t, %a
+  %moved = fadd float %t, {by}
+  %found = select i1 %past, float %moved, float %t
+"""
+# Beyond 2^23 there are no fractions, and adding that many rounds them away.
+_NEAREST = """  %positive = bitcast i32 %size to float
+  %up = fadd float %positive, 8.388608e+06
+  %found = fsub float %up, 8.388608e+06
+"""
+
+
+def _to_whole(symbol: str, lines: str) -> str:
+    """A number without its fraction, which keeps its sign."""
+    return _TO_WHOLE.format(symbol=symbol, lines=lines)
 
 
 def _shift(symbol: str, how: str) -> str:
@@ -212,6 +244,9 @@ BUILTINS: dict[str, _Row] = {
     "__aeabi_lasr": (_shift("__aeabi_lasr", "ashr"), (), ()),
     "__extendhfsf2": (_FROM_HALF, (), ()),
     "__truncsfhf2": (_TO_HALF, (), ()),
+    "floorf": (_to_whole("floorf", _AWAY.format(past="ogt", by="-1.000000e+00")), (), ()),
+    "ceilf": (_to_whole("ceilf", _AWAY.format(past="olt", by="1.000000e+00")), (), ()),
+    "rintf": (_to_whole("rintf", _NEAREST), (), ()),
     "__aeabi_dadd": (_binary("__aeabi_dadd", "add"), ("add",), ()),
     "__aeabi_dsub": (_binary("__aeabi_dsub", "add", _MINUS, b="%n"), ("add",), ()),
     "__aeabi_dmul": (_binary("__aeabi_dmul", "mul"), ("mul",), ()),

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import RunError
+from ..errors import NotInstalledError
 from ..units.sha import sha256
 from . import cache, library, processor, sources
 from .processor import Target
@@ -22,7 +22,7 @@ AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
 CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
 
 
-class NotKept(RunError):
+class NotKept(NotInstalledError):
     """An object is not in the cache, and nothing can be compiled here.
 
     Attributes:
@@ -30,7 +30,10 @@ class NotKept(RunError):
     """
 
     def __init__(self, symbol: str) -> None:
-        super().__init__(f"kernel {symbol}: not in the cache, and numba is not there.")
+        super().__init__(
+            f"{symbol}: not in the cache, and it cannot be compiled without numba. Run: "
+            f"{library.how_to_install()}, or pip install numba."
+        )
         self.symbol = symbol
 
 

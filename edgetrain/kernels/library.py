@@ -22,11 +22,20 @@ from . import processor, sources
 FORMAT = 1
 LIBRARY, PLANNER, INDEX = "kernels.so", "planner.so", "index.json"
 _CHOICE = "EDGETRAIN_KERNELS"
+COMPILES = "edgetrain numba"  # what compiles where no library is
 
 
 def package(target: str) -> str:
     """The Python package of a target's library, such as `edgetrain_kernels_x86_64_v3`."""
     return f"edgetrain_kernels_{target.replace('-', '_')}"
+
+
+def how_to_install() -> str:
+    """The command that brings kernels for this processor."""
+    from .. import __version__
+
+    names = [f"edgetrain-kernels-{target}=={__version__}" for target in processor.levels()]
+    return f"pip install {names[0]}" if names else f"pip install {COMPILES}"
 
 
 @dataclass(eq=False)
@@ -46,9 +55,9 @@ class Library:
         """Whether all sources of kernels are those of this build."""
         return self.index["package"] == sources.package_digest()
 
-    def declarations(self) -> str:
+    def declarations(self) -> bytes:
         """Those of its kernels, as in registry.py."""
-        return (self.folder / sources.DECLARATIONS).read_text()
+        return (self.folder / sources.DECLARATIONS).read_bytes()
 
     def address(self, symbol: str, module: str) -> int | None:
         """Where a kernel of this build is; None where the library has another or none.

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RunError, UnsupportedOpError
+from ..errors import NotInstalledError, RunError, UnsupportedOpError
 from ..units.sha import sha256
 from ..units.stages import stage
 from . import cache, library, sources
@@ -34,7 +34,7 @@ def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int
     """Addresses of (kernel, storages); the C signature is that of native.py's docstring.
 
     Raises:
-      RunError: a kernel is in no installed library, and cannot be compiled here.
+      NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
     """
     wanted = {kernel.symbol(storages): (kernel, storages) for kernel, storages in kernels}
     installed = library.installed()
@@ -54,13 +54,13 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
 
     alone = sources.made() is not None  # a runtime without sources of kernels
     if alone or (not jit.available() and jit.compiled_before() is None):
-        raise RunError(_not_there(next(iter(missing)), installed))
+        raise NotInstalledError(_not_there(next(iter(missing)), installed))
     if installed is not None:
         _say_once(installed, len(missing))
     try:
         _loaded.update(_kept_or_made(missing))
     except jit.NotKept as error:
-        raise RunError(_not_there(error.symbol, installed)) from error
+        raise NotInstalledError(_not_there(error.symbol, installed)) from error
 
 
 def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
@@ -218,18 +218,20 @@ def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
 
 
 def _not_there(symbol: str, installed: library.Library | None) -> str:
-    from . import processor
+    from .paired import MARK
 
-    names = ", ".join(map(library.package, processor.levels())) or "a library for this processor"
-    where = (
-        f"{installed.folder} does not have it as this build declares it"
-        if installed
-        else (f"no library of kernels is installed ({names})")
-    )
-    return (
-        f"kernel {symbol}: {where}, and it cannot be compiled here. Install the "
-        "edgetrain-kernels wheel of this version, or edgetrain itself."
-    )
+    what = f"kernel {symbol}: "
+    if MARK in symbol:
+        return (
+            f"{what}its Program was planned for a processor without float64, whose kernels are in "
+            f"no library, and nothing can be compiled here. Run: pip install {library.COMPILES}, "
+            "or compile the model for another --target."
+        )
+    if installed is not None:
+        what += f"{installed.folder} has another version of it, or none, "
+    else:
+        what += "no library of kernels is installed for this processor, "
+    return f"{what}and it cannot be compiled here. Run: {library.how_to_install()}"
 
 
 @functools.cache
@@ -237,6 +239,6 @@ def _say_once(installed: library.Library, count: int) -> None:
     if not installed.same:
         print(
             f"edgetrain: warning: {installed.folder} was made from other sources: {count} kernels "
-            "are compiled here. Install the edgetrain-kernels wheel of this version.",
+            f"are compiled here. Run: {library.how_to_install()}",
             file=sys.stderr,
         )

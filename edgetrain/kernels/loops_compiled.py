@@ -204,9 +204,7 @@ def _emitted(text: str, symbols: set[str], target: Target) -> bytes:
     for variable in module.global_variables:
         if not variable.is_declaration:
             variable.linkage = "internal"
-    import os
-
-    options = llvm.create_pipeline_tuning_options(speed_level=int(os.environ.get("SL", "2")))
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return machine.emit_object(module)

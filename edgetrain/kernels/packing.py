@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..units.sha import sha256
-from . import cache, jit, library, loops, registry, sources
+from . import cache, jit, library, loops, registry, sources, targets
 from .decode import Bound
+from .elf import undefined
 from .processor import Target
 from .relocatable import machine_of
 from .relocate import MACHINES
@@ -96,8 +97,13 @@ def write_library(
     if machine_of(code[0]) in MACHINES or not compiler:
         (folder / library.LIBRARY).write_bytes(shared_object(code, imports))
     else:
-        _link(folder / library.LIBRARY, code, compiler)
-    index = {"format": library.FORMAT, "target": target, "version": version, **description()}
+        from .emit import functions
+
+        missing = set().union(*map(undefined, code))
+        more = [functions(missing, targets.get(target))] if missing else []
+        _link(folder / library.LIBRARY, [*code, *more], compiler)
+    about = {"format": library.FORMAT, "target": target, "version": version}
+    index = {**about, "kernels": len(code), **description()}
     if planner:
         (folder / library.PLANNER).write_bytes(planner)
         index["units"] = units()
@@ -106,12 +112,21 @@ def write_library(
 
 
 def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
-    """Join objects by a compiler's linker; its own library has what the processor lacks."""
+    """Join objects by a compiler's linker."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.o") for number in range(len(code))]
         for path, one in zip(paths, code, strict=True):
             path.write_bytes(one)
         names = Path(folder, "objects")
         names.write_text("\n".join(map(str, paths)))
-        command = [compiler, "-shared", "-nostdlib", "-s", "-o", str(out), f"@{names}", "-lgcc"]
+        command = [
+            compiler,
+            "-shared",
+            "-nostdlib",
+            "-s",
+            "-Wl,-z,defs",
+            "-o",
+            str(out),
+            f"@{names}",
+        ]
         subprocess.run(command, check=True)

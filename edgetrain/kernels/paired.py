@@ -10,6 +10,8 @@ from ..units.sha import sha256
 from . import cache, jit
 from .registry import Kernel
 
+MARK = "__pairs_"  # in names of such kernels
+
 
 @functools.cache
 def _version() -> str:
@@ -24,7 +26,7 @@ class Paired(Kernel):
 
     def symbol(self, storages: Mapping[str, str]) -> str:
         """Name in this process."""
-        return f"{super().symbol(storages)}__pairs_{_version()}"
+        return f"{super().symbol(storages)}{MARK}{_version()}"
 
     def objects(self, storages: Mapping[str, str], targets: Sequence[jit.Target]) -> list[bytes]:
         """As those of `Kernel`.

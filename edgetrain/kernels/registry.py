@@ -88,7 +88,9 @@ class Kernel:
 _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
 _DECLARATIONS: dict[tuple[str, str], Mapping[str, str]] = {}
-_UNREAD: dict[str, str] = {}  # declarations by kernel, as JSON that was not needed so far
+# Where in `_text` the declarations of kernels are, as JSON, that were not needed so far.
+_UNREAD: dict[str, tuple[int, int]] = {}
+_text = b""
 
 
 def kernel(
@@ -133,14 +135,15 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
 def _load_families() -> None:
     """Every declaration: from what this runtime was built with, an installed library, the file of
     an earlier start, or the families themselves."""
-    text, at = _kept_declarations(), 0
-    while at < len(text):  # one line at a time: as lines the whole would be there twice
-        end = text.index("\n", at)
-        name, _, _UNREAD[name] = text[at:end].partition("\t")
+    global _text
+    _text, at = _kept_declarations(), 0
+    while at < len(_text):  # not cut into lines, which would be the whole once more
+        tab, end = _text.index(b"\t", at), _text.index(b"\n", at)
+        _UNREAD[_text[at:tab].decode()] = tab + 1, end
         at = end + 1
 
 
-def _kept_declarations() -> str:
+def _kept_declarations() -> bytes:
     text = sources.declarations()
     if text is not None:
         return text
@@ -150,11 +153,10 @@ def _kept_declarations() -> str:
     digest = sources.package_digest()
     name = f"declarations-{digest[:32]}.txt"
     kept = cache.read(name, digest)
-    if kept is not None:
-        return kept.decode()
-    text = declarations()
-    cache.write(name, digest, text.encode())
-    return text
+    if kept is None:
+        kept = declarations().encode()
+        cache.write(name, digest, kept)
+    return kept
 
 
 def declarations() -> str:
@@ -178,7 +180,8 @@ def variants(name: str) -> list[Kernel]:
       UnsupportedOpError: no kernel has this name.
     """
     _load_families()
-    for row in json.loads(_UNREAD.pop(name, "[]")):
+    start, stop = _UNREAD.pop(name, (0, 0))
+    for row in json.loads(_text[start:stop] or b"[]"):
         if (name, row["variant"]) not in _DECLARATIONS:
             _declare(row)
     if name not in _KERNELS:

@@ -30,8 +30,9 @@ def operand(context, node, index: int, neutral: float) -> Value | None:
 
 
 def fits(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether a shape broadcasts to the last dimensions of another."""
-    return all(a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False))
+    """Whether a shape broadcasts to another."""
+    pairs = zip(shape[::-1], to[::-1], strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
 
 
 def normalise(

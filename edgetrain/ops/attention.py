@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..ir import Value
+from .affine import fits
 from .elementwise import scalar
 from .registry import onnx_rule
-from .strides import contiguous, prod
+from .strides import contiguous, joined, permuted, prod
 
 _WIDEST = 2**30  # a window of more is one of all
 
@@ -37,20 +38,13 @@ class _Steps:
         return self.context.named(self.context.reshaped(self.node, value, shape))
 
     def transposed(self, value: Value, perm) -> Value:
-        shape = [value.shape[p] for p in perm]
-        steps = contiguous(value.shape)
-        moves = ((0, 0, 0, shape, [steps[p] for p in perm], contiguous(shape)),)
+        shape, moves = permuted(value.shape, perm)
         return self.emit("copy", [value], shape, {"moves": moves})
 
     def joined(self, first: Value, second: Value) -> Value:
         """Concatenated along the third of four axes."""
-        shape = (*first.shape[:2], first.shape[2] + second.shape[2], first.shape[3])
-        strides, start, moves = contiguous(shape), 0, []
-        for index, part in enumerate((first, second)):
-            own = contiguous(part.shape)
-            moves.append((index, 0, start * strides[2], part.shape, own, strides))
-            start += part.shape[2]
-        return self.emit("copy", [first, second], shape, {"moves": tuple(moves)})
+        shape, moves = joined((first.shape, second.shape), 2)
+        return self.emit("copy", [first, second], shape, {"moves": moves})
 
     def lengthened(self, mask: Value, keys: int) -> Value:
         """A mask of fewer keys: the others are not attended."""
@@ -158,7 +152,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
     bias, given = None, context.const(node, 3)
     if context.has(node, 3) and (given is None or given.dtype != np.bool_):
         bias = steps.lengthened(context.value(node, 3), shape[3])
-        if not _reaches(bias.shape, shape):
+        if not fits(bias.shape, shape):
             raise node.fail(f"mask of shape {list(bias.shape)}", f"one that fits {list(shape)}")
         if bias.dtype == "u8":
             masks, bias = [bias], None
@@ -168,7 +162,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
         if 1 < given.shape[-1] < shape[3]:
             missing = shape[3] - given.shape[-1]
             given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, missing)])
-        if not _reaches(given.shape, shape):
+        if not fits(given.shape, shape):
             raise node.fail(f"mask of shape {list(given.shape)}", f"one that fits {list(shape)}")
         known = known & given
     queries, keys = (np.arange(count, dtype=np.int32) for count in shape[2:])
@@ -183,13 +177,6 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
     if not known.all():
         masks.append(context.constant(node, "mask", known))
     return masks, bias, guarded
-
-
-def _reaches(shape, to) -> bool:
-    """Whether a shape broadcasts to another."""
-    return len(shape) <= len(to) and all(
-        a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False)
-    )
 
 
 def _frontiers(node) -> list[tuple[int, int]]:

@@ -106,7 +106,7 @@ def rms_normalization(context, node) -> None:
     x, scale = context.value(node, 0), operand(context, node, 1, 1.0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
-    if scale and (len(scale.shape) > len(x.shape) or not fits(scale.shape, x.shape)):
+    if scale and not fits(scale.shape, x.shape):
         raise node.fail(f"scale of shape {list(scale.shape)}", f"{list(x.shape[axis:])}")
     attrs = {"n": n, "eps": float(node.attrs.get("epsilon", 1e-5))}
     normalise(context, node, "rms_norm", x, [scale], n, (x.size // n,), attrs)
@@ -119,7 +119,7 @@ def layer_normalization(context, node) -> None:
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
     for value in (scale, bias):
-        if value and (len(value.shape) > len(x.shape) or not fits(value.shape, x.shape)):
+        if value and not fits(value.shape, x.shape):
             raise node.fail(
                 f"scale or bias of shape {list(value.shape)}", f"{list(x.shape[axis:])}"
             )

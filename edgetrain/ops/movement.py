@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import Graph, Node
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
-from .strides import contiguous, merged, prod, spread
+from .strides import contiguous, joined, merged, permuted, prod, spread
 
 
 class View(Op):
@@ -152,9 +152,7 @@ def transpose(context, node) -> None:
     if kept == sorted(kept):
         context.view(node, x.name, shape)
         return
-    strides = contiguous(x.shape)
-    moves = [(0, 0, 0, shape, [strides[p] for p in perm], contiguous(shape))]
-    copy_of(context, node, [x], shape, moves)
+    copy_of(context, node, [x], *permuted(x.shape, perm))
 
 
 @onnx_rule("Slice")
@@ -218,13 +216,7 @@ def concat(context, node) -> None:
     if len(parts) == 1:
         context.bind(node, 0, parts[0].name)
         return
-    shape = list(parts[0].shape)
-    shape[axis] = sum(part.shape[axis] for part in parts)
-    strides, start, moves = contiguous(shape), 0, []
-    for index, part in enumerate(parts):
-        moves.append((index, 0, start * strides[axis], part.shape, contiguous(part.shape), strides))
-        start += part.shape[axis]
-    copy_of(context, node, parts, shape, moves)
+    copy_of(context, node, parts, *joined([part.shape for part in parts], axis))
 
 
 @onnx_rule("Expand")

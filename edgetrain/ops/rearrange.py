@@ -4,7 +4,7 @@ from ..ir import Node
 from .movement import copy_of
 from .registry import Op, onnx_rule, register
 from .softmax import split_at
-from .strides import contiguous
+from .strides import permuted
 
 
 @onnx_rule("Tile")
@@ -54,9 +54,7 @@ def depth_space(context, node) -> None:
         parts = (n, c, h // size, size, w // size, size)
         perm = (0, 1, 3, 5, 2, 4) if columns else (0, 3, 5, 1, 2, 4)
         shape = (n, c * size * size, h // size, w // size)
-    steps, dims = contiguous(parts), [parts[p] for p in perm]
-    move = (0, 0, 0, dims, [steps[p] for p in perm], contiguous(dims))
-    copy_of(context, node, [x], shape, [move])
+    copy_of(context, node, [x], shape, permuted(parts, perm)[1])
 
 
 class CumSum(Op):

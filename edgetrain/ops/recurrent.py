@@ -16,7 +16,7 @@ import numpy as np
 from ..ir import Graph, Node, Value
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
-from .strides import contiguous, prod
+from .strides import permuted, prod
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 SLOTS = {"lstm": 4, "gru": 4, "rnn": 1}
@@ -212,9 +212,7 @@ def _given(context, node, index: int, key: str, t: int) -> Value | None:
 
 def _transposed(context, node, value: Value, perm: tuple[int, ...], tag: str) -> Value:
     """A copy with its axes in another order."""
-    shape = [value.shape[p] for p in perm]
-    strides = contiguous(value.shape)
-    moves = ((0, 0, 0, shape, [strides[p] for p in perm], contiguous(shape)),)
+    shape, moves = permuted(value.shape, perm)
     out = context.temporary(node, f"{tag}.transposed", shape)
     context.emit(node, "copy", [value], [shape], {"moves": moves}, outputs=[out])
     return context.named(out)

@@ -48,6 +48,26 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
 
 
+Move = tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]]  # as Copy has them
+
+
+def permuted(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], tuple[Move, ...]]:
+    """The shape with its axes in another order, and the moves that copy an array there."""
+    to, strides = [shape[p] for p in perm], contiguous(shape)
+    return to, ((0, 0, 0, to, [strides[p] for p in perm], contiguous(to)),)
+
+
+def joined(shapes: Sequence[Sequence[int]], axis: int) -> tuple[list[int], tuple[Move, ...]]:
+    """The shape of arrays put one behind the other along an axis, and the moves that do it."""
+    to = list(shapes[0])
+    to[axis] = sum(shape[axis] for shape in shapes)
+    strides, start, moves = contiguous(to), 0, []
+    for index, shape in enumerate(shapes):
+        moves.append((index, 0, start * strides[axis], shape, contiguous(shape), strides))
+        start += shape[axis]
+    return to, tuple(moves)
+
+
 def spread(shape: Sequence[int], to: Sequence[int], scale: float = 1.0) -> dict[str, Any]:
     """Operands of `copy` that broadcast x of `shape` to y, times `scale`."""
     dims, xs, ys = merged(to, broadcast(shape, to), contiguous(to))

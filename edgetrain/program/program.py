@@ -202,9 +202,9 @@ def _consistent(program: Program) -> Program:
     """
     staged = {tape: (*program.inputs[tape], program.targets[tape]) for tape in ("micro", "eval")}
     for place, group in {"persistent": program.persistent, **staged}.items():
-        (name, count), *_ = Counter(slot.name for slot in group).most_common(1) or [("", 0)]
-        if count > 1:
-            raise ValueError(f"{place}: slot {name!r} {count} times")
+        for name, count in Counter(slot.name for slot in group).items():
+            if count > 1:
+                raise ValueError(f"{place}: slot {name!r} {count} times")
     slots = {slot.name: slot for slot in program.persistent}
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):

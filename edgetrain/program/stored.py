@@ -6,17 +6,17 @@ bytes or length is no state.
 """
 
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from ..errors import CheckpointError, ProgramError
-from ..formats import FORMATS, decoded, of_dtype
+from ..formats import FORMATS, Format, decoded, of_dtype
 from ..kernels.device import layout as device
 from ..units.sha import sha256
 from .atomic import write_atomically
@@ -28,6 +28,15 @@ _BLOCK = device.BLOCK
 _HEADER = struct.Struct("<2q16s4q")
 _ROW = struct.Struct("<4I")
 _CONVERTED = ("parameter", "buffer")  # means the same in any storage of floats
+_ROWS_NBYTES, _CHUNK_NBYTES = 2**24, 2**20  # of the table of names at most, and read at once
+
+
+class _Place(NamedTuple):
+    """Where a value lies in a file, in bytes, and how it is stored."""
+
+    at: int
+    nbytes: int
+    format: Format
 
 
 @dataclass(frozen=True)
@@ -151,53 +160,76 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
       CheckpointError: no slot is good, or a value is missing or of another size.
     """
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb", opener=_without_waiting) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise CheckpointError(
+                    f"{path}: not a regular file. Name a file with a bundle's state."
+                )
+            half = info.st_size // 2
+            found = [s for start in {0, half} if (s := _good(file, start, half))]
+            if not found:
+                raise CheckpointError(
+                    f"{path}: {info.st_size} bytes, in neither half a good state; expected a "
+                    "bundle's. Take another copy of it."
+                )
+            sequence, digest, rows = max(found, key=lambda one: one[0])
+            tensors = {
+                slot.name: _value(file, slot, rows.get(name_hash(slot.name)), str(path))
+                for slot, _ in stored_places(program)
+            }
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from error
-    found = [s for at in {0, len(data) // 2} if (s := _good(data[at : at + len(data) // 2]))]
-    if not found:
-        raise CheckpointError(
-            f"{path}: {len(data)} bytes, in neither half a good state; expected a bundle's. Take "
-            "another copy of it."
-        )
-    sequence, digest, rows, half = max(found, key=lambda one: one[0])
-    tensors = {}
-    for slot, _ in stored_places(program):
-        tensors[slot.name] = _value(slot, rows, half, str(path))
     block = tensors.pop(CONTROL)
     return Stored(tensors, block, sequence, digest == state_digest(program))
 
 
-def _good(half: bytes) -> tuple[int, bytes, dict[int, tuple[int, int, int]], bytes] | None:
-    """(sequence, digest, rows by hash, bytes) of a slot that holds a state."""
-    if len(half) < _BLOCK:
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe in a file's place is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _good(file: BinaryIO, start: int, half: int) -> tuple[int, bytes, dict[int, _Place]] | None:
+    """(sequence, digest, places by hash) of a slot that holds a state; half a file's bytes."""
+    file.seek(start)
+    head = file.read(min(_BLOCK, half))
+    if len(head) < _BLOCK:
         return None
-    magic, sequence, digest, length, count, _, crc = _HEADER.unpack_from(half)
-    sound = magic == device.MAGIC and sequence > 0 and 0 < length <= len(half) - _BLOCK
-    if not sound or not 0 < count * _ROW.size <= length:
+    magic, sequence, digest, length, count, _, crc = _HEADER.unpack_from(head)
+    sound = magic == device.MAGIC and sequence > 0 and 0 < length <= half - _BLOCK
+    if not sound or not 0 < count * _ROW.size <= min(length, _ROWS_NBYTES):
         return None
-    rest = half[_BLOCK : _BLOCK + length]
-    if zlib.crc32(rest, zlib.crc32(half[: 8 * device.CRC])) != crc:
+    rows = file.read(count * _ROW.size)
+    found, left = zlib.crc32(rows, zlib.crc32(head[: 8 * device.CRC])), length - len(rows)
+    while left > 0 and (part := file.read(min(left, _CHUNK_NBYTES))):
+        found, left = zlib.crc32(part, found), left - len(part)
+    if found != crc:
         return None
-    rows = {}
-    for key, at, nbytes, kind in _ROW.iter_unpack(rest[: count * _ROW.size]):
+    places = {}
+    for key, at, nbytes, kind in _ROW.iter_unpack(rows):
         if at + nbytes > _BLOCK + length or kind not in _KINDS:
             return None
-        rows[key] = at, nbytes, kind
-    return sequence, digest, rows, half
+        places[key] = _Place(start + at, nbytes, _KINDS[kind])
+    return sequence, digest, places
 
 
-def _value(
-    slot: Slot, rows: Mapping[int, tuple[int, int, int]], half: bytes, label: str
-) -> np.ndarray:
-    """A slot's array out of a stored state."""
-    row = rows.get(name_hash(slot.name))
-    if row is None:
+def _value(file: BinaryIO, slot: Slot, place: _Place | None, label: str) -> np.ndarray:
+    """A slot's array out of a stored state; nothing larger than the slot's is read."""
+    if place is None:
         return _brought(slot, None, label)
-    at, nbytes, kind = row
-    stored = _KINDS[kind]
-    array = np.frombuffer(half, stored.dtype, stored.count(nbytes), at)
-    return _brought(slot, array, label)
+    count = place.format.count(place.nbytes)
+    if count != slot.size:
+        raise _unlike(slot, count, label)
+    file.seek(place.at)
+    data = file.read(place.format.nbytes(count))
+    return _brought(slot, np.frombuffer(data, place.format.dtype), label)
+
+
+def _unlike(slot: Slot, count: int, label: str) -> CheckpointError:
+    return CheckpointError(
+        f"{label}: {slot.name!r} has {count} elements; expected {slot.size}. Use the "
+        "state of a net with the same parameters."
+    )
 
 
 def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
@@ -209,13 +241,9 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     wanted = slot.format.dtype
     if array is None and slot.role == "state":
         return np.zeros(slot.shape, wanted)
-    size = -1 if array is None else array.size
     floats = array is not None and of_dtype(array.dtype).floats and slot.format.floats
-    if array is None or size != slot.size or not (array.dtype == wanted or floats):
-        raise CheckpointError(
-            f"{label}: {slot.name!r} has {max(size, 0)} elements; expected {slot.size}. Use the "
-            "state of a net with the same parameters."
-        )
+    if array is None or array.size != slot.size or not (array.dtype == wanted or floats):
+        raise _unlike(slot, 0 if array is None else array.size, label)
     if array.dtype != wanted and slot.role not in _CONVERTED:
         return np.zeros(slot.shape, wanted)
     if array.dtype != wanted:

@@ -1,6 +1,5 @@
 """What a bundle will compute on made-up samples, found out here: a Session is given the same."""
 
-import ctypes
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,20 +84,3 @@ def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np
                 buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
 
     return filler
-
-
-def made_up_fill(program: Program):
-    """A fill callback over made-up samples, as a bundle takes it."""
-    staged = program.staged("micro").items()
-    last = len(staged) - 1
-
-    def fill(user, split, sample, x, y) -> int:
-        for k, (name, slot) in enumerate(staged):
-            values = made_up(program, slot, k, sample, name)
-            where = y if k == last else x
-            if k < last and last > 1:
-                where = (ctypes.c_void_p * last).from_address(x)[k]
-            ctypes.memmove(where, values.ctypes.data, values.nbytes)
-        return 0
-
-    return fill

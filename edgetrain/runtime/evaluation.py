@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.items import batch_of
 from ..data.source import Source
 from ..errors import DataError
-from ..program import TARGET
-from .metrics import Metrics
+from ..program import TARGET, WEIGHT
 from .session import Session
+
+if TYPE_CHECKING:
+    from .metrics import Metrics
 
 
 def check_source(session: Session, source: Source, tape: str) -> None:
@@ -40,7 +41,7 @@ def evaluate_source(
     """
     check_source(session, source, "eval")
     buffers = session.staging(source, "eval")
-    counted = Metrics(metrics, session.loss, session.output.shape)
+    counted = _counted(metrics, session)
     watch = _Watch(session, counted)
 
     def filler(indices: np.ndarray) -> None:
@@ -51,7 +52,16 @@ def evaluate_source(
 
     found = session.evaluate(source.n, filler)
     watch.take()
-    return {**found, **counted.results(found["loss"])}
+    return {**found, **(counted.results(found["loss"]) if counted else {})}
+
+
+def _counted(metrics: Any, session: Session) -> "Metrics | None":
+    """What counts them; None where there is nothing to count, and nothing is imported for it."""
+    if not metrics and not session.loss.sample_weights:
+        return None
+    from .metrics import Metrics
+
+    return Metrics(metrics, session.loss, session.output.shape)
 
 
 def evaluate_batches(
@@ -65,10 +75,11 @@ def evaluate_batches(
     Raises:
       DataError: there is none, or one that does not fit the model.
     """
-    from .given import Given  # only batches need it
+    from ..data.items import batch_of  # only batches need these
+    from .given import Given
 
     given, buffers = Given(session), session.buffers("eval")
-    counted = Metrics(metrics, session.loss, session.output.shape)
+    counted = _counted(metrics, session)
     watch = _Watch(session, counted)
     names = session.program.input_names
     n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
@@ -94,15 +105,16 @@ def evaluate_batches(
     out: dict[str, Any] = {"loss": mean, "samples": n}
     if session.loss.accuracy:
         out["accuracy"] = right / targets if targets else math.nan
-    return {**out, **counted.results(mean)}
+    return {**out, **(counted.results(mean) if counted else {})}
 
 
 class _Watch:
     """Hands outputs and targets of each microbatch to metrics, before its bytes are used again."""
 
-    def __init__(self, session: Session, metrics: Metrics) -> None:
+    def __init__(self, session: Session, metrics: "Metrics | None") -> None:
         self._session, self._metrics = session, metrics
         self._targets: np.ndarray | None = None
+        self._weights: np.ndarray | None = None
         self._done = 0
 
     def begin(self) -> None:
@@ -111,15 +123,17 @@ class _Watch:
 
     def staged(self, samples: int) -> None:
         """A microbatch was staged, of a run over so many samples."""
-        if self._metrics.wanted:
+        if self._metrics is not None and self._metrics.wanted:
             whole = self._session.buffers("eval")[TARGET]
             valid = min(len(whole), samples - self._done)
             self._done += valid
             self._targets = whole[:valid].copy()
+            weights = self._session.buffers("eval").get(WEIGHT)
+            self._weights = None if weights is None else weights[:valid].copy()
 
     def take(self) -> None:
         """What was staged before, if anything, has been run."""
-        if self._targets is not None:
+        if self._metrics is not None and self._targets is not None:
             outputs = self._session.output[: len(self._targets)]
-            self._metrics.update(outputs, self._targets)
+            self._metrics.update(outputs, self._targets, self._weights)
             self._targets = None

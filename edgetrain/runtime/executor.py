@@ -5,8 +5,8 @@ Kernels come from an installed library, or the disk cache where they were compil
 
 import ctypes
 import os
-import threading
 import weakref
+from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -162,6 +162,12 @@ class Executor:
             self._workers.close()
 
 
+def _held() -> LockType:
+    lock = allocate_lock()
+    lock.acquire()
+    return lock
+
+
 def _called(workers: "weakref.ref[_Workers]", user: int | None, tape: int) -> None:
     found = workers()
     if found is not None:
@@ -185,28 +191,28 @@ class _Workers:
         self.address = 0
         if count > 1:
             self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        self._go = [threading.Semaphore(0) for _ in range(1, count)]
-        self._done = threading.Semaphore(0)
+        # Of each worker but the caller: held while it waits for work, held while it is at work.
+        self._go = [_held() for _ in range(1, count)]
+        self._done = [_held() for _ in range(1, count)]
         self._args: int | None = 0
-        self._threads = [
-            threading.Thread(target=self._serve, args=(k,), daemon=True) for k in range(1, count)
-        ]
         try:
-            for thread in self._threads:
-                thread.start()
+            for index in range(1, count):
+                start_new_thread(self._serve, (index, self._go[index - 1], self._done[index - 1]))
         except RuntimeError as error:
             raise RunError(
                 f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
                 "raise the limits on memory (ulimit -v) and processes (ulimit -u)."
             ) from error
 
-    def _serve(self, index: int) -> None:
+    def _serve(self, index: int, go: LockType, done: LockType) -> None:
         while True:
-            self._go[index - 1].acquire()
-            if self._args is None:
+            go.acquire()
+            args = self._args
+            if args is not None:
+                self._run(0, args, index, self._count)
+            done.release()
+            if args is None:
                 return
-            self._run(0, self._args, index, self._count)
-            self._done.release()
 
     def check_open(self) -> None:
         """Raises UsageError: it is closed."""
@@ -217,11 +223,11 @@ class _Workers:
         self.check_open()
         self._barrier[[_ARRIVALS, _GENERATION]] = 0
         self._args = args
-        for semaphore in self._go:
-            semaphore.release()
+        for go in self._go:
+            go.release()
         self._run(0, args, 0, self._count)
-        for _ in self._go:
-            self._done.acquire()
+        for done in self._done:
+            done.acquire()
 
     def keep(self, error: BaseException) -> None:
         """Have `reraise` raise it: nothing may be raised through machine code."""
@@ -236,8 +242,8 @@ class _Workers:
     def close(self) -> None:
         self._closed = True
         self._args = None
-        for semaphore in self._go:
-            semaphore.release()
-        for thread in self._threads:
-            thread.join()
-        self._go, self._threads = [], []
+        for go in self._go:
+            go.release()
+        for done in self._done:
+            done.acquire()
+        self._go, self._done = [], []

@@ -200,6 +200,6 @@ def _of_transformers(session: Session) -> str:
     program = session.program
     if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
         return ""
-    adaptive = program.recipe["optimizer"]["name"].startswith("ada")
-    rate = "3e-4" if adaptive else "0.01"
+    rates = {"sgd": "0.01", "adagrad": "0.01", "lion": "1e-4"}
+    rate = rates.get(program.recipe["optimizer"]["name"], "3e-4")
     return f" (transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1)"

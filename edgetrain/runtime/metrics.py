@@ -12,6 +12,8 @@ from ..losses import Loss
 
 NAMES = ("accuracy", "topK", "f1", "precision", "recall", "confusion", "mae", "rmse", "perplexity")
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})")
+_MOST_CLASSES = 2**12
+_OF_TABLES = ("f1", "precision", "recall", "confusion")
 _OF_CLASSES = ("accuracy", "top", "f1", "precision", "recall", "confusion", "perplexity")
 
 
@@ -23,6 +25,10 @@ class Metrics:
     of the positives), confusion (rows: targets, columns: predictions), perplexity (exp of the
     loss); mae and rmse of outputs that are values. A function of one's own gets all outputs and
     all targets, [n, ...], at the end; what is fed to it is kept until then.
+
+    Where the loss weighs samples, metrics do: each target counts as much as its sample weighs, and
+    one of weight 0 is as if it were not there. So does the accuracy that every evaluation has.
+    Functions of one's own get all samples and no weights.
 
     Args:
       asked: names and functions, or a mapping of names to functions.
@@ -40,52 +46,75 @@ class Metrics:
                 self._own[name] = item
             else:
                 self._names.append(_checked(name, loss))
+        if loss.sample_weights and loss.accuracy and "accuracy" not in self._names:
+            self._names.append("accuracy")  # the kernel counts targets, whatever they weigh
         self.wanted = bool(self._own) or any(n not in ("perplexity",) for n in self._names)
         self._loss, self._shape = loss, shape
         self._classes, self._binary = loss.limit(shape) if shape else None, _is_binary(loss)
         if self._binary:
             self._classes = 2
         self._table: np.ndarray | None = None
-        self._tops: dict[str, int] = {}
-        self._count, self._absolute, self._squares = 0, 0.0, 0.0
+        self._tops: dict[str, float] = {}
+        self._tabled = [name for name in self._names if name in _OF_TABLES]
+        if self._tabled and (self._classes or 0) > _MOST_CLASSES:
+            raise UsageError(
+                f"metric {self._tabled[0]}: of {self._classes} classes; expected at most "
+                f"{_MOST_CLASSES}, as it counts each pair. Leave it out, or choose top5."
+            )
+        self._count, self._right, self._absolute, self._squares = 0.0, 0.0, 0.0, 0.0
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def update(self, outputs: np.ndarray, targets: np.ndarray) -> None:
-        """Take a microbatch: outputs [k, ...] before a final softmax, targets [k, ...]."""
+    def update(
+        self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
+        """Take a microbatch.
+
+        Args:
+          outputs: [k, ...] before a final softmax; targets: [k, ...].
+          weights: of the samples, [k]; None: all alike.
+        """
         outputs = outputs.astype(np.float32)
         if self._own:
             self._kept.append((outputs.copy(), targets.copy()))
         if self._classes is None:
             away = outputs.astype(np.float64) - targets.reshape(outputs.shape)
-            self._count += away.size
-            self._absolute += float(np.abs(away).sum())
-            self._squares += float(np.square(away).sum())
+            away = away.reshape(len(away), -1)
+            each = _weights_of(away.size, weights).reshape(away.shape)
+            self._count += float(each.sum())
+            self._absolute += float((each * np.abs(away)).sum())
+            self._squares += float((each * np.square(away)).sum())
             return
-        scores, truth = self._scores(outputs, targets)
-        self._count += len(truth)
-        if self._table is None:
-            self._table = np.zeros((self._classes, self._classes), np.int64)
-        np.add.at(self._table, (truth, scores.argmax(axis=1)), 1)
+        scores, truth, each = self._scores(outputs, targets, weights)
+        self._count += float(each.sum())
+        said = scores.argmax(axis=1)
+        self._right += float(each[said == truth].sum())
+        if self._tabled:
+            if self._table is None:
+                self._table = np.zeros((self._classes, self._classes))
+            np.add.at(self._table, (truth, said), each)
         own = np.take_along_axis(scores, truth[:, None], axis=1)
         before = np.arange(scores.shape[1]) < truth[:, None]
         rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
         for name in self._names:
             found = _TOP.fullmatch(name)
             if found:
-                right = int((rank < int(found[1])).sum())
+                right = float(each[rank < int(found[1])].sum())
                 self._tops[name] = self._tops.get(name, 0) + right
 
-    def _scores(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores [n, classes] and classes [n] of the targets that count."""
+    def _scores(
+        self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores [n, classes], classes [n] and weights [n] of the targets that count."""
         if self._binary:
             logits = outputs.reshape(-1, 1)
             truth = (targets.reshape(-1) >= 0.5).astype(np.int64)
-            return np.concatenate([np.zeros_like(logits), logits], axis=1), truth
+            scores = np.concatenate([np.zeros_like(logits), logits], axis=1)
+            return scores, truth, _weights_of(len(truth), weights)
         axis = getattr(self._loss, "axis")(self._shape)  # noqa: B009 - of losses of classes
         scores = np.moveaxis(outputs, axis, -1).reshape(-1, outputs.shape[axis])
         truth = targets.reshape(-1).astype(np.int64)
         counts = truth != getattr(self._loss, "ignore_index", None)
-        return scores[counts], truth[counts]
+        return scores[counts], truth[counts], _weights_of(len(truth), weights)[counts]
 
     def results(self, loss: float) -> dict[str, Any]:
         """Each metric by name; NaN where nothing was counted.
@@ -121,12 +150,13 @@ class Metrics:
             return math.sqrt(self._squares / self._count)
         if name in self._tops:
             return self._tops[name] / self._count
+        if name == "accuracy":
+            return self._right / self._count
         assert self._table is not None
         if name == "confusion":
-            return self._table.tolist()
-        hits = np.diag(self._table).astype(np.float64)
-        if name == "accuracy":
-            return float(hits.sum()) / self._count
+            whole = (self._table == np.rint(self._table)).all()
+            return (self._table.astype(np.int64) if whole else self._table).tolist()
+        hits = np.diag(self._table)
         truth, said = self._table.sum(axis=1), self._table.sum(axis=0)
         values = {
             "precision": _share(hits, said),
@@ -135,6 +165,13 @@ class Metrics:
         }[name]
         chosen = [1] if self._binary else np.flatnonzero(truth + said)
         return float(values[chosen].mean())
+
+
+def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
+    """float64 [targets]: of each target that of its sample, or 1."""
+    if weights is None:
+        return np.ones(targets)
+    return np.repeat(weights.astype(np.float64), targets // len(weights))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ..data.batches import steps_per_epoch
-from ..data.items import Batches, batch_of
 from ..data.permute import permuted
 from ..data.source import Source
 from ..errors import DataError, UsageError
 from .session import Session, StepResult
 
 if TYPE_CHECKING:
+    from ..data.items import Batches
     from .given import Samples
 
 
@@ -80,7 +80,7 @@ class BatchPasses:
     samples = 0
 
     def __init__(
-        self, session: Session, batches: Batches, keep_last: bool, stopped: Callable[[], bool]
+        self, session: Session, batches: "Batches", keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
         from .given import Given
@@ -142,6 +142,8 @@ class BatchPasses:
         raise EndOfPass
 
     def _samples(self, item: Any) -> "Samples":
+        from ..data.items import batch_of
+
         return self._given.samples(*batch_of(item, self._names))
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +18,12 @@ class Terminated(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(WORDS[signal.Signals(signum)])
         self.signum = signum
+
+
+def _on_main_thread() -> bool:
+    """Others come with `threading`, which is not imported for them."""
+    threading = sys.modules.get("threading")
+    return threading is None or threading.current_thread() is threading.main_thread()
 
 
 class StopRequests:
@@ -79,7 +85,7 @@ def handling(
 
     called.quiet = quiet  # type: ignore[attr-defined]
     before = {}
-    if threading.current_thread() is threading.main_thread():
+    if _on_main_thread():
         for signum in signals:
             if signum == signal.SIGINT or signal.getsignal(signum) is not signal.SIG_IGN:
                 before[signum] = signal.signal(signum, called)
@@ -126,7 +132,7 @@ class Deferral:
             self._hold()
 
     def _hold(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if not _on_main_thread():
             return
         for signum in _HELD:
             handler = signal.getsignal(signum)

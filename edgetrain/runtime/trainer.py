@@ -2,9 +2,8 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..data.items import Batches, opened
 from ..data.labels import numbered_as
 from ..data.registry import open_evaluation
 from ..data.source import Source
@@ -17,7 +16,6 @@ from .checkpoint import latest
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .folder import RunFolder
 from .learner import Learner
-from .metrics import check_metrics
 from .passes import BatchPasses, EndOfPass, SourcePasses
 from .resuming import Position, check_counts, check_labels, check_rates, check_recipe
 from .run_fields import check_run
@@ -25,7 +23,19 @@ from .settings import Settings, check_length
 from .signals import StopRequests
 from .state import load_state
 
+if TYPE_CHECKING:
+    from ..data.items import Batches, Shapes
+
 Event = dict[str, Any]
+
+
+def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
+    """As data/items.py, which is imported where data is neither named nor a source."""
+    if data is None or isinstance(data, str | Source):
+        return None
+    from ..data.items import opened
+
+    return opened(data, shapes)
 
 
 @called_by_people
@@ -70,11 +80,11 @@ class Trainer(Learner):
             if slot.name != WEIGHT
         }
         self._shapes, keep_last = shapes, self._settings.keep_last
-        found, other = opened(data, shapes), opened(self._settings.validation, shapes)
-        batches = found if isinstance(found, Batches) else None
+        found, other = _opened(data, shapes), _opened(self._settings.validation, shapes)
+        batches = None if found is None or isinstance(found, Source) else found
         given = None if batches else (data if found is None else found)
         data = tuple(given) if isinstance(given, list) else given
-        self._tested = other if isinstance(other, Batches) else None
+        self._tested = None if other is None or isinstance(other, Source) else other
         asked = self._settings.validation if other is None else other
         self.data = Division(data, None if self._tested else asked)
         self.source: Source | None = self.data.train
@@ -252,9 +262,12 @@ class Trainer(Learner):
           UsageError: no data, and nothing was held out.
         """
         metrics = self._settings.metrics if metrics is None else metrics
-        check_metrics(metrics, self.session.loss)
-        found = self._tested if data is None else opened(data, self._shapes)
-        if isinstance(found, Batches):
+        if metrics:
+            from .metrics import check_metrics
+
+            check_metrics(metrics, self.session.loss)
+        found = self._tested if data is None else _opened(data, self._shapes)
+        if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)
         if data is not None and found is None:
             found = open_evaluation(tuple(data) if isinstance(data, list) else data)

@@ -1,22 +1,28 @@
 """Densities, first patterns and rewiring of sparse weights.
 
-A new rewiring method is a file with a frozen dataclass and a row in REWIRINGS.
+A new rewiring method is a file with a frozen dataclass, listed here.
 """
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError, UsageError
-from .dsr import DSR
-from .rewiring import Rewiring
-from .set import SET
+from ..units.plugin import Members
 
-REWIRINGS: dict[str, type[DSR] | type[SET]] = {"dsr": DSR, "set": SET}
+if TYPE_CHECKING:
+    from .dsr import DSR
+    from .rewiring import Rewiring
+    from .set import SET
+
+REWIRINGS = Members()
+__getattr__ = REWIRINGS.listed(
+    __name__, {"dsr": "dsr.DSR", "set": "set.SET"}, {"Rewiring": "rewiring"}
+)
 
 
-def make_rewiring(text: str) -> Rewiring | None:
+def make_rewiring(text: str) -> "Rewiring | None":
     """A method by name; None for "none".
 
     Args:
@@ -34,7 +40,7 @@ def make_rewiring(text: str) -> Rewiring | None:
     return dataclasses.replace(method, **_fields(method, given)) if colon else method
 
 
-def _fields(method: Rewiring, given: str) -> dict[str, Any]:
+def _fields(method: "Rewiring", given: str) -> dict[str, Any]:
     own = {f.name for f in dataclasses.fields(method) if f.name != "periods"}
     found = {}
     for item in given.split(","):
@@ -52,7 +58,7 @@ def _fields(method: Rewiring, given: str) -> dict[str, Any]:
     return found
 
 
-def rewiring_of(recipe: Mapping[str, Any]) -> Rewiring | None:
+def rewiring_of(recipe: Mapping[str, Any]) -> "Rewiring | None":
     """The method of a Program with sparse layers; None where the pattern stays.
 
     Raises:

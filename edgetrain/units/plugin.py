@@ -64,16 +64,20 @@ class Members(MutableMapping[str, Any]):
         self._files: dict[str, str] = {}
         self._loaded: dict[str, Any] = {}
 
-    def listed(self, package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
+    def listed(
+        self, package: str, files: Mapping[str, str], others: Mapping[str, str] | None = None
+    ) -> Callable[[str], Any]:
         """Let a package have members that are not imported yet.
 
         Args:
           files: name of each -> its file and class, such as `"sgd": "sgd.SGD"`.
+          others: what else the package is to have -> its file.
         Returns:
           The package's `__getattr__`, which gives the classes by their own names.
         """
         self._files = {name: f"{package}.{file}" for name, file in files.items()}
         classes = {path.rpartition(".")[2]: path for path in self._files.values()}
+        classes |= {name: f"{package}.{file}.{name}" for name, file in (others or {}).items()}
 
         def found(name: str) -> Any:
             if name not in classes:
@@ -85,7 +89,8 @@ class Members(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded and name in self._files:
-            importlib.import_module(self._files[name].rpartition(".")[0])
+            file, _, own = self._files[name].rpartition(".")
+            self._loaded[name] = getattr(importlib.import_module(file), own)
         return self._loaded[name]
 
     def __setitem__(self, name: str, kind: Any) -> None:

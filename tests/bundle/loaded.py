@@ -11,7 +11,7 @@ from edgetrain.bundle.writing import library
 from edgetrain.kernels import emit, targets
 from edgetrain.kernels.load import opened
 from edgetrain.program import Program
-from edgetrain.runtime.check import made_up_fill
+from edgetrain.program.samples import made_up
 
 FILL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -42,6 +42,23 @@ class Rates(ctypes.Structure):
 
 class Store(ctypes.Structure):
     _fields_ = [("user", ctypes.c_void_p), ("erase", ERASE), ("write", MOVE), ("read", MOVE)]
+
+
+def made_up_fill(program: Program):
+    """A fill callback over made-up samples, as a bundle takes it."""
+    staged = program.staged("micro").items()
+    last = len(staged) - 1
+
+    def fill(user, split, sample, x, y) -> int:
+        for k, (name, slot) in enumerate(staged):
+            values = made_up(program, slot, k, sample, name)
+            where = y if k == last else x
+            if k < last and last > 1:
+                where = (ctypes.c_void_p * last).from_address(x)[k]
+            ctypes.memmove(where, values.ctypes.data, values.nbytes)
+        return 0
+
+    return fill
 
 
 class Loaded:

@@ -13,8 +13,11 @@ from edgetrain.errors import UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import ParityReport, parity
 from edgetrain.exporters.parity_step import Row, gradient_order
+from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.sample import sample_batch
 from edgetrain.ir import Builder
+from edgetrain.losses import Loss
+from edgetrain.program import WEIGHT
 
 
 class _Net(nn.Module):
@@ -127,6 +130,36 @@ def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
     report = parity(path, budget=free.facts["arena_nbytes"], **options)
     assert report.ok and report.facts["loss"] == "mse"
     assert report.facts["arena_nbytes"] <= free.facts["arena_nbytes"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_parity_rounds_weights_as_their_own_storage_does(path, precision):
+    """`model_memory` is another format than the values' own."""
+    other = {"fp32": "fp16", "fp16": "fp32"}[precision]
+    report = parity(path, steps=2, precision=precision, model_memory=other)
+    assert report.ok, report.summary()
+    judged = {row.kind for row in report.rows if row.tolerance is not None}
+    assert judged - {"parameter", "state"} == {"loss", "gradient"}
+    assert ("parameter" in judged) == (other == "fp32")
+
+
+def test_parity_of_a_loss_without_targets_takes_inputs_alone(path):
+    draw = np.random.default_rng(0)
+    inputs = {
+        "tokens": draw.integers(0, 7, (8, 4)).astype(np.int32),
+        "x": draw.standard_normal((8, 6), np.float32),
+    }
+    assert parity(path, inputs=inputs, steps=1, loss="output").ok
+    with pytest.raises(UsageError, match="and no target"):
+        parity(path, inputs=inputs, target=np.zeros((8, 3)), loss="output")
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_samples_that_are_weighed_have_one_that_counts(path, batch):
+    exact = Reference(et.load_onnx(path), batch, freeze_bn=True)
+    loss = Loss("mse", sample_weights=True)
+    inputs, _ = sample_batch(exact.graph, exact.output, loss, np.random.default_rng(0))
+    assert inputs[WEIGHT].any() and (inputs[WEIGHT] == 0).sum() == batch - 1
 
 
 def test_parity_of_fp16_storage_judges_loss_and_gradients(path):

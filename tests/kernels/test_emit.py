@@ -1,11 +1,13 @@
 """One object of a Program: what is in it, what it needs, what another Program's has of it."""
 
+import ctypes
 import dataclasses
 
+import numpy as np
 import pytest
 
 from edgetrain.errors import UnsupportedOpError
-from edgetrain.kernels import emit, emit_builtins, targets
+from edgetrain.kernels import emit, emit_builtins, jit, load, native, targets
 from edgetrain.kernels.decode import bound, decode
 from edgetrain.kernels.elf import exported, sections, undefined
 from edgetrain.kernels.emit_tape import table_of
@@ -79,3 +81,31 @@ def test_what_a_target_lacks_is_named(program, monkeypatch):
     monkeypatch.setattr(emit_builtins, "BUILTINS", {})
     with pytest.raises(UnsupportedOpError, match=r"target cortex-m4: the code would call __aeabi"):
         built(program, "cortex-m4")
+
+
+WHOLE = {"floorf": np.floor, "ceilf": np.ceil, "rintf": np.rint}
+
+
+@pytest.mark.parametrize("symbol", WHOLE)
+def test_whole_numbers_of_own_functions_are_numpys(symbol):
+    text, *_ = emit_builtins.builtins_text({symbol}, 64)
+    text += (
+        f"define void @et_{symbol}(i64 %out, i64 %in, i64 %thread, i64 %nthreads) {{\n"
+        "  %p = inttoptr i64 %in to ptr\n  %q = inttoptr i64 %out to ptr\n"
+        f"  %x = load float, ptr %p\n  %y = call float @{symbol}(float %x)\n"
+        "  store float %y, ptr %q\n  ret void\n}\n"
+    )
+    code = native.emit_object(text, jit.host(), builtins=True)
+    address = load.opened([code], [f"et_{symbol}"])[f"et_{symbol}"]
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)
+    draw = np.random.default_rng(0)
+    tiny = np.float32(1e-45)
+    given = np.concatenate([
+        draw.standard_normal(200, np.float32) * 10, np.arange(-5, 5, 0.5, np.float32),
+        np.float32([0.0, -0.0, tiny, -tiny, 8388607.5, -8388607.5, 2**23, -(2**31), 3e38,
+                    np.inf, -np.inf, np.nan, 0.49999997]),
+    ])  # fmt: skip
+    found = np.zeros_like(given)
+    for k in range(len(given)):
+        run(found[k:].ctypes.data, given[k:].ctypes.data, 0, 1)
+    assert found.tobytes() == WHOLE[symbol](given).tobytes()

@@ -8,6 +8,7 @@ import pytest
 import edgetrain as et
 from edgetrain.errors import DataError, RunError
 from edgetrain.losses import Loss
+from edgetrain.runtime.metrics import Metrics
 from tests.compiler.nets import Net
 from tests.runtime.conftest import assert_same_bits
 
@@ -162,3 +163,70 @@ def test_one_number_for_all_samples_cannot_be_weighed():
     net.add("ReduceMean", [net.add("MatMul", ["x", net.weight("w", WIDTH, 1)], "h")], "y")
     with pytest.raises(et.UsageError, match="cannot be weighed"):
         et.compile(net.model("y"), loss=Loss("output", sample_weights=True), minibatch=4)
+
+
+NAMES = ("accuracy", "top2", "f1", "precision", "recall", "confusion", "perplexity")
+
+
+def twin(scores: np.ndarray, y: np.ndarray, w: np.ndarray) -> dict:
+    """The same metrics, sample by sample."""
+    classes, table = scores.shape[1], np.zeros((3, 3))
+    tops = 0.0
+    for row, truth, weight in zip(scores, y, w, strict=True):
+        order = np.argsort(-row, kind="stable")
+        table[truth, order[0]] += weight
+        tops += weight * (truth in order[:2])
+    occurs = [k for k in range(classes) if table[k].sum() + table[:, k].sum() > 0]
+    precision = [table[k, k] / max(table[:, k].sum(), 1e-30) for k in occurs]
+    recall = [table[k, k] / max(table[k].sum(), 1e-30) for k in occurs]
+    f1 = [2 * table[k, k] / (table[k].sum() + table[:, k].sum()) for k in occurs]
+    return {
+        "accuracy": np.trace(table) / w.sum(), "top2": tops / w.sum(), "confusion": table,
+        "precision": np.mean(precision), "recall": np.mean(recall), "f1": np.mean(f1),
+    }  # fmt: skip
+
+
+def test_metrics_weigh_as_the_loss_does(model):
+    x, y, w = data()
+    with et.Trainer(program(model, 8), (x, y, w)) as trainer:
+        found = trainer.evaluate((x, y, w), metrics=NAMES)
+        parts = [(x[:7], y[:7], w[:7]), (x[7:], y[7:], w[7:])]
+        in_batches = trainer.evaluate(parts, metrics=NAMES)
+        usual = trainer.evaluate((x, y, w))
+        kept = w > 0
+        without = trainer.evaluate((x[kept], y[kept], w[kept]), metrics=NAMES)
+        alike = trainer.evaluate((x, y), metrics=NAMES)
+        scores = trainer.predict(x)
+    wanted = twin(scores, y, w)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(in_batches[name], value, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(without[name], value, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(alike[name], twin(scores, y, np.ones(SAMPLES))[name], rtol=1e-6)
+    assert usual["accuracy"] == found["accuracy"]
+    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
+    assert all(isinstance(n, int) for row in alike["confusion"] for n in row)
+
+
+def test_metrics_of_values_weigh_as_the_loss_does(model):
+    x, y, w = data()
+    target = np.eye(3, dtype=np.float32)[y]
+    loss = Loss("mse", sample_weights=True)
+    made = et.compile(model, loss=loss, minibatch=SAMPLES, microbatch=8)
+    with et.Trainer(made, (x, target, w)) as trainer:
+        found = trainer.evaluate((x, target, w), metrics=["mae", "rmse"])
+        away = np.abs(trainer.predict(x) - target).mean(1)
+        squares = np.square(trainer.predict(x) - target).mean(1)
+    assert found["mae"] == pytest.approx((w * away).sum() / w.sum(), rel=1e-5)
+    assert found["rmse"] == pytest.approx(np.sqrt((w * squares).sum() / w.sum()), rel=1e-5)
+    assert found["loss"] == pytest.approx(found["rmse"] ** 2, rel=1e-5)
+
+
+def test_accuracy_of_many_classes_takes_no_table():
+    counted = Metrics(["accuracy", "top5"], Loss("cross_entropy"), (2, 2**17))
+    scores = np.zeros((2, 2**17), np.float32)
+    scores[0, 9] = 1
+    counted.update(scores, np.array([9, 3]))
+    assert counted.results(0.0) == {"accuracy": 0.5, "top5": 1.0}
+    with pytest.raises(et.UsageError, match="metric f1: of 131072 classes; expected at most 4096"):
+        Metrics(["f1"], Loss("cross_entropy"), (2, 2**17))

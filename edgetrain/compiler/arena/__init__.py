@@ -16,14 +16,15 @@ from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
 LARGE_EFFORT = 30  # of one try of the large buffers
+LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens of buffers
 # Shares of the effort: the climb before exact searches, the large ones', all buffers' (twice that
 # where a capacity is given), and the climb at the end; a climb counts comparisons.
 FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
 HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved
-WORTH = 0.01  # of all bytes: where less can be gained, less effort is spent, in proportion
+WORTH = 0.003  # of all bytes: where less can be gained, less effort is spent, in proportion
 LEAST_EFFORT = 1.0
-_SEEDS = (2, 1)  # of the climbs
+_FIRST_SEEDS, _LAST_SEED = (2, 3, 4, 5), 1  # of the climbs before and after exact searches
 
 
 def greedy(
@@ -93,8 +94,11 @@ class _Placing:
         Args:
           open_ended: the goal is the lower bound, which may be out of reach; else a capacity.
         """
-        now = self.offsets[self.live]
-        self._climb(np.lexsort((-self.size, now)), effort * FIRST_CLIMB, _SEEDS[0])  # as they lie
+        share = LEAST_CLIMB + effort * FIRST_CLIMB
+        for seed in _FIRST_SEEDS:
+            now = self.offsets[self.live]
+            keys = (now, -self.size) if seed % 2 else (-self.size, now)  # by size; as they lie
+            self._climb(np.lexsort(keys), share, seed)
         if self.height <= self.goal:
             return
         above = STEPS if open_ended else STEPS[:1]
@@ -103,13 +107,12 @@ class _Placing:
         if rough is not None:
             self._take(*rough)
         self._search(effort * (WHOLE if open_ended else 2 * WHOLE), open_ended, align)
-        if self.height > self.goal:
-            now = self.offsets[self.live]
-            self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _SEEDS[1])
+        now = self.offsets[self.live]
+        self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
 
     def _search(self, spare: float, open_ended: bool, align: int) -> None:
         """Branch and bound; half the gap to the best height where the goal is out of reach."""
-        exact, low = ExactSearch(self.lives, self.size), self.goal
+        exact, low = ExactSearch(self.lives.start, self.lives.stop, self.size), self.goal
         for _ in range(HALVINGS if open_ended else 1):
             if self.height - low <= (0 if low == self.goal else self.goal // NEAR):
                 break
@@ -120,6 +123,8 @@ class _Placing:
             low, spare = (low + self.height) // 2 // align * align, max(1.0, spare / 2)
 
     def _climb(self, order: np.ndarray, effort: float, seed: int) -> None:
+        if self.height <= self.goal:
+            return
         work = int(effort * 1e6) + 1
         placed, reached = hill_climb(self.lives, self.size, order, self.goal, work, seed)
         if reached < self.height:

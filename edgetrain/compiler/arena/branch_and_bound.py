@@ -4,6 +4,7 @@ Which order of the buffers leads to a solution at once differs from file to file
 take turns; what does not depend on order and capacity is worked out once.
 """
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from .exact import Search, fits
 from .lives import Lives, lives, renumbered
 
+MOST_BUFFERS = 2500  # with more nothing is tried: what a search holds grows with their square
 _FAILED = 1 << 18  # places for hashes of states that lead nowhere
 _FIRST_SHARE = 4  # times the share of the others that the first order gets from the second turn on
 _GROWTH = 3  # each turn's share over that of the turn before
@@ -70,13 +72,17 @@ class ExactSearch:
     """Branch and bound over one set of buffers.
 
     Args:
-      size: bytes.
+      start, stop: lifetimes, half-open, none empty.  size: bytes.
     """
 
-    def __init__(self, lives: Lives, size: np.ndarray) -> None:
-        self._lives, self._size = lives, size
+    def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> None:
+        self._start, self._stop, self._size = start, stop, size
         self._orders: list[tuple[np.ndarray, bool]] = []  # those that were tried so far
-        self._further = preferences(lives.start, lives.stop, size)
+        self._further = preferences(start, stop, size)
+
+    @functools.cached_property
+    def _lives(self) -> Lives:
+        return lives(self._start, self._stop, listed=True)
 
     def _preferred(self) -> Iterator[tuple[np.ndarray, bool]]:
         yield from self._orders
@@ -95,6 +101,8 @@ class ExactSearch:
           effort: millions of touched sections.
         """
         count = len(self._size)
+        if count > MOST_BUFFERS:
+            return None
         share, spent = max(1.0, 6e-5 * count**2), 0.0
         while spent < effort:
             for k, (order, crowded) in enumerate(self._preferred()):
@@ -116,4 +124,4 @@ def branch_and_bound(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, capacity: int, effort: float
 ) -> np.ndarray | None:
     """As `ExactSearch.fit`, for one capacity alone."""
-    return ExactSearch(lives(start, stop), size).fit(capacity, effort)
+    return ExactSearch(start, stop, size).fit(capacity, effort)

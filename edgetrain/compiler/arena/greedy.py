@@ -12,13 +12,11 @@ from edgetrain.kernels.loops import ZERO, loop
 from .lives import Lives
 from .units import GREEDY
 
-SPARSE = 8  # where a buffer meets fewer than one of so many, only those are walked along
-
 
 @loop
 def crowded(lives):
-    """Whether so many buffers meet that walking along all that are placed is quicker."""
-    return lives.near.size * SPARSE >= lives.start.size * lives.start.size
+    """Whether all that are placed are walked along, not those alone that share time."""
+    return lives.near_at.size == 0
 
 
 @loop

@@ -11,7 +11,7 @@ import numpy as np
 
 from .branch_and_bound import ExactSearch
 from .greedy import place_in_order
-from .lives import Lives, renumbered
+from .lives import Lives
 
 # Small buffers are those whose live sum never exceeds this fraction of the goal.
 SMALL = (0.1, 0.25, 0.02, 0.004)
@@ -40,7 +40,7 @@ def large_first(
     align = int(np.gcd.reduce(size))
     start, stop, by_size = lives.start[order], lives.stop[order], size[order]
     larges = dict.fromkeys(_count_large(start, stop, by_size, small * goal) for small in SMALL)
-    searches = [ExactSearch(renumbered(lives, order[:n]), by_size[:n]) for n in larges]
+    searches = [ExactSearch(start[:n], stop[:n], by_size[:n]) for n in larges]
     best = None
     for fraction in above:
         capacity = int(goal * (1 + fraction)) // align * align

@@ -10,7 +10,8 @@ from edgetrain.kernels.loop_kinds import Ints
 class Lives(NamedTuple):
     """Of buffers live on [start, stop), none empty.
 
-    Compressed rows: buffer i shares time with `near[near_at[i] : near_at[i + 1]]`, rising.
+    Compressed rows: buffer i shares time with `near[near_at[i] : near_at[i + 1]]`, rising. Where
+    nearly all share time with nearly all they are not listed: then `near_at` is empty.
     """
 
     start: Ints
@@ -19,12 +20,28 @@ class Lives(NamedTuple):
     near: Ints
 
 
-def lives(start: np.ndarray, stop: np.ndarray) -> Lives:
-    """O(n log n) in buffers and in pairs that meet."""
+def lives(start: np.ndarray, stop: np.ndarray, listed: bool = False) -> Lives:
+    """O(n log n) in buffers and in the pairs that share time.
+
+    Args:
+      listed: list the pairs, however many there are.
+    """
     count = len(start)
     by_start = np.argsort(start, kind="stable")
     # In this order a buffer meets those right behind it, up to the first that starts too late.
     behind = np.searchsorted(start[by_start], stop[by_start]) - np.arange(1, count + 1)
+    pairs = 2 * int(behind.sum())
+    if pairs**2 < count**3:
+        return Lives(start, stop, *_sorted_pairs(by_start, behind))
+    return Lives(start, stop, *(_every_pair(start, stop) if listed else _NONE))
+
+
+_NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+
+def _sorted_pairs(by_start: np.ndarray, behind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows where few share time: those behind each, and the same the other way round."""
+    count = len(by_start)
     first = np.repeat(np.arange(count), behind)
     before = np.cumsum(behind) - behind
     second = first + 1 + np.arange(len(first)) - np.repeat(before, behind)
@@ -33,18 +50,24 @@ def lives(start: np.ndarray, stop: np.ndarray) -> Lives:
     near_at = np.zeros(count + 1, np.int64)
     near_at[1:] = np.cumsum(np.bincount(rows, minlength=count))
     order = np.argsort(rows * max(count, 1) + others)
-    return Lives(start, stop, near_at, others[order].astype(np.int64))
+    return near_at, others[order].astype(np.int64)
+
+
+def _every_pair(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows where many do: each is held against each."""
+    meets = (start[:, None] < stop[None, :]) & (start[None, :] < stop[:, None])
+    np.fill_diagonal(meets, False)
+    near_at = np.zeros(len(start) + 1, np.int64)
+    near_at[1:] = np.cumsum(meets.sum(axis=1))
+    return near_at, np.ascontiguousarray(np.nonzero(meets)[1])
 
 
 def renumbered(lives: Lives, order: np.ndarray) -> Lives:
-    """The same of `order`'s buffers alone, numbered by their place in it."""
-    number = np.full(len(lives.near_at) - 1, -1, np.int64)
+    """The same buffers by their place in `order`; their pairs must be listed."""
+    number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     counts = np.diff(lives.near_at)[order]
-    ends = np.cumsum(counts)
-    taken = np.repeat(lives.near_at[order] - (ends - counts), counts)
-    others = number[lives.near[taken + np.arange(len(taken))]]
-    chosen = others >= 0
     near_at = np.zeros(len(order) + 1, np.int64)
-    near_at[1:] = np.concatenate([[0], np.cumsum(chosen)])[ends]
-    return Lives(lives.start[order], lives.stop[order], near_at, others[chosen])
+    near_at[1:] = np.cumsum(counts)
+    taken = np.repeat(lives.near_at[order] - near_at[:-1], counts) + np.arange(near_at[-1])
+    return Lives(lives.start[order], lives.stop[order], near_at, number[lives.near[taken]])

@@ -19,8 +19,9 @@ LONG_SCHEDULE = 600  # from so many on half the points
 # Most steps -> effort of the search for schedules at most, in its own unit of work.
 EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
 STEP_EFFORT = 0.06  # at most, for each step
-PLACE_EFFORT = 0.08  # of placement at most, for each buffer
-GAIN = 0.01  # part of the front that rounds of the search must improve for more; not of short ones
+PLACE_EFFORT = 0.25  # of placement at most, for each buffer
+# Part of the front that rounds of the search must improve for more; where a short one has seeds.
+GAIN, SHORT_GAIN = 0.01, 0.001
 
 
 @dataclass(frozen=True)
@@ -162,28 +163,39 @@ class Search:
 def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[Search]:
     """Schedules of every microbatch.
 
-    A graph that is not short is searched once, for the smallest microbatch, whose plans are nearly
-    always the ones that are kept; the others take its schedules where their steps are the same.
+    The smallest microbatch, whose plans are nearly always the ones that are kept, is searched
+    first. Where the steps of another are the same it takes that one's schedules; a short graph is
+    searched again from there, as long as something is gained.
     """
     known: Search | None = None
     searches: list[Search] = []
     for candidate in reversed(candidates):
-        problem = candidate.train.problem
+        problem, seeds = candidate.train.problem, ()  # type: tuple[Problem, Sequence[Schedule]]
+        short = len(problem.steps) <= SHORT_SCHEDULE
         if known is not None and _same_steps(problem, known.candidate.train.problem):
-            drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
-            searches.append(Search(candidate, known.schedules, tuple(drafts)))
-            continue
-        most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
-        effort = min(most, len(problem.steps) * STEP_EFFORT)
+            if not short:
+                drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
+                searches.append(Search(candidate, known.schedules, tuple(drafts)))
+                continue
+            seeds = known.schedules
         with stage(f"searching schedules of microbatch {candidate.microbatch}"):
-            gain = GAIN if len(problem.steps) > SHORT_SCHEDULE else 0.0
-            found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain)
+            found = _found(candidate, seeds)
         long = len(problem.steps) > LONG_SCHEDULE
         points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
         searches.append(Search(candidate, tuple(found), tuple(drafts)))
-        known = searches[-1] if len(problem.steps) > SHORT_SCHEDULE else None
+        known = searches[-1]
     return searches
+
+
+def _found(candidate: Candidate, seeds: Sequence[Schedule]) -> list[Schedule]:
+    """What one search finds; a short one without seeds ends with its effort, others sooner."""
+    problem = candidate.train.problem
+    most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
+    effort = min(most, len(problem.steps) * STEP_EFFORT)
+    short = len(problem.steps) <= SHORT_SCHEDULE
+    gain = (SHORT_GAIN if seeds else 0.0) if short else GAIN
+    return remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
 
 
 def make_draft(

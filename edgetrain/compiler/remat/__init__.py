@@ -32,12 +32,15 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     )
 
 
-def schedules_of_use(problem: Problem, effort: float, enough: int, gain: float) -> list[Schedule]:
+def schedules_of_use(
+    problem: Problem, effort: float, enough: int, gain: float, seeds: Sequence[Schedule] = ()
+) -> list[Schedule]:
     """As 'auto' finds them, as long as it pays.
 
     Args:
       enough: bytes below which no peak is of use.
       gain: what part of the front a round must improve for another one.
+      seeds: schedules that are known already.
     """
     regular = store_all(problem)
     if simulate(problem, regular[0]).peak_nbytes <= enough:
@@ -45,7 +48,8 @@ def schedules_of_use(problem: Problem, effort: float, enough: int, gain: float) 
     stages = chain_of(problem)
     if stages is not None and is_long(stages):
         return chain_ladder(problem)
-    seeds = [] if stages is None else Ladder(problem, stages).some(128 if _plain(stages) else 24)
+    if stages is not None and not seeds:
+        seeds = Ladder(problem, stages).some(128 if _plain(stages) else 24)
     return anneal_search(problem, effort, seeds, enough, gain)
 
 

@@ -40,7 +40,7 @@ POINTS, LONG_POINTS, LONG = 256, 96, 2500  # points of an archive; those from so
 SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 28, 40, 60)
 DENSITIES = 16
 EQUAL = (0.5, 0.5)  # shares of the rounds in the effort
-IDLE_ROUNDS = 2  # that gain too little, one after the other, end a search
+IDLE_ROUNDS, SHORT_ROUNDS, SHORT = 2, 3, 100  # that gain too little end a search; a short one
 GROWING = (0.04, 0.06, 0.1, 0.15, 0.25, 0.4)
 COOL = 0.01
 STEEP = (2.0, 10.0, 50.0)  # weights of bytes above the budget, one descent for each
@@ -69,8 +69,9 @@ def anneal_search(
         depends on it and never on time.
       seeds: schedules to start from besides the one that recomputes nothing.
       enough: bytes below which no peak is of use.
-      gain: end after two rounds that improve the front by less than this part of it each; 0
-        spends all effort, in rounds of equal work, others in rounds that grow.
+      gain: end after two rounds (three of a short problem) that improve the front by less than
+        this part of it each; 0 spends all effort, in rounds of equal work, others in rounds that
+        grow.
     """
     first = Search(problem, enough=enough)
     first.offer(tuple(range(len(problem.steps))))
@@ -83,6 +84,7 @@ def anneal_search(
     searches[1].take(first)
     searches[1].drop_idle()
     before, idle_rounds = searches[1].area(), 0
+    most_idle = SHORT_ROUNDS if len(problem.steps) <= SHORT else IDLE_ROUNDS
     for share in GROWING if gain else EQUAL:
         work = share * min(effort, len(problem.steps)) / 2
         with ThreadPoolExecutor(2) as pool:
@@ -91,7 +93,7 @@ def anneal_search(
         searches[1].take(searches[0])
         after = first.area()
         idle_rounds = idle_rounds + 1 if before - after <= gain * before else 0
-        if gain and idle_rounds == IDLE_ROUNDS:
+        if gain and idle_rounds == most_idle:
             break
         before = after
     return first.schedules()

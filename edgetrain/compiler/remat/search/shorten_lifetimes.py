@@ -17,7 +17,7 @@ from .decisions import decisions
 from .evaluate import INFEASIBLE, Outcome, Trace, evaluate, new_trace
 from .flat_problem import FlatProblem, flatten
 from .moves import shift_step
-from .units import SEARCH
+from .units import SHORTEN
 
 MOVES = 3000
 WORK = 4_000_000  # steps evaluated at most
@@ -50,7 +50,7 @@ def shorten_lifetimes(problem: Problem, schedule: Schedule, crowding: float, see
     return schedule if dearer else shorter
 
 
-@SEARCH.entry
+@SHORTEN.entry
 def move_steps(
     p: FlatProblem, drops: Ints, t: Trace, walk: Walk, tries: int, crowding: float, state: Words
 ) -> Outcome:

@@ -1,9 +1,11 @@
-"""The compiled loops of the search: one object, of the files named here."""
+"""The compiled loops of the search: one object of what every search takes, one of what few do."""
 
 from edgetrain.kernels.loops import Unit
 
+_PACKAGE = "edgetrain.compiler.remat.search"
 SEARCH = Unit(
-    "search for schedules",
-    "edgetrain.compiler.remat.search",
-    ("evaluate", "archive", "moves", "anneal", "prune_drops", "shorten_lifetimes"),
+    "search for schedules", _PACKAGE, ("evaluate", "archive", "moves", "anneal", "prune_drops")
+)
+SHORTEN = Unit(
+    "shortening of lifetimes", _PACKAGE, ("evaluate", "moves", "anneal", "shorten_lifetimes")
 )
