@@ -26,6 +26,7 @@ EMULATED := gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu 
 	qemu-user-static qemu-system-arm musl-tools
 device-tests: $(VENV)/test.stamp
 	@echo "Other processors are emulated: apt install $(EMULATED)"
+	@echo "Pythons for them: $(BIN)/python -m device_tests.python_root aarch64 armv7 riscv64"
 	$(BIN)/python -m pytest device_tests -rs
 
 lint: $(VENV)/test.stamp

@@ -27,6 +27,7 @@ from device_tests.boards import (
 from device_tests.kinds import KINDS, SGD, STEPS
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
+from edgetrain.kernels.drive.layout import SPLIT_NONE
 from edgetrain.kernels.emit_tape import table_of
 from edgetrain.program import read_program
 from edgetrain.runtime.check import state_digest
@@ -158,17 +159,30 @@ def test_the_longest_piece_of_poll_is_the_one_in_the_manifest(small, tmp_path):
     shutil.copy(Path(__file__).with_name("pieces.c"), folder / "main.c")
     made(folder, processor, ["STORE"])
     text = ran(folder, processor, "digits")
-    table = table_of(program)
-    # a microbatch: its samples, then the instructions; before the first one, the beginning
-    each = program.microbatch + len(table.numbers["micro"])
-    place = (said(text, "which") - 1) % each - program.microbatch
-    (number,) = table.entries[table.numbers["micro"][place]]
-    kernel, _ = table.kernels[table.instructions[number].kernel]
     named = json.loads((folder / "MANIFEST.json").read_text())["longest_piece_of_poll"]
-    assert named["instruction"] == f"micro: {kernel.name}.{kernel.variant}"
+    assert named["instruction"] == _piece(program, said(text, "which"))
     before = said(text, "longest")
+    assert table_of(program).longest(8)[2] < table_of(program).longest()[2] / 4
     made(folder, processor, ["STORE", "PARTS=8"])
-    assert said(ran(folder, processor, "digits"), "longest") < before / 2
+    text = ran(folder, processor, "digits")
+    assert said(text, "longest") < before / 5
+    assert named["with_split_8"]["instruction"] == _piece(program, said(text, "which"), 8)
+
+
+def _piece(program, which: int, parts: int = 1) -> str:
+    """What poll number `which` of a minibatch ran, as a manifest names it."""
+    table = table_of(program)
+    micro = [("sample", ())] * program.microbatch
+    pieces = [("begin", ())]
+    for tape, times in (("micro", program.minibatch // program.microbatch), ("update", 1)):
+        row = list(micro) if tape == "micro" else []
+        for number in table.numbers[tape]:
+            whole = table.stride(number) == SPLIT_NONE
+            row += [(tape, table.entries[number])] * (1 if whole else parts)
+        pieces += row * times
+    tape, group = pieces[which]
+    kernels = [table.kernels[table.instructions[k].kernel][0] for k in group]
+    return f"{tape}: " + ", ".join(dict.fromkeys(f"{k.name}.{k.variant}" for k in kernels))
 
 
 def test_the_pages_lines_of_c_are_c(small):

@@ -133,16 +133,23 @@ def kernels(threads: int) -> list[str]:
     return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
 
 
-def exports(prefix: str, threads: int) -> list[str]:
-    """Symbols that a bundle defines."""
-    names = ["init", *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
+def exports(prefix: str, threads: int, hosted: bool = True) -> list[str]:
+    """Symbols that a bundle's code defines."""
+    first = "open" if hosted else "init"
+    names = [first, *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
     return [f"{prefix}_{name}" for name in names]
 
 
-def llvm_text(prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int) -> str:
-    """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`."""
+def llvm_text(
+    prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int, hosted: bool = True
+) -> str:
+    """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`.
+
+    hosted: `open` alone makes a net, else `init` does, of the constant `weights`.
+    """
     lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads)]
-    lines += [_init(prefix, pointer_bits, align, nbytes)]
+    lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
+    lines += [] if hosted else [init_text(prefix, pointer_bits, "internal")]
     lines += [_wrapper(prefix, function) for function in functions(threads)]
     if threads > 1:
         lines.append(
@@ -154,10 +161,24 @@ def llvm_text(prefix: str, threads: int, pointer_bits: int, align: int, nbytes: 
     return "\n".join(lines) + "\n"
 
 
-def _init(prefix: str, pointer_bits: int, align: int, nbytes: int) -> str:
+def init_text(prefix: str, pointer_bits: int, linkage: str) -> str:
+    """`init` by `open`, which `linkage` says to be of this module or another one's; `weights` is a
+    constant."""
+    size = f"i{pointer_bits}"
+    declared = f"declare ptr @{prefix}_open(ptr, {size}, ptr, ptr)\n"
+    declared = declared if linkage != "internal" else ""
+    return f"""{declared}define ptr @{prefix}_init(ptr %memory, {size} %bytes) {{
+  %net = call ptr @{prefix}_open(ptr %memory, {size} %bytes, ptr null, ptr @weights)
+  ret ptr %net
+}}"""
+
+
+def _open(prefix: str, hosted: bool, pointer_bits: int, align: int, nbytes: int) -> str:
     size = f"i{pointer_bits}"
     widen = "%w = zext i32 %bytes to i64" if pointer_bits == 32 else "%w = add i64 %bytes, 0"
-    return f"""define ptr @{prefix}_init(ptr %memory, {size} %bytes) {{
+    linkage = "" if hosted else "internal "
+    operands = f"ptr %memory, {size} %bytes, ptr %read, ptr %user"
+    return f"""define {linkage}ptr @{prefix}_open({operands}) {{
   %a = ptrtoint ptr %memory to i64
   {widen}
   %up = add i64 %a, {align - 1}
@@ -169,15 +190,28 @@ def _init(prefix: str, pointer_bits: int, align: int, nbytes: int) -> str:
 refuse:
   ret ptr null
 open:
-  %args = alloca [2 x i64], align 8
+  %out = alloca i64, align 8
+  %args = alloca [5 x i64], align 8
+  %rom = ptrtoint ptr @rom to i64
+  %by = ptrtoint ptr %read to i64
+  %source = ptrtoint ptr %user to i64
+  %status = ptrtoint ptr %out to i64
   store i64 %first, ptr %args
   %second = getelementptr i64, ptr %args, i32 1
-  %rom = ptrtoint ptr @rom to i64
   store i64 %rom, ptr %second
+  %third = getelementptr i64, ptr %args, i32 2
+  store i64 %by, ptr %third
+  %fourth = getelementptr i64, ptr %args, i32 3
+  store i64 %source, ptr %fourth
+  %fifth = getelementptr i64, ptr %args, i32 4
+  store i64 %status, ptr %fifth
   %list = ptrtoint ptr %args to i64
   call void @et_drive_open__plain(i64 0, i64 %list, i64 0, i64 1)
+  %found = load i64, ptr %out
+  %bad = icmp ne i64 %found, 0
   %net = inttoptr i64 %first to ptr
-  ret ptr %net
+  %given = select i1 %bad, ptr null, ptr %net
+  ret ptr %given
 }}"""
 
 

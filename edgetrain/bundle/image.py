@@ -187,13 +187,15 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         image.relatives[at + 8 * plans.ASIDE] = aside
 
 
-def initial_values(program: Program) -> list[tuple[str, Slot, np.ndarray]]:
-    """(symbol, slot, array) of what does not start at zero; arrays in the slot's storage."""
-    out = []
-    for k, (name, array) in enumerate(program.init.items()):
+def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
+    """What does not start at zero, in the slots' storages, and where each lies in it."""
+    parts, places, at = [], [], 0
+    for name, array in program.init.items():
         slot = program.slot(name)
         given = np.ascontiguousarray(array, slot.format.dtype)
         assert given.nbytes == slot.nbytes
         if given.view(np.uint8).any():
-            out.append((f"init.{k}", slot, given))
-    return out
+            parts.append(given.tobytes())
+            places.append((at, slot))
+            at += slot.nbytes
+    return b"".join(parts), places

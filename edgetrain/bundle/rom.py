@@ -4,33 +4,31 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from ..kernels.device import layout as device
-from ..kernels.drive import layout as plans
 from ..program.stored import names_table, state_digest
 from .functions import RATES
 from .image import Image, initial_values
 
+WEIGHTS_MAGIC = 0x57544445  # "EDTW"
 Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
 
 
 def llvm_text(image: Image, pointer_bits: int) -> str:
     """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside."""
     program, wide = image.program, pointer_bits
-    inits = initial_values(program)
+    _, inits = initial_values(program)
     named = {name for name, _ in image.addresses.values() if not name.startswith("et_")} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
-    lines += [_bytes(symbol, array.tobytes()) for symbol, _, array in inits]
     lines.append(_bytes("names", names_table(program)))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
-    wide_tables = {
-        "addresses": _flat(image.addresses.items()),
-        "inits": _flat(((s, 0), image.place(slot), a.nbytes) for s, slot, a in inits),
-    }
-    lines += [_table(name, entries or [0], wide) for name, entries in wide_tables.items()]
+    lines.append(_table("addresses", _flat(image.addresses.items()) or [0], wide))
     tables: dict[str, list[int]] = {
         "literals": _flat(_halves(image)),
+        "inits": _flat((at, image.place(slot), slot.nbytes) for at, slot in inits),
         "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
-        "values": _flat((image.place(s), s.size, plans.TYPES.index(s.dtype)) for s in image.values),
+        "values": _flat(
+            (image.place(s), s.size, device.VALUE_TYPES.index(s.dtype)) for s in image.values
+        ),
     }
     lines += [
         _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()
@@ -108,6 +106,18 @@ def _bytes(name: str, data: bytes) -> str:
     return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 8'
 
 
+def weights_text(image: Image) -> str:
+    """The constant of the initial values."""
+    return _bytes("weights", initial_values(image.program)[0] or bytes(1)) + "\n"
+
+
+def weights_file(image: Image) -> bytes:
+    """NAME.weights: initial values, then their magic and bytes; it may stand at the end of any
+    file."""
+    values = initial_values(image.program)[0]
+    return values + struct.pack("<2I", WEIGHTS_MAGIC, len(values))
+
+
 def initial_nbytes(image: Image) -> int:
-    """Bytes of the initial values, names and tables of constants."""
-    return sum(array.nbytes for _, _, array in initial_values(image.program))
+    """Bytes of the initial values."""
+    return len(initial_values(image.program)[0])

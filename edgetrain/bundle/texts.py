@@ -9,7 +9,8 @@ from ..kernels.targets import Target
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
-from .image import Image
+from .image import Image, initial_values
+from .rom import WEIGHTS_MAGIC
 
 _FOLDER = Path(__file__).with_name("templates")
 _WIDTH = 100
@@ -21,7 +22,14 @@ def memory_nbytes(image: Image) -> int:
     return image.nbytes + image.align - 8
 
 
-def header(name: str, image: Image) -> str:
+_OPEN = """
+/* The same with initial values that read(user, to, offset, bytes) gives, part by part; 0: it
+   worked. They are those of $net.weights, and not linked where ${net}_init is not called. */
+typedef int ${net}_read(void *user, void *to, uint32_t offset, uint32_t bytes);
+${net} *${net}_open(void *memory, size_t bytes, ${net}_read *read, void *user);"""
+
+
+def header(name: str, image: Image, processor: Target) -> str:
     """NAME.h."""
     program = image.program
     inputs = program.inputs["micro"]
@@ -51,6 +59,7 @@ def header(name: str, image: Image) -> str:
         target=elements(program, target),
         target_type=_C_TYPES[target.format.raw.name],
         thread_types=_thread_types(name) if program.threads > 1 else "",
+        open=Template(_OPEN).substitute(net=name) if processor.hosted else "",
         functions=prototypes,
         values=_values(name, image),
     )
@@ -70,6 +79,8 @@ def main(name: str, program: Program, target: Target) -> str:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1
     parts["thread_part"] = _filled("threads.c", name) if threaded else ""
+    parts["initial"] = str(len(initial_values(program)[0]))
+    parts["weights_magic"] = hex(WEIGHTS_MAGIC)
     failed = 'return fail("no threads")'
     parts["thread_start"] = f"  if (start_threads(net)) {failed};\n" if threaded else ""
     return _filled("main_posix.c", name, **parts)
@@ -79,11 +90,14 @@ def makefile(name: str, program: Program, target: Target, cc: str | None) -> str
     """What makes the executable of main.c."""
     flags = "".join(f" {option}" for option in target.options)
     if target.hosted:
+        kept = f"\tcat {name}.weights >> $@\n"
         libraries = " -lpthread" if program.threads > 1 else ""
-        extra = {"ldflags": "-static", "more": "", "libraries": libraries}
+        extra = {"ldflags": "-static", "more": "", "libraries": libraries, "kept": kept}
+        extra["needed"] = f" {name}.weights"
     else:
         flags += " -ffreestanding"
         extra = {"ldflags": "-nostdlib -T board.ld", "more": "board.c", "libraries": " -lgcc"}
+        extra |= {"kept": "", "needed": ""}
     return _filled(
         "Makefile",
         name,

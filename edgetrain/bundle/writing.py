@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from ..errors import UsageError
 from ..kernels import emit, targets
-from ..kernels.decode import bound, decode
+from ..kernels.emit_tape import Table, table_of
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
@@ -43,8 +43,8 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json. Where a compiler is asked for, the
-    executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
+    NAME.weights, which main reads; where a compiler is asked for, the executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
@@ -64,17 +64,24 @@ def write_bundle(
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
-    exported = functions.exports(name, program.threads)
+    exported = functions.exports(name, program.threads, processor.hosted)
+    members = {f"{name[:13]}.o": (made.code, exported)}
+    if processor.hosted:
+        code, sizes = weights(image, name, processor)
+        members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
+        made = _with_weights(made, sizes)
     manifest = _manifest(image, name, made, size)
     found = digest(program, CHECKED_STEPS)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{found:08x}"}
     files = {
-        f"lib{name}.a": archive({f"{name[:13]}.o": (made.code, exported)}),
-        f"{name}.h": texts.header(name, image).encode(),
+        f"lib{name}.a": archive(members),
+        f"{name}.h": texts.header(name, image, processor).encode(),
         "main.c": texts.main(name, program, processor).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
     }
+    if processor.hosted:
+        files[f"{name}.weights"] = rom.weights_file(image)
     try:
         where.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -94,19 +101,34 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
-    """The object of a bundle, whose symbols begin with `name`."""
-    threads = image.program.threads
+    """The object of a bundle, whose symbols begin with `name`; initial values are in it where
+    there is no operating system, else in that of `weights`."""
+    threads, hosted = image.program.threads, target.hosted
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, threads, target.pointer_bits, image.align, image.nbytes
+        name, threads, target.pointer_bits, image.align, image.nbytes, hosted
     )
     return emit.library(
         image.program,
         target,
         drive=functions.kernels(threads),
-        text=text,
-        exports=functions.exports(name, threads),
+        text=text if hosted else text + rom.weights_text(image),
+        exports=functions.exports(name, threads, hosted),
         size=size,
     )
+
+
+def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """The object of NAME_init with the initial values, which is linked where that is called, and
+    its sections' bytes."""
+    text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
+    return emit.constants(text, target)
+
+
+def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
+    both = dict(made.sizes)
+    for section, nbytes in sizes.items():
+        both[section] = both.get(section, 0) + nbytes
+    return dataclasses.replace(made, sizes=both)
 
 
 def _target(program: Program, name: str | None) -> Target:
@@ -179,7 +201,6 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
     initial = rom.initial_nbytes(image)
     flash = sum(n for section, n in made.sizes.items() if _in_flash(section))
     tapes = sum(made.lengths.values())
-    piece, work = _longest(program)
     return {
         "name": name,
         "model": program.model_name,
@@ -206,11 +227,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         },
         "stored_state_nbytes": image.stored_nbytes + 64,
         "threads": program.threads,
-        "longest_piece_of_poll": {
-            "instruction": piece,
-            "turns_of_the_innermost_loop": work,
-            "note": "split(net, n) cuts all but the instructions marked whole in up to n parts",
-        },
+        "longest_piece_of_poll": _longest(table_of(program)),
         "licences": {
             "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
             "weights_and_model": "those of the model they come from",
@@ -240,13 +257,22 @@ def _written(made: emit.Library) -> int:
     )
 
 
-def _longest(program: Program) -> tuple[str, int]:
-    """The instruction of most work in the tapes that a minibatch runs."""
-    kernels, lanes = bound(program.kernels), targets.lanes_of(program.recipe)
-    best = "", 0
-    for tape in ("micro", "update", "rewire"):
-        for found in decode(program.tapes[tape].tolist(), kernels):
-            work = found.work(found.extents(program.threads, lanes), program.threads, lanes)
-            if work > best[1]:
-                best = f"{tape}: {found.kernel.name}.{found.kernel.variant}", work
-    return best
+_PARTS = 8  # of an instruction, of what the manifest says too
+
+
+def _longest(table: Table) -> dict[str, Any]:
+    """What runs longest without giving way, by the turns of loops that instructions declare."""
+
+    def said(parts: int) -> dict[str, Any]:
+        tape, group, turns = table.longest(parts)
+        kernels = [table.kernels[table.instructions[k].kernel][0] for k in group]
+        names = ", ".join(dict.fromkeys(f"{k.name}.{k.variant}" for k in kernels))
+        return {"instruction": f"{tape}: {names}", "turns_of_the_innermost_loop": turns}
+
+    return {
+        **said(1),
+        f"with_split_{_PARTS}": said(_PARTS),
+        "note": "split(net, n) cuts instructions in up to n parts, but not several small ones that "
+        "run as one, nor what threads need each other's results in; your fill callback runs once "
+        "between two polls",
+    }

@@ -94,6 +94,13 @@ def library(
     return Library(target, code, table.lengths(), len(table.entries), sections(code))
 
 
+def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """(object, bytes of its sections) of a module that computes nothing."""
+    machine = _machine(target)
+    code = machine.emit_object(_parsed(text, target, machine))
+    return code, sections(code)
+
+
 def _machine(target: Target):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

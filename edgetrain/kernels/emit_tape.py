@@ -6,6 +6,7 @@ Instructions that are the same in every word are one function; small ones that f
 one too, where a Program has one thread: nothing separates them, and a step of `poll` stays small.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +21,12 @@ from .targets import lanes_of
 
 _ENTRY = "i64 %base, i64 %args, i64 %thread, i64 %nthreads"
 _SMALL = 16  # of the longest instruction's work, what instructions in one function have at most
+_POLLED = ("micro", "update", "rewire")  # tapes of a minibatch
 _MOST_OWN = 64  # instructions with code of their own: what more would cost is time and bytes
+
+
+# What a turn of theirs takes, in turns of others: random bits, divisions, roots, three stores.
+_TURN = {"update": 3, "optimizers": 3}
 
 
 class Tapes(Protocol):
@@ -44,12 +50,13 @@ class Instruction:
       kernel: its index in the Program.
       words: of its operands.
       stride: STRIDE_NONE or SPLIT_NONE.
-      work: turns of loops that it declares, over all its places in the tapes.
+      turns: of loops, as it declares them; work: over all its places in the tapes.
     """
 
     kernel: int
     words: tuple[int, ...]
     stride: int
+    turns: int
     work: int
 
 
@@ -72,6 +79,21 @@ class Table:
         found = self.entries[entry]
         return self.instructions[found[0]].stride if len(found) == 1 else SPLIT_NONE
 
+    def longest(self, parts: int = 1) -> tuple[str, tuple[int, ...], int]:
+        """(tape, instructions, turns) of the most that runs at once where what can be split is.
+
+        Raises:
+          ValueError: there is no instruction.
+        """
+        found = []
+        for tape in _POLLED:
+            for number in self.numbers.get(tape, ()):
+                group = self.entries[number]
+                turns = sum(self.instructions[k].turns for k in group)
+                whole = self.stride(number) == SPLIT_NONE
+                found.append((tape, group, turns if whole else -(-turns // parts)))
+        return max(found, key=lambda piece: piece[2])
+
     def lengths(self) -> dict[str, int]:
         """Bytes of each tape."""
         return {tape: 16 * len(found) for tape, found in self.numbers.items()}
@@ -92,11 +114,13 @@ def table_of(program: Tapes) -> Table:
             kernel, storages = kernels[index]
             operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
             work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
+            work *= _TURN.get(kernel.module.partition(".")[0], 1)
             number = known.setdefault((index, operands), len(found))
             if number == len(found):
-                found.append(Instruction(index, operands, _stride(kernel, program.threads), 0))
+                stride = _stride(kernel, program.threads)
+                found.append(Instruction(index, operands, stride, work, 0))
             one = found[number]
-            found[number] = Instruction(one.kernel, one.words, one.stride, one.work + work)
+            found[number] = dataclasses.replace(one, work=one.work + work)
             row.append(number)
             costs.append(work)
     most = max((work for costs in works.values() for work in costs), default=0) // _SMALL

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgetrain.bundle import functions
 from edgetrain.bundle.image import Image, image_of
-from edgetrain.bundle.writing import library
+from edgetrain.bundle.writing import library, weights
 from edgetrain.kernels import emit, targets
 from edgetrain.kernels.load import opened
 from edgetrain.program import Program
@@ -69,8 +69,8 @@ class Loaded:
         target = targets.host()
         self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
         made = library(self.image, prefix, target)
-        names = functions.exports(prefix, program.threads)
-        addresses = opened([made.code], names)
+        names = [*functions.exports(prefix, program.threads), f"{prefix}_init"]
+        addresses = opened([made.code, weights(self.image, prefix, target)[0]], names)
         self._functions = {}
         for function in functions.functions(program.threads):
             kinds = [_TYPES.get(c, ctypes.c_void_p) for c, _ in function.parameters]

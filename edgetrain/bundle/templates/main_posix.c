@@ -28,6 +28,24 @@ static int read_state(void *user, int slot, uint32_t offset, void *data, uint32_
   return pread(*(int *)user, data, bytes, (off_t)slot * ${NET}_STORED + offset) != (ssize_t)bytes;
 }
 
+/* The initial values stand at the end of this executable (see the Makefile), or in ${net}.weights:
+   they are read to where they belong, and not in memory a second time. */
+static struct { int fd; off_t start; } weights;
+static int read_weights(void *user, void *to, uint32_t offset, uint32_t bytes) {
+  (void)user;
+  return pread(weights.fd, to, bytes, weights.start + offset) != (ssize_t)bytes;
+}
+static int find_weights(const char *file) {
+  uint32_t end[2] = {0, 0};
+  weights.fd = open(file, O_RDONLY);
+  off_t size = weights.fd < 0 ? -1 : lseek(weights.fd, 0, SEEK_END);
+  weights.start = size - (off_t)sizeof end - ${initial};
+  if (weights.start >= 0 && pread(weights.fd, end, sizeof end, size - (off_t)sizeof end) == sizeof end)
+    if (end[0] == ${weights_magic} && end[1] == ${initial}) return 0;
+  if (weights.fd >= 0) close(weights.fd);
+  return 1;
+}
+
 static int fail(const char *what) {
   fprintf(stderr, "${net}: %s\n", what);
   return 1;
@@ -44,7 +62,10 @@ static int check(${net} *net, long steps) {
 
 int main(int argc, char **argv) {
   static union { double align; unsigned char bytes[${NET}_MEMORY]; } memory;
-  ${net} *net = ${net}_init(&memory, sizeof memory);
+  if (find_weights("/proc/self/exe") && find_weights("${net}.weights"))
+    return fail("no ${net}.weights: make puts them at the end of the executable");
+  ${net} *net = ${net}_open(&memory, sizeof memory, read_weights, NULL);
+  close(weights.fd);
   if (net == NULL || argc < 2) return fail("expected SAMPLES STEPS [STATE], or check [STEPS]");
 ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ? atol(argv[2]) : 5);
   if (argc < 3 || open_samples(net, argv[1])) return fail("no such file of samples");

@@ -63,7 +63,7 @@ typedef struct ${net}_report {
 } ${net}_report;
 ${thread_types}
 /* The net in `memory`, with its initial values; NULL where that is short. */
-${net} *${net}_init(void *memory, size_t bytes);
+${net} *${net}_init(void *memory, size_t bytes);${open}
 ${functions}
 /* Values for get and set, with their elements. */
 ${values}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..profile import profile
 from .branch_and_bound import ExactSearch
 from .greedy import place_in_order
 from .lives import Lives
@@ -82,17 +83,8 @@ def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: fl
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2
-        if _peak(start[middle:], stop[middle:], size[middle:]) > most:
+        if profile(start[middle:], stop[middle:], size[middle:]).peak > most:
             low = middle + 1
         else:
             high = middle
     return low
-
-
-def _peak(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> int:
-    """The most bytes live at once."""
-    times = np.unique(np.concatenate([start, stop]))
-    change = np.zeros(len(times), np.int64)
-    np.add.at(change, np.searchsorted(times, start), size)
-    np.add.at(change, np.searchsorted(times, stop), -size)
-    return int(np.cumsum(change).max(initial=0))

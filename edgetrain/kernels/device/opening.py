@@ -4,6 +4,7 @@ from ..drive.words import copy_byte
 from ..registry import kernel
 from ..words.prim import div, ld_i32, ld_i64, st_i32, st_i64
 from . import layout
+from .words import call_read
 
 MEMORY, INITS, INIT_COUNT = layout.MEMORY, layout.INITS, layout.INIT_COUNT
 LITERALS, LITERAL_COUNT = layout.LITERALS, layout.LITERAL_COUNT
@@ -11,20 +12,29 @@ RELATIVES, RELATIVE_COUNT = layout.RELATIVES, layout.RELATIVE_COUNT
 ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
 
 
-@kernel("drive_open", "memory rom")
+@kernel("drive_open", "memory rom read source out:w:i64[1]")
 def drive_open():
-    """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost."""
+    """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost.
+
+    source: address of the initial values, or, where `read` is not 0, what that is called with for
+    each of them. out: 0, or what it returned.
+    """
 
     def run(thread, nthreads, k):
         if thread != 0:
             return
         for i in range(div(ld_i64(k.rom, MEMORY), 8)):
             st_i64(k.memory, i, 0)
-        table = ld_i64(k.rom, INITS)
+        table, status = ld_i64(k.rom, INITS), 0
         for i in range(ld_i64(k.rom, INIT_COUNT)):
-            source, at = ld_i64(table, 3 * i), k.memory + ld_i64(table, 3 * i + 1)
-            for e in range(ld_i64(table, 3 * i + 2)):
-                copy_byte(at, source, e)
+            from_, at = ld_i32(table, 3 * i), k.memory + ld_i32(table, 3 * i + 1)
+            nbytes = ld_i32(table, 3 * i + 2)
+            if k.read == 0:
+                for e in range(nbytes):
+                    copy_byte(at, k.source + from_, e)
+            elif status == 0:
+                status = call_read(k.read, k.source, at, from_, nbytes)
+        st_i64(k.out, 0, status)
         table = ld_i64(k.rom, LITERALS)
         for i in range(ld_i64(k.rom, LITERAL_COUNT)):
             st_i32(k.memory + ld_i32(table, 2 * i), 0, ld_i32(table, 2 * i + 1))

@@ -44,3 +44,17 @@ def call_move(typingctx, function, user, slot, offset, data, nbytes):
         return builder.sext(builder.call(target, [user, slot, offset, data, nbytes]), I64)
 
     return types.int64(*[types.int64] * 6), codegen
+
+
+@intrinsic
+def call_read(typingctx, function, user, to, offset, nbytes):
+    """Call `int read(void *user, void *to, uint32_t offset, uint32_t bytes)`."""
+
+    def codegen(context, builder, signature, operands):
+        kind = ir.FunctionType(I32, [POINTER, POINTER, I32, I32])
+        target = builder.inttoptr(operands[0], kind.as_pointer())
+        user, to = (builder.inttoptr(operands[k], POINTER) for k in (1, 2))
+        offset, nbytes = (builder.trunc(operands[k], I32) for k in (3, 4))
+        return builder.sext(builder.call(target, [user, to, offset, nbytes]), I64)
+
+    return types.int64(*[types.int64] * 5), codegen
