@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all device-tests lint parity-cuda bench bench-planner docs-figures wheels clean
+.PHONY: demo test test-all device-tests lint parity-cuda bench bench-kernels bench-planner docs docs-figures wheels clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -26,6 +26,7 @@ EMULATED := gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu 
 	qemu-user-static qemu-system-arm musl-tools
 device-tests: $(VENV)/test.stamp
 	@echo "Other processors are emulated: apt install $(EMULATED)"
+	@echo "Pythons for them: $(BIN)/python -m device_tests.python_root aarch64 armv7 riscv64"
 	$(BIN)/python -m pytest device_tests -rs
 
 lint: $(VENV)/test.stamp
@@ -40,8 +41,17 @@ parity-cuda: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.step
 
+# Every kernel family beside the limit of this machine and beside torch: docs/kernels.md.
+bench-kernels: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.kernels --avx2 --write
+
 bench-planner: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.planner_table
+
+# The site, in build/site; a link that leads nowhere is an error.
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m tools.site_pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # All tables of docs/ and README, an hour; FIGURES="commands depth" makes some of them.
 docs-figures: $(VENV)/test.stamp
@@ -60,6 +70,10 @@ $(BIN)/python:
 
 $(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	touch $@
+
+$(VENV)/docs.stamp: pyproject.toml $(VENV)/demo.stamp
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	touch $@
 
 # torch first and alone: another package's wish must not bring another torch.

@@ -3,7 +3,8 @@
     python -m benchmarks.docs [NAME ...]        (all of them: make docs-figures)
 
 A section of a document lies between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around
-it is written by hand. README's commands are run again and what they print is put below them.
+it is written by hand. The start page's commands are run again and what they print is put below
+them.
 """
 
 import argparse
@@ -46,7 +47,7 @@ class Section:
 
 
 SECTIONS: dict[str, Section] = {
-    "commands": Section("README.md", lambda old: transcript(old)),
+    "commands": Section("docs/start.md", lambda old: transcript(old)),
     "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2())),
     "planner": Section(
         "docs/planner.md", lambda old: planner_table.lines(),
@@ -68,24 +69,29 @@ def transcript(old: list[str]) -> Iterator[str]:
     Raises:
       AssertionError: a command ends with another status than the one behind its `# exits`.
     """
-    with _folder():
-        at = 0
-        while at < len(old):
-            line, at = old[at], at + 1
-            yield line
-            if not line.startswith("$ "):
-                continue
-            stop = at
-            while not old[stop].startswith(("$ ", "```")):
-                stop += 1
-            shown, at = old[at:stop], stop
-            printed = _printed(line.removeprefix("$ "))
-            if shown[:1] == [ELIDED]:
-                yield ELIDED
-                shown = shown[1:]
-                printed = printed[-len(shown) :]
-            before = {TIMES.sub("", line): line for line in shown}
-            yield from (before.get(TIMES.sub("", line), line) for line in printed if shown)
+    with folder():
+        yield from replayed(old)
+
+
+def replayed(old: list[str]) -> Iterator[str]:
+    """`transcript` in the folder that this process is in."""
+    at = 0
+    while at < len(old):
+        line, at = old[at], at + 1
+        yield line
+        if not line.startswith("$ "):
+            continue
+        stop = at
+        while not old[stop].startswith(("$ ", "```")):
+            stop += 1
+        shown, at = old[at:stop], stop
+        printed = _printed(line.removeprefix("$ "))
+        if shown[:1] == [ELIDED]:
+            yield ELIDED
+            shown = shown[1:]
+            printed = printed[-len(shown) :]
+        before = {TIMES.sub("", line): line for line in shown}
+        yield from (before.get(TIMES.sub("", line), line) for line in printed if shown)
 
 
 def _printed(command: str) -> list[str]:
@@ -101,7 +107,7 @@ def _printed(command: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[None]:
+def folder() -> Iterator[None]:
     """A working folder with the examples in it; plans are made with the default speeds."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:

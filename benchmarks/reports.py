@@ -1,22 +1,18 @@
-"""Makes the pages in docs/reports/ anew, and docs/arena.svg: plans and runs of real models.
+"""Makes the pages in docs/reports/ anew, and pictures of docs/: plans and runs of real models.
 
-    python -m benchmarks.reports
+    python -m benchmarks.reports [NAME ...]
 
 Plans are made with the default speeds, so that the pages are the same on every machine but for the
 run's times.
 """
 
-import contextlib
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator
+import sys
 from pathlib import Path
-from unittest import mock
 
 from edgetrain.cli import main as edgetrain
-from edgetrain.compiler import steps
-from edgetrain.compiler.cost import Rates
+
+from . import docs
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "reports"
@@ -42,19 +38,34 @@ PAGES: dict[str, tuple[str, str]] = {
     ),
 }
 
+# Picture in docs/ -> arguments, the last of which takes its name.
+PICTURES = {
+    "arena.svg": "--budget 256KiB --momentum 0.9 --nesterov --picture",
+    "arena-fast.svg": "--momentum 0.9 --nesterov --picture",
+    "frontier.svg": "--budget 256KiB --momentum 0.9 --nesterov --pareto",
+}
+
 
 def main() -> None:
-    """Make all of them."""
+    """Make the pages that are named, or all and the pictures."""
+    names = sys.argv[1:] or [*PAGES, *PICTURES]
+    if unknown := set(names) - PAGES.keys() - PICTURES.keys():
+        sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join([*PAGES, *PICTURES])}")
     OUT.mkdir(exist_ok=True)
-    with working_folder() as folder:
+    with docs.folder():
         for page, (model, words) in PAGES.items():
+            if page not in names:
+                continue
             if model:
-                export(model, folder / f"{model}.onnx")
+                export(model, Path(f"{model}.onnx"))
             run([*words.split(), "--report", page])
             shutil.copy(page, OUT)
             assert (OUT / page).stat().st_size <= MOST_NBYTES, page
-        digits = "plan examples/digits/model.onnx --budget 256KiB --minibatch 32 --momentum 0.9"
-        run([*digits.split(), "--nesterov", "--picture", str(ROOT / "docs" / "arena.svg")])
+        for name, words in PICTURES.items():
+            if name not in names:
+                continue
+            run([*f"plan examples/digits/model.onnx --minibatch 32 {words}".split(), name])
+            shutil.copy(name, ROOT / "docs")
 
 
 def run(argv: list[str]) -> None:
@@ -77,20 +88,6 @@ def export(name: str, path: Path) -> None:
         return
     side = {"wrn28_2": 32, "mobilenet_v2": 96}[name]
     export_torch(ZOO[name].build("full"), (torch.zeros(2, 3, side, side),), path)
-
-
-@contextlib.contextmanager
-def working_folder() -> Iterator[Path]:
-    """A folder with the examples in it; plans are made with the default speeds."""
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        Path(name, "examples").symlink_to(ROOT / "examples")
-        os.chdir(name)
-        try:
-            with mock.patch.object(steps, "rates", Rates):
-                yield Path(name)
-        finally:
-            os.chdir(before)
 
 
 if __name__ == "__main__":

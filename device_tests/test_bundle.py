@@ -35,7 +35,7 @@ from edgetrain.runtime.check import state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow
-README = Path(__file__).resolve().parents[1] / "README.md"
+BOARD = Path(__file__).resolve().parents[1] / "docs" / "board.md"
 TARGETS = [name for name in targets.names() if name != "host"]
 
 
@@ -186,20 +186,20 @@ def _piece(program, which: int, parts: int = 1) -> str:
     return f"{tape}: " + ", ".join(dict.fromkeys(f"{k.name}.{k.variant}" for k in kernels))
 
 
-def test_the_readmes_lines_of_c_are_c(small):
+def test_the_pages_lines_of_c_are_c(small):
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
     folder = small("cortex-m7", True)
-    (lines,) = re.findall(r"^```c\n(.*?)^```", README.read_text(), re.M | re.S)
+    (lines,) = re.findall(r"^```c\n(.*?)^```", BOARD.read_text(), re.M | re.S)
     memory, body = lines.split("\n", 1)
-    (folder / "readme.c").write_text(
+    (folder / "page.c").write_text(
         f'#include "digits.h"\n{memory}\n'
         "int train(digits_fill *fill, digits_store store);\n"
         f"int train(digits_fill *fill, digits_store store) {{\n{body}  return 0;\n}}\n"
     )
     given = [compiler_of(processor), "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    subprocess.run([*given, "-c", "readme.c"], cwd=folder, check=True)
+    subprocess.run([*given, "-c", "page.c"], cwd=folder, check=True)
 
 
 def test_two_nets_are_linked_into_one_program(tmp_path):

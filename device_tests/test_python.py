@@ -10,6 +10,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.kernels import library
+from edgetrain.runtime.check import checked_run
 from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import build_kernels
 from tools.wheels import ROOT, stage
@@ -27,6 +28,15 @@ assert main(["train", "--resume", out, *data, "--steps", "3"]) == 0
 assert main(["eval", out, *data, "--json"]) == 0
 assert main(["export", out, "-o", out + ".onnx"]) == 0
 print("numba" in sys.modules, "llvmlite" in sys.modules)
+"""
+# Processor and kind of net, on made-up samples.
+NETS = (("aarch64", "sparse"), ("aarch64", "attention"), ("armv7", "lstm"), ("riscv64", "lstm"))
+STEPS = 3
+CHECK = f"""
+import sys
+import edgetrain as et
+from edgetrain.runtime.check import checked_run
+print(checked_run(et.load_program(sys.argv[1]), {STEPS}))
 """
 MUSL = """
 #include <dlfcn.h>
@@ -81,24 +91,49 @@ def here(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, byt
     return metrics.replace(str(out), "RUN"), Path(f"{out}.onnx").read_bytes()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_python_on_another_processor_trains_with_the_same_bits(
-    name: str, program: et.Program, edge: Path, here: tuple[str, bytes], tmp_path: Path
-) -> None:
+def device(name: str, program: et.Program, folder: Path) -> Path:
+    """Where a processor's Python finds edgetrain-runtime and the kernels of a Program; the test is
+    skipped where none can be run."""
     reason = missing(name)
     if not reason and name in LINKERS and shutil.which(LINKERS[name]) is None:
         reason = f"{LINKERS[name]} not installed; it links the library of kernels for {name}"
     if reason:
         pytest.skip(reason)
-    (tmp_path / "site").mkdir()
-    site = stage(tmp_path / "site")
-    (wheel,) = build_kernels(tmp_path, [name], kernels_of(program))
+    (folder / "site").mkdir()
+    site = stage(folder / "site")
+    (wheel,) = build_kernels(folder, [name], kernels_of(program))
     zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_python_on_another_processor_trains_with_the_same_bits(
+    name: str, program: et.Program, edge: Path, here: tuple[str, bytes], tmp_path: Path
+) -> None:
+    site = device(name, program, tmp_path)
     out, variables = tmp_path / "run", environment(name, site, tmp_path / "cache")
     lines = trained(command(name), variables, edge, out).splitlines()
     (metrics,) = [line for line in lines if line.startswith("{")]
     assert (metrics.replace(str(out), "RUN"), Path(f"{out}.onnx").read_bytes()) == here
     assert lines[-1] == "False False"
+
+
+@pytest.mark.parametrize(("name", "kind"), NETS)
+def test_nets_of_every_kind_have_the_same_bits_there(name: str, kind: str, tmp_path: Path) -> None:
+    reason = missing(name)
+    if reason:
+        pytest.skip(reason)
+    from .kinds import planned_for
+    from .kinds import program as program_of
+
+    made, _ = program_of(kind, planned_for(name))
+    site = device(name, made, tmp_path)
+    made.save(tmp_path / "net.edge")
+    done = subprocess.run(
+        [*command(name), "-c", CHECK, str(tmp_path / "net.edge")], capture_output=True, text=True,
+        env=environment(name, site, tmp_path / "cache"), cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == f"{checked_run(made, STEPS)}\n", done.stderr[-2000:]
 
 
 def test_the_library_of_kernels_loads_under_musl(program: et.Program, tmp_path: Path) -> None:

@@ -392,8 +392,9 @@ def gradients(session) -> dict[str, np.ndarray]:
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
         if slot.role == "parameter" and slot.name != POOL and name in session.values:
-            out[slot.name] = decoded(session.values[name]).astype(np.float32) * np.float32(factor)
+            found = decoded(session.values[name], slot.shape)
+            out[slot.name] = found.astype(np.float32) * np.float32(factor)
     for layer in session.layers:
-        found = decoded(dense(layer, session.values, accumulator_name(POOL))).astype(np.float32)
-        out[layer.name] = found * np.float32(factor)
+        found = dense(layer, session.values, accumulator_name(POOL))
+        out[layer.name] = found.astype(np.float32) * np.float32(factor)
     return out

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgetrain.compiler.autodiff import accumulator_name
-from edgetrain.formats import decoded, of_dtype
+from edgetrain.formats import FP32, Format, decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session
+
+_SECOND = (".moment2", ".square")  # tags of second moments
 
 
 class Slots:
@@ -18,6 +20,7 @@ class Slots:
 
     def __init__(self, session: Session) -> None:
         self._values: Mapping[str, np.ndarray] = session.values
+        self._shapes = {slot.name: slot.shape for slot in session.program.persistent}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
     def has(self, name: str, tag: str = "") -> bool:
@@ -31,18 +34,33 @@ class Slots:
     def read(self, name: str, tag: str = "") -> np.ndarray:
         """As float64."""
         layer = self._layers.get(name)
-        found = dense(layer, self._values, POOL + tag) if layer else self._values[name + tag]
-        return decoded(found).astype(np.float64)
+        if layer:
+            found = dense(layer, self._values, POOL + tag).astype(np.float64)
+        else:
+            found = decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
+        return found**2 if self._rooted(name, tag) else found
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
+        if self._rooted(name, tag):
+            array = np.sqrt(array)
         if layer is None:
             found = self._values[name + tag]
             found[...] = of_dtype(found.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
-        pool = self._values[POOL + tag].reshape(-1)
-        pool[first:last] = of_dtype(pool.dtype).encode(layer.flat(array)[self._positions(layer)])
+        found = self._values[POOL + tag]
+        pool = decoded(found).reshape(-1).copy()
+        pool[first:last] = layer.flat(array)[self._positions(layer)]
+        found[...] = of_dtype(found.dtype).encode(pool).reshape(found.shape)
+
+    def stored(self, name: str, tag: str = "") -> Format:
+        """How the session keeps it."""
+        return of_dtype(self._values[(POOL if name in self._layers else name) + tag].dtype)
+
+    def _rooted(self, name: str, tag: str) -> bool:
+        """Whether the square root is kept, of a second moment in a short format."""
+        return tag in _SECOND and self.stored(name, tag) is not FP32
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

@@ -13,7 +13,7 @@ from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
 from edgetrain.exporters.reference import Reference, StepResult, Storage, scale_of, with_state
 from edgetrain.exporters.twins import twin_of
-from edgetrain.formats import FP32, PRECISIONS
+from edgetrain.formats import FP32, MEMORIES, PRECISIONS
 from edgetrain.ir import Graph
 from edgetrain.kernels import control
 from edgetrain.losses import Loss
@@ -64,8 +64,10 @@ class Comparison:
         recipe = session.program.recipe
         self._loss = Loss.of_json(recipe["loss"])
         self._optimizer = Optimizer.of_json(recipe["optimizer"])
-        values, weights = recipe["precision"], recipe["model_memory"] or recipe["precision"]
-        self._storage = Storage(PRECISIONS[values], PRECISIONS[weights])
+        values = recipe["precision"]
+        weights = MEMORIES[recipe["weights"] or recipe["model_memory"] or values]
+        # What lies in blocks the reference holds rounded already: see _take_blocks.
+        self._storage = Storage(PRECISIONS[values], FP32 if weights.block > 1 else weights)
         tolerances = zip(*(format.tolerances for format in self._storage), strict=True)
         self._loss_tolerance, self._tolerance = map(max, tolerances)
         twin = twin_of(self._optimizer)
@@ -159,6 +161,7 @@ class Comparison:
                 array = self._torch.state.get(tensor, {}).get(of_torch)
                 if array is not None and slots.has(name, f".{tag}"):
                     slots.write(name, array.cpu().numpy(), f".{tag}")
+        self._take_blocks()
         session = self._session
         session.ints[control.STEP] = step - 1
         session.ints[control.ADAM_T] = step - 1
@@ -168,6 +171,14 @@ class Comparison:
         session.reals[control.LOSS_SCALE] = scale_of(self._storage.values)
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
             session.reals[word] = 1.0 - beta ** (step - 1)
+
+    def _take_blocks(self) -> None:
+        """The reference takes the rounded weights of what the engine has in blocks of 8 bits."""
+        exact, slots = self._exact, self._slots
+        with torch.no_grad():
+            for name, tensor in exact.parameters.items():
+                if slots.has(name) and slots.stored(name).block > 1:
+                    tensor.copy_(exact.tensor(slots.read(name)))
 
     def _loss_row(self, step: int, value: float, expected: StepResult, single: StepResult) -> Row:
         scale = max(abs(expected.loss), 1e-30)
@@ -195,7 +206,8 @@ class Comparison:
             scale = max(float(np.linalg.norm(true)), NEAR_ZERO * whole, 1e-30)
             error = float(np.linalg.norm(found[name].astype(np.float64) - true)) / scale
             torchs = max(float(np.linalg.norm(s.gradients[name] - true)) for s in singles) / scale
-            tolerance = max(self._tolerance, TORCH_ERROR_FACTOR * torchs)
+            own = self._slots.stored(name, accumulator_name("")).tolerances[1]
+            tolerance = max(self._tolerance, own, TORCH_ERROR_FACTOR * torchs)
             yield Row(step, "gradient", name, error, tolerance, torchs)
 
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
@@ -223,8 +235,14 @@ class Comparison:
                 array = true.detach().cpu().numpy()
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
                 error /= max(float(np.linalg.norm(array)), 1e-12)
-                tolerance = UPDATE_TOLERANCE if self._storage.weights is FP32 else None
+                tolerance = UPDATE_TOLERANCE if self._is_exact(name) else None
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
+
+    def _is_exact(self, name: str) -> bool:
+        """Whether all that an update of a parameter reads and writes is float32."""
+        tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
+        stored = [self._slots.stored(name, tag) for tag in tags if self._slots.has(name, tag)]
+        return self._storage.weights is FP32 and all(format is FP32 for format in stored)
 
 
 def gradient_order(graph: Graph) -> list[str]:

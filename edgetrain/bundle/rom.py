@@ -4,7 +4,6 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from ..kernels.device import layout as device
-from ..kernels.drive import layout as plans
 from ..program.stored import names_table, state_digest
 from .functions import RATES
 from .image import Image, initial_values
@@ -27,7 +26,9 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
         "inits": _flat((at, image.place(slot), slot.nbytes) for at, slot in inits),
         "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
-        "values": _flat((image.place(s), s.size, plans.TYPES.index(s.dtype)) for s in image.values),
+        "values": _flat(
+            (image.place(s), s.size, device.VALUE_TYPES.index(s.dtype)) for s in image.values
+        ),
     }
     lines += [
         _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()

@@ -19,7 +19,8 @@ from .namespace import Namespace
 from .waiting import waited
 
 _FAILED = 1
-_SLOW = ("plan", "compile", "bundle", "eval", "parity", "warm")  # say what they do meanwhile
+# These say what they do meanwhile.
+_SLOW = ("plan", "advise", "compile", "bundle", "eval", "parity", "warm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

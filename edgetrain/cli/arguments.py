@@ -2,14 +2,10 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..formats import PRECISIONS
 from ..kernels import targets
-from ..losses import Loss
-from ..optim import Optimizer, Schedule
-from ..units import parse_bytes
+from ..optim import Schedule
 from ..units.options import flag
 from .data_arguments import (
     KINDS,
@@ -21,8 +17,9 @@ from .data_arguments import (
     settle_target,
 )
 from .namespace import Namespace, Plain
-from .numeric import number_within, refused, whole_from
+from .numeric import number_within, whole_from
 from .plain_parser import Options
+from .plan_options import add_plan_options, plan_table
 from .plugins import learning_rate_help, options_of
 
 if TYPE_CHECKING:
@@ -31,72 +28,9 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
+    "advise",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
-
-
-def _rewiring(text: str) -> str:
-    from ..sparse import make_rewiring
-
-    refused(make_rewiring, text)
-    return text
-
-
-# dest -> arguments of add_argument; options of the compiler, equal in plan, compile and train;
-# `plan_table` has those of plug-ins as well.
-_PLAN_OPTIONS: dict[str, dict[str, Any]] = {
-    "budget": {"metavar": "BYTES", "help": "of the arena, such as 262144, 6.7MB, 6.4MiB"},
-    "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
-    "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
-    "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": [*PRECISIONS], "help": "storage of weights and state"},
-    "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
-    "density_override": {
-        "action": "append", "metavar": "PATTERN=D",
-        "help": "density of weights by name, such as 'conv1.*=1' (dense); the last that fits wins",
-    },
-    "distribution": {
-        "choices": ["uniform", "erk"],
-        "help": "of nonzeros over layers, with a density; erk: Erdos-Renyi-kernel (uniform)",
-    },
-    "rewiring": {
-        "type": _rewiring, "metavar": "METHOD",
-        "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
-    },
-    "max_grad_norm": {
-        "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
-    },
-    "max_extra_forward": {
-        "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
-    },
-    "threads": {"type": int, "metavar": "N", "help": "workers (2)"},
-    "seed": {"type": int, "metavar": "N", "help": "of shuffling, dropout, rounding (0)"},
-    "dim": {
-        "action": "append", "metavar": "NAME=SIZE", "help": "size of a symbolic dimension",
-    },
-    "train": {
-        "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
-    },
-    "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
-    "freeze_bn": {
-        "action": "boolean",
-        "help": "batch-norms run on their running statistics, which stay: all, or none (those "
-        "whose parameters are all frozen; one without parameters where what it normalises comes "
-        "from frozen parameters alone, or a pattern names its running mean)",
-    },
-    "train_constants": {
-        "action": "append", "metavar": "PATTERN",
-        "help": "constants to train, such as tables of positions: 'val_12'",
-    },
-    "allow_constants": {
-        "action": "store_true", "help": "leave weights that became constants as they are",
-    },
-    "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
-    "target": {
-        "choices": targets.names(), "metavar": "NAME",
-        "help": f"processor to plan for: {', '.join(targets.names())} (host)",
-    },
-}  # fmt: skip
 
 
 # What of `train` is in its run's directory, and what is not about the run.
@@ -104,17 +38,6 @@ _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", "command", "module", "function", "debug",
     "json", "balance_classes", "argv",
 )  # fmt: skip
-
-
-@cache
-def plan_table() -> dict[str, dict[str, Any]]:
-    """Options of the compiler by dest, those of plug-ins among them."""
-    table: dict[str, dict[str, Any]] = {}
-    for name, options in _PLAN_OPTIONS.items():
-        if name == "max_grad_norm":
-            table |= options_of(Optimizer) | options_of(Loss)
-        table[name] = options
-    return table
 
 
 def parse(argv: Sequence[str]) -> Namespace | int:
@@ -170,12 +93,6 @@ def command_parsers() -> "dict[str, Parser]":
     return {name: _parser(name)[1][name] for name in _parser("")[1]}
 
 
-def plan_options(arguments: Namespace) -> dict[str, Any]:
-    """The compiler's options that were given."""
-    known = plan_table() if arguments.has_plugins else _PLAN_OPTIONS
-    return {name: value for name, value in vars(arguments).items() if name in known}
-
-
 def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     """The command that goes on with a run: what it keeps itself is left out."""
     import shlex
@@ -225,9 +142,7 @@ def _planning(command) -> None:
     plan = command("plan", "planning", "Say what training a model takes, byte by byte.")
     plan.add_argument("model", metavar="MODEL.onnx")
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
-    plan.add_argument(
-        "--report", metavar="FILE.html", help="write a page: the arena, the plans, the account"
-    )
+    plan.add_argument("--report", metavar="FILE.html", help="a page: arena, plans, account")
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
         "--prove", action="store_true",
@@ -243,12 +158,17 @@ def _planning(command) -> None:
     plan.set_defaults(
         picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
     )
-    _plan_options(plan)
+    add_plan_options(plan)
     _learning_rate(plan)
+    advise = command("advise", "advising", "Say what can be trained in so many bytes, and how.")
+    advise.set_defaults(function="run")
+    advise.add_argument("model", metavar="MODEL.onnx")
+    add_plan_options(advise)
+    _learning_rate(advise)
     compile_ = command("compile", "planning", "Write the Program that trains a model.")
     compile_.add_argument("model", metavar="MODEL.onnx")
     compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
-    _plan_options(compile_)
+    add_plan_options(compile_)
     _learning_rate(compile_)
 
 
@@ -312,13 +232,11 @@ def _training(command) -> None:
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
     )  # fmt: skip
-    train.add_argument(
-        "--report", metavar="FILE.html", default=None,
-        help="keep a page of the run: curves, metrics, the arena",
-    )  # fmt: skip
+    page = "keep a page of the run: curves, metrics, the arena"
+    train.add_argument("--report", metavar="FILE.html", default=None, help=page)
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
-    _plan_options(train, target=True)
+    add_plan_options(train, target=True)
     evaluate = command("eval", "training", "Loss and accuracy of a Program or a run.")
     evaluate.set_defaults(function="evaluate")
     evaluate.add_argument("model", metavar="model.edge|DIR")
@@ -346,11 +264,11 @@ def _looking(command) -> None:
     parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
     parity.add_argument("--batch", type=int, metavar="N", default=8, help="samples (8)")
     # One batch is one update, and nothing is rewired.
-    _plan_options(parity, leave_out=("minibatch", "microbatch", "rewiring"))
+    add_plan_options(parity, leave_out=("minibatch", "microbatch", "rewiring"))
     _learning_rate(parity)
     inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
-    _plan_options(inspect, leave_out=("budget",))
+    add_plan_options(inspect, leave_out=("budget",))
     _learning_rate(inspect)
     data = command("data", "showing_data", "Show what data holds, beside what a model takes.")
     data.add_argument("spec", metavar="SPEC", help=KINDS)
@@ -360,7 +278,7 @@ def _looking(command) -> None:
         "--target", dest="data_target", metavar="INPUT", default=None,
         help="the input that is the target, of an autoencoder: x",
     )  # fmt: skip
-    _plan_options(data, leave_out=("budget", "target"))
+    add_plan_options(data, leave_out=("budget", "target"))
     completion = command(
         "completion", "completion", "Print what a shell needs to complete commands.", json=False
     )
@@ -369,30 +287,11 @@ def _looking(command) -> None:
     warm = command("warm", "warming", "Compile beforehand what a model, or any, will need.")
     warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help=".onnx or .edge")
     warm.add_argument("--all", action="store_true", default=False, help="every kernel there is")
-    _plan_options(warm)
+    add_plan_options(warm)
     _learning_rate(warm)
     command("doctor", "doctor", "Say what works on this machine.")
-
-
-def _plan_options(parser: Any, leave_out: Sequence[str] = (), target: bool = False) -> None:
-    """Options of the compiler; target: `--target` may also name an input (`settle_target`)."""
-    group = parser.add_argument_group("what is compiled")
-    for name, options in (_PLAN_OPTIONS if parser.lean else plan_table()).items():
-        if name == "target" and target:
-            processors = ", ".join(targets.names())
-            group.add_argument(
-                "--target", metavar="NAME",
-                help=f"processor to plan for: {processors} (host); x: the input is its own target",
-            )  # fmt: skip
-        elif name not in leave_out:
-            given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
-            group.add_argument(flag(name), **given, **options)
 
 
 def _learning_rate(parser: Any) -> None:
     text = "" if parser.lean else learning_rate_help()
     parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=text)
-
-
-def _bytes(text: str) -> int:
-    return refused(parse_bytes, text)

@@ -6,8 +6,8 @@ from ..errors import UsageError
 from ..losses import Loss
 from ..optim import Optimizer, Schedule
 from ..units.options import check_needs
-from .arguments import plan_options
 from .namespace import Namespace
+from .plan_options import plan_options
 from .plugins import check_owned, chosen, options_of
 
 

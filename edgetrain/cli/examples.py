@@ -6,6 +6,10 @@ EXAMPLES = {
         "edgetrain plan model.onnx --budget 2MB --optimizer adam --precision fp16 --explain",
         "edgetrain plan model.onnx --train 'head.*' --report plan.html",
     ),
+    "advise": (
+        "edgetrain advise model.onnx --budget 1MB",
+        "edgetrain advise model.onnx --budget 64KiB --minibatch 16 --optimizer adam --json",
+    ),
     "compile": (
         "edgetrain compile model.onnx --budget 256KiB --minibatch 32 -o model.edge",
         "edgetrain compile model.onnx --loss mse --target cortex-m7 -o model.edge",

@@ -10,6 +10,7 @@ from ..api import make_options
 from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
+from ..compiler.estimate import seconds_per_minibatch
 from ..compiler.plan.explain import explain, frontier_rows
 from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
@@ -52,7 +53,7 @@ def plan(arguments: Namespace) -> int:
     found = _compiled(arguments)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
-    account["seconds_per_minibatch"] = chosen.cost
+    account["seconds_per_minibatch"] = _seconds(chosen, program)
     _draw(arguments, found)
     proof = None
     if arguments.prove:
@@ -166,11 +167,16 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
     """How long training takes on this machine; nothing for other processors."""
     if not targets.get(program.recipe["target"]).hosted or not chosen.cost:
         return []
-    hours = 1e6 * chosen.cost / program.minibatch / 3600
+    seconds = _seconds(chosen, program)
+    hours = 1e6 * seconds / program.minibatch / 3600
     return [
-        f"time: {1000 * chosen.cost:.3g} ms a minibatch at least, {hours:.2g} hours for a million "
-        "samples (by FLOPs and bytes; --calibrate measures this machine)"
+        f"time: about {1000 * seconds:.2g} ms a minibatch, {hours:.2g} hours for a million samples "
+        "(by FLOPs, bytes and calls; --calibrate measures this machine)"
     ]
+
+
+def _seconds(chosen: Plan, program: Program) -> float:
+    return seconds_per_minibatch(chosen, program.minibatch, program.threads)
 
 
 def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:

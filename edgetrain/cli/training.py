@@ -22,9 +22,10 @@ from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
 from ..runtime.state import Run, load_state, open_run
 from ..runtime.trainer import Trainer
-from .arguments import plan_options, resume_line
+from .arguments import resume_line
 from .choices import schedule
 from .namespace import Namespace
+from .plan_options import plan_options
 from .process import resident_nbytes
 from .progress import make_progress
 from .reporting import check_report, reported

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from ..units.stages import current, stage
 
-FIRST, NEXT, SILENT = 0.7, 1.0, 2.5  # seconds: before the first line, between others, at most
+FIRST, NEXT, SILENT = 0.4, 1.0, 2.5  # seconds: before the first line, between others, at most
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from . import arena, fusion, remat
 from .arena.problem import aligned
 from .assemble import KernelTable, TapeCode, stored
 from .bind import bind
+from .options import Options
 from .precision import assign_storage
 from .steps import ALIGN, buffers_of, tape_problem
 from .verify import verify
@@ -78,4 +79,4 @@ def _evaluation(forward: Graph, precision: str) -> Graph:
         graph = verify(a_pass(graph))
     control = Value("ctl", (64,), "i64", "control")
     graph = replace(graph, values={**graph.values, "ctl": control})
-    return verify(assign_storage(graph, precision))
+    return verify(assign_storage(graph, Options(precision=precision)))

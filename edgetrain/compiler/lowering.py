@@ -11,6 +11,7 @@ from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
 from ..ops.registry import op
+from .packed import bare, lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Instruction:
 
 def lower(node: Node, graph: Graph, threads: int, target: jit.Target) -> list[Instruction]:
     """Instructions of a node in order."""
-    return [bind_call(call, graph, threads, target) for call in op(node.op).lower(node, graph)]
+    return [bind_call(call, graph, threads, target) for call in lowered(node, graph)]
 
 
 def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:
@@ -113,4 +114,4 @@ def encode(
 
 def flops(nodes: Sequence[Node], graph: Graph) -> list[int]:
     """Floating point operations of each node."""
-    return [op(node.op).flops(node, graph) for node in nodes]
+    return [op(node.op).flops(bare(node), graph) for node in nodes]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
+from ..formats import MEMORIES, PRECISIONS
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer
@@ -14,6 +15,10 @@ from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
 
+# Options that say how values are stored, and what they may say.
+STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
+STORED = {"precision": PRECISIONS, **STORED}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -21,7 +26,8 @@ class Options:
 
     Attributes:
       minibatch, microbatch: samples of an update, samples of one pass.
-      precision: storage of values, fp32 or fp16; `model_memory` of weights and their state.
+      precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
+        may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
       density: fraction of nonzero weights; 1 is dense.
       density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
@@ -47,6 +53,9 @@ class Options:
     microbatch: int | None = None
     precision: str = "fp32"
     model_memory: str | None = None
+    weights: str | None = None
+    state: str | None = None
+    grads: str | None = None
     density: float = 1.0
     density_overrides: Mapping[str, float] = field(default_factory=dict)
     distribution: str = "uniform"
@@ -76,6 +85,12 @@ class Options:
                 f"microbatch {self.microbatch}: expected a divisor of the minibatch "
                 f"({self.minibatch})."
             )
+        for name, known in STORED.items():
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise UsageError(
+                    f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
+                )
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
         if self.threads > 1 and not targets.get(self.target).hosted:

@@ -76,7 +76,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     cuts = slicing.choose(train)
     for a_pass in (
         lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options.precision, options.model_memory),
+        lambda graph: assign_storage(graph, options),
     ):
         train = verify(a_pass(train))
 
@@ -85,7 +85,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         fusion.apply_in_readers,
         fusion.drop_views,
         lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options.precision, options.model_memory),
+        lambda graph: assign_storage(graph, options),
     ):
         evaluate = verify(a_pass(evaluate))
     arrays = dict(sparse.arrays)

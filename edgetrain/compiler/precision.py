@@ -2,14 +2,25 @@
 
 precision fp16 stores activations, gradients, weight matrices, their accumulators and optimizer
 state in fp16; vectors (biases, norms) and statistics stay fp32. `model_memory` sets the weights'
-side alone.
+side alone, `weights`, `state` and `grads` a part of it. What is stored in blocks of 8 bits are
+matrices of a block or more.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from ..errors import UsageError
-from ..formats import PRECISIONS
+from ..formats import FORMATS, MEMORIES, PRECISIONS
 from ..ir import Graph, Value
+from .options import Options
+from .packed import spread
+
+
+def storages(options: Options) -> dict[str, str]:
+    """Role of a value -> dtype of matrices; "activation" stands for all that is no model memory."""
+    whole = options.model_memory or options.precision
+    chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
+    out = {role: MEMORIES[name or whole].name for role, name in chosen.items()}
+    return out | {"activation": PRECISIONS[options.precision].name}
 
 
 def mark_derived(forward: Graph) -> Graph:
@@ -33,35 +44,31 @@ def _is_vector(graph: Graph, value: Value) -> bool:
     return short or value.role == "statistic"
 
 
-def assign_storage(graph: Graph, precision: str, model_memory: str | None = None) -> Graph:
-    """The graph with every value's dtype as it will be stored.
-
-    Raises:
-      UsageError: a format that this build does not have.
-    """
-    activations = _format("precision", precision)
-    weights = _format("model memory", model_memory or precision)
+def assign_storage(graph: Graph, options: Options) -> Graph:
+    """The graph with every value's dtype as it will be stored."""
+    chosen = storages(options)
     values = {
-        name: replace(value, dtype=_stored(graph, value, activations, weights))
+        name: replace(value, dtype=_stored(graph, value, chosen))
         for name, value in graph.values.items()
     }
-    return replace(graph, values=values)
+    return spread(replace(graph, values=values), chosen["activation"])
 
 
-def _format(option: str, name: str) -> str:
-    if name not in PRECISIONS:
-        raise UsageError(f"{option} {name!r}: expected one of {', '.join(PRECISIONS)}.")
-    return PRECISIONS[name].name
+def stored_as(value: Value, dtype: str) -> str:
+    """The dtype of model memory where `dtype` is that of matrices."""
+    if len(value.shape) < 2 or value.size < FORMATS[dtype].block:
+        return "f32"
+    return dtype
 
 
-def _stored(graph: Graph, value: Value, activations: str, weights: str) -> str:
+def _stored(graph: Graph, value: Value, chosen: Mapping[str, str]) -> str:
     if value.dtype != "f32":
         return value.dtype
     root = graph.values[graph.root(value.name)]
-    if root.role in ("parameter", "accumulator", "state"):
-        return weights if len(root.shape) > 1 else "f32"
+    if root.role in chosen and root.role != "activation":
+        return stored_as(root, chosen[root.role])
     if root.role == "constant" and len(root.shape) < 2:
         return "f32"
     if root.role in ("activation", "gradient", "input", "constant"):
-        return activations
+        return chosen["activation"]
     return "f32"

@@ -201,14 +201,16 @@ def _rewritten(graph: Graph, layers: tuple[Layer, ...]) -> Graph:
         *(Value(pointers_name(x.name), (x.groups + 1,), "i32", "index") for x in layers),
     ]
     values |= {value.name: value for value in added}
-    return graph.with_nodes([_sparse_node(node, by_name) for node in graph.nodes], values)
+    nodes = [_sparse_node(node, by_name, slots) for node in graph.nodes]
+    return graph.with_nodes(nodes, values)
 
 
-def _sparse_node(node: Node, layers: Mapping[str, Layer]) -> Node:
+def _sparse_node(node: Node, layers: Mapping[str, Layer], slots: int) -> Node:
     layer = layers.get(_slot(node))
     if layer is None:
         return node
     attrs: dict = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
+    attrs["room"] = min(layer.cap, slots)  # that the layer may come to take
     if node.op == "gather":
         table = (POOL, COLUMNS, pointers_name(layer.name), node.inputs[1])
         return replace(node, op="gather_csr", inputs=table, attrs=attrs)

@@ -9,6 +9,7 @@ from ..ops.registry import op
 from .arena.problem import Buffer, aligned
 from .cost import rates
 from .lowering import Instruction, lower
+from .packed import bare
 from .remat.problem import Problem, Simulation, Step
 
 ALIGN = 64
@@ -114,7 +115,7 @@ def _step(
                 inplace.append((index[roots[0]], index[roots[1]]))
     scratch = max((i.scratch for i in lowered), default=0) * threads
     moved = sum(graph.values[n].nbytes for n in {*node.reads, *node.writes})
-    flops = op(node.op).flops(node, graph)
+    flops = op(node.op).flops(bare(node), graph)
     return Step(
         number,
         node.name,

@@ -19,6 +19,7 @@ from .autodiff import accumulator_name
 from .batch_norm import staged_name
 from .lowering import Instruction, bind_call
 from .options import Options
+from .precision import storages, stored_as
 from .steps import ALIGN
 
 
@@ -53,7 +54,10 @@ def update_tape(
         v for n, v in values.items() if v.role == "parameter" and accumulator_name(n) in values
     ]
     moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
-    states: dict[str, list[Value]] = {p.name: optimizer.init(p) for p in parameters}
+    kept = storages(options)["state"]
+    states: dict[str, list[Value]] = {
+        p.name: optimizer.init(replace(p, dtype=stored_as(p, kept))) for p in parameters
+    }
     for state in states.values():
         values |= {value.name: value for value in state}
     partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")

@@ -4,9 +4,11 @@ A new format is a file with an object of `Format`, imported here, and its loads 
 kernels/words/prim.py.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
+from .blocks import INT8, Blocks
 from .fp16 import FP16
 from .fp32 import FP32
 from .integers import SUMS, WHOLE
@@ -22,6 +24,11 @@ PRECISIONS: dict[str, Format] = {
     if format.precision
 }
 FLOATS = tuple(format.name for format in PRECISIONS.values())
+# The same of weights, optimizer state and gradient accumulators.
+MEMORIES: dict[str, Format] = PRECISIONS | {
+    format.memory: format for format in FORMATS.values() if format.memory
+}
+BLOCKED = tuple(format.name for format in FORMATS.values() if format.block > 1)
 
 
 def of_dtype(dtype: "np.dtype") -> Format:
@@ -34,9 +41,24 @@ def coded(array: "np.ndarray") -> bool:
     return array.dtype.kind == "V"
 
 
-def decoded(array: "np.ndarray") -> "np.ndarray":
-    """An array of a run's memory as numbers of numpy's."""
-    return of_dtype(array.dtype).decode(array) if coded(array) else array
+def decoded(array: "np.ndarray", shape: tuple[int, ...] | None = None) -> "np.ndarray":
+    """An array of a run's memory as numbers of numpy's.
+
+    Args:
+      shape: of the numbers; without it, those of blocks are one row that fills the last block.
+    """
+    numbers = of_dtype(array.dtype).decode(array) if coded(array) else array
+    if shape is None:
+        return numbers
+    count = math.prod(shape)
+    return numbers.reshape(-1)[:count].reshape(shape)
+
+
+def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
+    """An array as containers hold it, which know no blocks: their bytes are its last axis."""
+    if format.block > 1 and array.dtype.kind == "u" and array.shape[1:] == (format.block_nbytes,):
+        return array.reshape(-1).view(format.dtype)
+    return array
 
 
 def narrowest() -> Format:
@@ -45,16 +67,21 @@ def narrowest() -> Format:
 
 
 __all__ = [
+    "BLOCKED",
     "FLOATS",
     "FORMATS",
     "FP16",
     "FP32",
+    "INT8",
+    "MEMORIES",
     "PRECISIONS",
     "SUMS",
     "WHOLE",
+    "Blocks",
     "Format",
     "coded",
     "decoded",
+    "from_file",
     "narrowest",
     "of_dtype",
 ]

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from . import decoded
+
 POOL = "sparse~pool"  # no model's name has a tilde before a word
 COLUMNS = "sparse~columns"
 TABLE = "sparse~table"
@@ -139,9 +141,9 @@ def positions_of(layer: Layer, columns: np.ndarray, pointers: np.ndarray) -> np.
 
 
 def dense(layer: Layer, state: Mapping[str, np.ndarray], pool: str = POOL) -> np.ndarray:
-    """A layer's values of `pool` in the model's shape, zero elsewhere."""
+    """A layer's values of `pool` in the model's shape, zero elsewhere, as numbers of numpy's."""
     pointers = state[pointers_name(layer.name)]
-    values = state[pool].reshape(-1)
+    values = decoded(state[pool]).reshape(-1)
     out = np.zeros(layer.size, values.dtype)
     where = positions_of(layer, state[COLUMNS], pointers)
     out[where] = values[int(pointers[0]) : int(pointers[-1])]

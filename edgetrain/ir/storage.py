@@ -22,10 +22,11 @@ class Format:
       number: what stands for it in files; no two formats have one.
       array: numpy's type of an element in memory; of numbers that it has not, as many raw bytes
         ("V2"), a type that no other format has.
-      block_nbytes: bytes of `block` elements, and what they are aligned to.
+      block_nbytes: bytes of `block` elements, and what single ones are aligned to.
       block: elements that lie together; a thread takes whole blocks.
       floats: it holds numbers; else positions, counts and truths.
       precision: what users call it, where the values of a model may be stored so.
+      memory: what users call it, where weights and their state alone may be.
       loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
         1: no scaling.
       tolerances: what parity allows: of a loss, of gradients.
@@ -38,6 +39,7 @@ class Format:
     block: int = 1
     floats: bool = False
     precision: str = ""
+    memory: str = ""
     loss_scale: float = 1.0
     tolerances: tuple[float, float] = (0.0, 0.0)
 
@@ -52,6 +54,15 @@ class Format:
     def count(self, nbytes: int) -> int:
         """Elements in so many bytes."""
         return nbytes // self.block_nbytes * self.block
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that elements are aligned to."""
+        return self.block_nbytes if self.block == 1 else 1
+
+    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the array in memory for elements of `shape`."""
+        return shape
 
     @property
     def raw(self) -> "Format":

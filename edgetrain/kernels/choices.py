@@ -1,13 +1,15 @@
 """Which storages each kernel can be asked for: the class that a library of kernels holds.
 
 A Program's numbers are fp32 or fp16, chosen by role (compiler/precision.py), so any mix of the two
-may meet in one kernel; positions, masks and integers have formats of their own.
+may meet in one kernel; model memory is in blocks of 8 bits too, where all state of an optimizer is
+stored alike (the format to compare with is compiled where it is used); positions, masks and
+integers have formats of their own.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping
 
-from ..formats import FLOATS
+from ..formats import FLOATS, INT8
 from . import registry
 from .decode import fits
 from .registry import Kernel
@@ -15,16 +17,18 @@ from .registry import Kernel
 _INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
 _MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
 _MASKED = ("where", "mask_keep")
+_UNPACKING = ("unpack", "pack_add", "csr_unpack", "csr_pack_add")  # of blocks alone
 
 
 def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
+    blocks = (INT8.name,) if variable in registry.declaration(kernel)["blocks"].split() else ()
     if variable == "I":
         return _COLUMNS
     if variable == "M" and kernel.name in _MASKED:
         return ("u8",)
     if kernel.name in _MOVED or kernel.name.startswith("cmp_"):
-        return FLOATS + _INTEGERS
-    return FLOATS
+        return FLOATS + _INTEGERS + blocks
+    return FLOATS + blocks
 
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
@@ -35,6 +39,11 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
         sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
         states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
         return sides <= {weights} and states <= {weights, values}
+    state = {storages[name] for name in "VMA" if name in storages}
+    if INT8.name in storages.values() and len(state) > 1 and "G" in storages:
+        return False
+    if kernel.name in _UNPACKING and INT8.name not in storages.values():
+        return False
     if kernel.name == "where" and storages["S"] not in FLOATS:
         return storages["S"] == storages["A"]
     return True

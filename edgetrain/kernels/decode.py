@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import ProgramError
-from ..formats import FLOATS, FORMATS, WHOLE
+from ..formats import BLOCKED, FLOATS, FORMATS, WHOLE
 from . import registry
 from .registry import Kernel
 
@@ -86,16 +86,20 @@ def work_of(
 
 def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     """Whether a kernel can be made for these storages: numbers are floats and positions integers,
-    but for kernels that only move or compare elements."""
+    but for kernels that only move or compare elements; blocks where a variable may be in them."""
     free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
     variables = kernel.spec.variables
-    if len(variables) != len(storages) or not set(storages) <= {*FLOATS, *_INTEGERS}:
+    if len(variables) != len(storages):
         return False
+    blocks = registry.declaration(kernel)["blocks"].split()
+    for variable, storage in zip(variables, storages, strict=True):
+        if storage not in FLOATS + _INTEGERS and not (storage in BLOCKED and variable in blocks):
+            return False
     for variable, storage in zip(variables, storages, strict=True):
         if variable == "I" and storage in FLOATS:
             return False
         if variable not in "IM":
-            kinds.add(storage in FLOATS)
+            kinds.add(storage in FLOATS + BLOCKED)
     return free or kinds <= {True} or (kernel.name in _ONE_KIND and len(kinds) == 1)
 
 

@@ -21,6 +21,7 @@ def wrapping():
     return wrapped
 
 
+IN_BLOCKS = "G == 'q8' or G == 'q8n'"  # condition of variants for accumulators in blocks
 _CHECK = "min(outer, axis, inner, count) > 0"
 
 
@@ -28,6 +29,7 @@ _CHECK = "min(outer, axis, inner, count) > 0"
     "gather",
     "x:r:W[outer*axis*inner] idx:r:i32[count] y:w:S[outer*count*inner] outer axis inner count",
     check=_CHECK,
+    blocks="W",
 )
 def gather(W, S):
     """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""
@@ -53,12 +55,44 @@ def gather(W, S):
     return run
 
 
-@kernel(
-    "gather_bwd",
+_BACKWARD = (
     "idx:r:i32[count] dy:r:S[outer*count*inner] dx:m:G[outer*axis*inner] ctl?:r:i64[64] key sr "
-    "outer axis inner count padding",
-    check=_CHECK,
+    "outer axis inner count padding"
 )
+
+
+@kernel("gather_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
+def gather_bwd_blocks(S, G):
+    """As the plain one, dx in blocks, which threads share out; a block is rounded at each row."""
+    from .words.block import first as part
+    from .words.packed import LENGTH, get, loader, new, put, storer
+    from .words.prim import hash32, u32
+    from .words.rng import stream
+
+    ld, load, store, wrapped = S.ld, loader(G), storer(G), wrapping()
+
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.ctl != 0 else u32(0)
+        buffer, size = new(), k.outer * k.axis * k.inner
+        low, high = part(size, thread, nthreads), part(size, thread + 1, nthreads)
+        for o in range(k.outer):
+            for i in range(k.count):
+                at = wrapped(k.idx, i, k.axis)
+                if at < 0 or at == k.padding:
+                    continue
+                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
+                start, stop = max(target, low), min(target + k.inner, high)
+                for first in range(start - (start & 63), stop, LENGTH):
+                    m = min(LENGTH, size - first)
+                    load(buffer, k.dx, first, m)
+                    for j in range(max(start - first, 0), min(stop - first, LENGTH)):
+                        put(buffer, j, get(buffer, j) + ld(k.dy, source + first + j - target))
+                    store(k.dx, first, m, buffer, hash32(random, i))
+
+    return run
+
+
+@kernel("gather_bwd", _BACKWARD, check=_CHECK)
 def gather_bwd(S, G):
     """dx[o, idx[i]] += dy[o, i] in the order of i, except where idx[i] is `padding` (-1: none).
 

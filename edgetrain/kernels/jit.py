@@ -131,7 +131,14 @@ def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: 
     if not sources.closure(module):
         return ""
     machine = target.triple, target.cpu, target.features, target.pointer_bits
-    return repr((symbol, kinds, machine, builtins, sources.digest(module), compiler()))
+    about = symbol, kinds, machine, builtins, sources.digest(module), compiler()
+    careful = (sources.file_digest("emit_careful"),) if _is_careful(target) else ()
+    return repr((*about, *careful))
+
+
+def _is_careful(target: Target) -> bool:
+    """Whether emit_careful.py makes the objects of a processor."""
+    return target.triple.startswith(("armv7", "riscv64"))
 
 
 def kept_as(identity: str) -> str:
@@ -173,7 +180,12 @@ def objects_for(
             from . import native
 
             text = text or native.llvm_text(symbol, build(), kinds, fields)
-            code = native.emit_object(text, target, builtins)
+            if _is_careful(target):
+                from . import emit_careful
+
+                code = emit_careful.emit_object(text, target)
+            else:
+                code = native.emit_object(text, target, builtins)
             if identity:
                 cache.write(name, identity, code)
         out.append(code)

@@ -76,13 +76,13 @@ class Kernel:
 
     def function(self, storages: Mapping[str, str]) -> Callable:
         """The Python function to compile."""
-        from .words.prim import STORAGES
+        from .words.packed import storage_of
 
         factory = self.factory
         if factory is None:
             importlib.import_module(f"{__package__}.{self.module}")
             factory = _FACTORIES[self.name, self.variant]
-        return factory(*(STORAGES[storages[v]] for v in self.spec.variables))
+        return factory(*(storage_of(storages[v]) for v in self.spec.variables))
 
 
 _KERNELS: dict[str, list[Kernel]] = {}
@@ -102,6 +102,7 @@ def kernel(
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
+      blocks: storage variables that may be formats in blocks; the kernel stores them whole.
       work: turns of the innermost loop, where they are more than the elements of the operands; what
         the plain variant says holds for all.
     """
@@ -113,7 +114,7 @@ def kernel(
         module = factory.__module__.removeprefix(f"{__package__}.")
         row = {"name": name, "variant": variant, "operands": operands, "module": module}
         if (name, variant) not in _DECLARATIONS:
-            _declare(dict.fromkeys(("when", "check", "work"), "") | row | texts, factory)
+            _declare(dict.fromkeys(("when", "check", "work", "blocks"), "") | row | texts, factory)
         return factory
 
     return register

@@ -1,5 +1,6 @@
 """Rewiring of the pool in place: drop small nonzeros, close the gaps, share out, grow zeros at
-empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it.
+empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it. Numbers
+in blocks are rounded when they move (words/moves.py).
 
 Layout of pool, columns and pointers: formats/csr.py and conv/csr.py. The table is 64-bit words:
 a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
@@ -11,6 +12,8 @@ import numpy as np
 from . import control
 from .jit import inline
 from .registry import kernel
+from .words.moves import clearing, moving, wiping
+from .words.packed import new
 from .words.prim import (
     div,
     float_bits,
@@ -26,8 +29,11 @@ from .words.prim import (
     to_int,
     u32,
 )
+from .words.rng import stream
 
 ZERO, ONE = np.float32(0), np.float32(1)
+# Streams of what is rounded when it moves, apart from others of the instruction.
+ROUNDED, EXPANDED = 0x2C1B3C6D, 0x297A2D39
 
 # As in formats/csr.py, which kernels do not import.
 WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
@@ -68,6 +74,7 @@ def _smallest(W):
     f"w:m:W[slots] pointers:r:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
     work="32*slots",
+    blocks="W",
 )
 def csr_drop(W):
     """Set a layer's small nonzeros to zero.
@@ -75,7 +82,7 @@ def csr_drop(W):
     fraction 0: magnitudes below the table's threshold; else that fraction of the layer's
     nonzeros, the smallest, the first of equal ones.
     """
-    ld, st = W.ld, W.st
+    ld, clear = W.ld, clearing(W)
     smallest = _smallest(W)
 
     def run(thread, nthreads, k):
@@ -92,18 +99,19 @@ def csr_drop(W):
         for e in range(first, last):
             size = int(float_bits(ld(k.w, e)) & 0x7FFFFFFF)
             if size < limit:
-                st(k.w, e, ZERO)
+                clear(k.w, e)
             elif size == limit and ties > 0:
                 ties -= 1
-                st(k.w, e, ZERO)
+                clear(k.w, e)
 
     return run
 
 
 @kernel(
     "csr_close",
-    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} slots groups layers layer",
+    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} ctl:r:i64[64] slots groups layers layer key",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
+    blocks="W",
 )
 def csr_close(W, INDEX):
     """Close the gaps that a layer's zeros are; layers run in pool order.
@@ -111,28 +119,33 @@ def csr_close(W, INDEX):
     The layer moves left to the end of the one before; its pointers follow. Written: pool, columns,
     pointers, table.
     """
-    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+    ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
+    begin, push, finish = moving(W, rising=True, keep=True).values()
 
     def run(thread, nthreads, k):
         if thread != 0:
             return
+        buffer, numbers = new(), stream(k.ctl, k.key)
         if k.layer == 0:
             st_i64(k.table, WRITE, 0)
             st_i64(k.table, PRUNED, 0)
         first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
         read, start = first, ld_i64(k.table, WRITE)
         write = start
+        begin(buffer, k.w, start)
         for q in range(k.groups):
             stop = ld_i32(k.pointers, q + 1)
             st_i32(k.pointers, q, write)
             for e in range(read, stop):
                 value = ld(k.w, e)
                 if value != ZERO:
-                    st(k.w, write, value)
+                    push(buffer, k.w, write, value, numbers)
                     stc(k.columns, write, ldc(k.columns, e))
                     write += 1
             read = stop
         st_i32(k.pointers, k.groups, write)
+        if write > start:
+            finish(buffer, k.w, write, numbers)
         dropped = (last - first) - (write - start)
         st_i64(k.table, WRITE, write)
         st_i64(k.table, PRUNED, ld_i64(k.table, PRUNED) + dropped)
@@ -142,32 +155,39 @@ def csr_close(W, INDEX):
     return run
 
 
-@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] slots", check="slots > 0")
+_STATE = {"check": "slots > 0", "blocks": "S W"}
+
+
+@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key", **_STATE)
 def csr_compress(S, W):
     """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
-    ld, st, ldw = S.ld, S.st, W.ld
+    ld, ldw = S.ld, W.ld
+    _, push, finish = moving(S, rising=True).values()
 
     def run(thread, nthreads, k):
         if thread != 0:
             return
-        write = 0
+        buffer, numbers, write = new(), stream(k.ctl, k.key), 0
         for e in range(k.slots):
             if ldw(k.w, e) != ZERO:
-                st(k.y, write, ld(k.y, e))
+                push(buffer, k.y, write, ld(k.y, e), numbers)
                 write += 1
+        finish(buffer, k.y, write, numbers)
 
     return run
 
 
-@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] slots", check="slots > 0")
+@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key", **_STATE)
 def csr_expand(S, W):
     """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
-    ld, st, ldw = S.ld, S.st, W.ld
+    ld, ldw = S.ld, W.ld
+    begin, push, finish = moving(S, rising=False).values()
 
     def run(thread, nthreads, k):
         if thread != 0:
             return
-        read = 0
+        buffer, numbers, read = new(), hash32(stream(k.ctl, k.key), EXPANDED), 0
+        begin(buffer, k.y, k.slots)
         for e in range(k.slots):
             if ldw(k.w, e) != ZERO:
                 read += 1
@@ -176,20 +196,19 @@ def csr_expand(S, W):
             if ldw(k.w, e) != ZERO:
                 read -= 1
                 value = ld(k.y, read)
-            st(k.y, e, value)
+            push(buffer, k.y, e, value, numbers)
 
     return run
 
 
-@kernel("csr_reset", "y:m:S[slots] ctl:r:i64[64] slots least", check="slots > 0")
+@kernel("csr_reset", "y:m:S[slots] ctl:r:i64[64] slots least", check="slots > 0", blocks="S")
 def csr_reset(S):
     """Optimizer state of the pool begins anew in runs of `least` steps or more."""
-    st = S.st
+    wipe = wiping(S)
 
     def run(thread, nthreads, k):
         if thread == 0 and ld_i64(k.ctl, control.TOTAL_STEPS) >= k.least:
-            for e in range(k.slots):
-                st(k.y, e, ZERO)
+            wipe(k.y, k.slots)
 
     return run
 
@@ -255,6 +274,7 @@ def csr_share():
     "slots rows channels taps chunk layers layer key",
     check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
     work="rows*channels*taps",
+    blocks="W",
 )
 def csr_grow(W, INDEX):
     """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.
@@ -264,9 +284,8 @@ def csr_grow(W, INDEX):
     still empty: a uniform draw without replacement. Written: pool, columns, pointers, table.
     Source: Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
     """
-    from .words.rng import stream
-
-    ld, st, ldc, stc = W.ld, W.st, INDEX.ld, INDEX.st
+    ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
+    begin, push, finish = moving(W, rising=False, keep=True).values()
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -282,6 +301,8 @@ def csr_grow(W, INDEX):
                 write += ld_i64(k.table, before + KEPT) + ld_i64(k.table, before + GROWN)
         else:
             write = ld_i64(k.table, WRITE)
+        buffer, rounding, end = new(), hash32(numbers, ROUNDED), write
+        begin(buffer, k.w, end)
         high = ld_i32(k.pointers, k.rows * chunks)
         for q in range(k.rows * chunks - 1, -1, -1):
             low = ld_i32(k.pointers, q)
@@ -291,7 +312,7 @@ def csr_grow(W, INDEX):
             for column in range(min(k.chunk, k.channels - first) * k.taps - 1, -1, -1):
                 if read >= low and ldc(k.columns, read) == column:
                     write -= 1
-                    st(k.w, write, ld(k.w, read))
+                    push(buffer, k.w, write, ld(k.w, read), rounding)
                     stc(k.columns, write, column)
                     read -= 1
                     continue
@@ -300,10 +321,12 @@ def csr_grow(W, INDEX):
                     if int(drawn) * empty < wanted << 32:
                         write -= 1
                         wanted -= 1
-                        st(k.w, write, ZERO)
+                        push(buffer, k.w, write, ZERO, rounding)
                         stc(k.columns, write, column)
                 empty -= 1
             high = low
+        if write < end:
+            finish(buffer, k.w, write, rounding)
         st_i32(k.pointers, 0, write)
         st_i64(k.table, WRITE, write)
 

@@ -2,14 +2,17 @@
 
 An instruction is `[kernel, words, operand words ...]` in int64. Every thread walks the whole
 tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
-then a yield to the system, since unpinned threads may share one core.
+then a call of what yields to the system or sleeps, since unpinned threads may share one core.
 """
 
 from .registry import kernel
 
-SPIN = 2000
-# Words of the barrier block: arrivals, generation, address of a `void yield(void)` or 0.
-BARRIER_WORDS = 24  # arrivals at 0, generation at 8, yield at 16: apart, one cache line each
+SPIN = 25_000  # some tens of microseconds
+# Words of the barrier block; arrivals, generation and the rest have a cache line each. WAIT: the
+# address of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
+# PATIENCE: seconds and nanoseconds after which a sleeper looks again.
+BARRIER_WORDS, ARRIVALS, GENERATION = 24, 0, 8
+WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
 
 
 @kernel("run_tape", "base code end table barrier")
@@ -35,13 +38,16 @@ def run_tape():
         return types.void(*[types.int64] * 5), codegen
 
     @intrinsic
-    def call_yield(typingctx, function):
-        def codegen(context, builder, signature, operands):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(builder.inttoptr(operands[0], kind.as_pointer()), [])
+    def call_system(typingctx, function, barrier, operands, generation):
+        """As a kernel is called; a function without operands takes no notice of them."""
+
+        def codegen(context, builder, signature, given):
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+            target = builder.inttoptr(given[0], kind.as_pointer())
+            builder.call(target, [*given[1:], ir.Constant(I64, 0)])
             return context.get_dummy_value()
 
-        return types.void(types.int64), codegen
+        return types.void(*[types.int64] * 4), codegen
 
     @intrinsic
     def arrive(typingctx, barrier):
@@ -73,7 +79,7 @@ def run_tape():
 
         return types.void(types.int64, types.int64), codegen
 
-    spin = SPIN
+    spin, wait, wake, operands = SPIN, WAIT, WAKE, 8 * OPERANDS
 
     def run(thread, nthreads, k):
         code = k.code
@@ -84,11 +90,15 @@ def run_tape():
                 generation = load_generation(k.barrier)
                 if arrive(k.barrier) == nthreads - 1:
                     release(k.barrier, generation + 1)
+                    if ld_i64(k.barrier, wake) != 0:
+                        to = ld_i64(k.barrier, wake)
+                        call_system(to, k.barrier, k.barrier + operands, generation)
                 else:
                     turns = 0
                     while load_generation(k.barrier) == generation:
                         turns += 1
                         if turns > spin:
-                            call_yield(ld_i64(k.barrier, 16))
+                            to = ld_i64(k.barrier, wait)
+                            call_system(to, k.barrier, k.barrier + operands, generation)
 
     return run

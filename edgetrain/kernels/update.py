@@ -1,8 +1,9 @@
 """From accumulated gradients to new weights: norm, clipping, SGD, Adam (others: optimizers/).
 
 Arithmetic is float32; weights and moments are stored with stochastic rounding where they are
-fp16. An update whose gradient is not finite writes no weight and no moment. Gradients are zeroed
-for the next minibatch either way.
+fp16 or in blocks of 8 bits: blocks of 64 at a time, which threads share out. An update whose
+gradient is not finite writes no weight and no moment. Gradients are zeroed for the next minibatch
+either way.
 """
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 from . import control
 from .jit import inline
 from .registry import kernel
+from .words.block import first as part
 from .words.divisor import divisor
 from .words.mathf import sqrt, sqrt64
+from .words.packed import LENGTH, Packed, get, loader, new, put, storer
+from .words.packed import zero as zero_blocks
 from .words.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64
 from .words.rng import stream
 
@@ -26,7 +30,7 @@ FIRST_MOMENT, SECOND_MOMENT = 0x51ED270B, 0x2545F491
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
 
 
-@kernel("grad_sumsq", "g:r:G[n] partials:m:f64[64] n first")
+@kernel("grad_sumsq", "g:r:G[n] partials:m:f64[64] n first", blocks="G")
 def grad_sumsq(G):
     """Add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite them.
 
@@ -97,7 +101,15 @@ def grad_finish():
 
 
 def zeroing(G):
-    """Inline zeroing of gradients g[lo:hi]."""
+    """Inline zeroing of gradients g[lo:hi]; lo is a multiple of 64."""
+    if isinstance(G, Packed):
+
+        @inline
+        def zero_packed(g, lo, hi):
+            if hi > lo:
+                zero_blocks(g, lo, hi - lo)
+
+        return zero_packed
     st = G.st
 
     @inline
@@ -111,6 +123,7 @@ def zeroing(G):
 @kernel(
     "sgd",
     "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov",
+    blocks="W G V",
 )
 def sgd(W, G, V):
     """torch.optim.SGD: weights w, gradients g (zeroed), momentum v where `mu` is not 0, all [n].
@@ -118,11 +131,11 @@ def sgd(W, G, V):
     The first update (ADAM_T 1) takes the gradient as momentum, without dampening. v absent: no
     momentum. Rates from ctl LR and GRAD_FACTOR.
     """
-    ldw, srw, ldg, stg, ldv, srv = W.ld, W.sr, G.ld, G.st, V.ld, V.sr
-    zero = zeroing(G)
+    load_w, load_g, load_v = loader(W), loader(G), loader(V)
+    store_w, store_v, zero = storer(W), storer(V), zeroing(G)
 
     def run(thread, nthreads, k):
-        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
@@ -132,22 +145,59 @@ def sgd(W, G, V):
         share = ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening
         # nesterov: direction = gradient + mu * momentum, else = momentum
         of_gradient, of_moment = (ONE, k.mu) if k.nesterov != 0 else (ZERO, ONE)
-        if k.v == 0:
-            for i in range(lo, hi):
-                value = ldw(k.w, i)
-                srw(k.w, i, value - lr * (ldg(k.g, i) * factor + k.wd * value), weight_key)
-                stg(k.g, i, ZERO)
-        else:
-            for i in range(lo, hi):
-                value = ldw(k.w, i)
-                gradient = ldg(k.g, i) * factor + k.wd * value
-                moment = k.mu * ldv(k.v, i) + share * gradient
-                direction = of_gradient * gradient + of_moment * moment
-                srw(k.w, i, value - lr * direction, weight_key)
-                srv(k.v, i, moment, moment_key)
-                stg(k.g, i, ZERO)
+        w, g, v = new(), new(), new()
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            if k.v == 0:
+                for j in range(m):
+                    value = get(w, j)
+                    put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
+            else:
+                load_v(v, k.v, i, m)
+                for j in range(m):
+                    value = get(w, j)
+                    gradient = get(g, j) * factor + k.wd * value
+                    moment = k.mu * get(v, j) + share * gradient
+                    put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
+                    put(v, j, moment)
+                store_v(k.v, i, m, v, moment_key)
+            store_w(k.w, i, m, w, weight_key)
+        zero(k.g, lo, hi)
 
     return run
+
+
+def second_moments(V):
+    """(inline load, inline store) of runs of second moments; short formats keep square roots.
+
+    The root of g^2 has the range of g, which the loss scale keeps inside fp16; g^2 has not. In
+    blocks a root that is not zero stays so, or steps had no limit.
+    load(v, address, first, count) gives moments; store(address, first, count, v, key) takes
+    moments, and leaves in v what it stored, before rounding.
+    """
+    load, store_roots = loader(V), storer(V, keep=True)
+    rooted, st = V.short_range, V.st
+
+    @inline
+    def load_squares(buffer, address, first, count):
+        load(buffer, address, first, count)
+        for j in range(count):
+            put(buffer, j, get(buffer, j) * get(buffer, j))
+
+    @inline
+    def store_squares(address, first, count, buffer, key):
+        for j in range(count):
+            put(buffer, j, sqrt(get(buffer, j)))
+        store_roots(address, first, count, buffer, key)
+
+    @inline
+    def store_each(address, first, count, buffer, key):
+        for j in range(count):
+            st(address, first + j, get(buffer, j))
+
+    return (load_squares, store_squares) if rooted else (load, store_each)
 
 
 def second_moment(V):
@@ -176,6 +226,7 @@ def second_moment(V):
 @kernel(
     "adam",
     "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
+    blocks="W G M V",
 )
 def adam(W, G, M, V):
     """torch.optim.Adam (decoupled 0: decay added to the gradient) and AdamW (decoupled 1).
@@ -184,12 +235,12 @@ def adam(W, G, M, V):
     square root of the moment. c1 = 1 - beta1, b2 = beta2 and c2 = 1 - beta2 come apart: 1 - beta2
     of a float32 beta2 would be off by 1e-5 of itself. BIAS1 and BIAS2 in ctl are of this update.
     """
-    ldw, srw, ldg, stg, ldm, srm = W.ld, W.sr, G.ld, G.st, M.ld, M.sr
-    load_second, store_second = second_moment(V)
-    zero = zeroing(G)
+    load_w, load_g, load_m = loader(W), loader(G), loader(M)
+    store_w, store_m, zero = storer(W), storer(M), zeroing(G)
+    load_second, store_second = second_moments(V)
 
     def run(thread, nthreads, k):
-        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
@@ -200,17 +251,25 @@ def adam(W, G, M, V):
         root_bias = ONE / np.float32(sqrt64(ld_f64(k.ctl, BIAS2)))
         added = ZERO if k.decoupled != 0 else k.wd
         kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
-        for i in range(lo, hi):
-            value = ldw(k.w, i)
-            gradient = ldg(k.g, i) * factor + added * value
-            first = ldm(k.m, i)
-            first += (gradient - first) * k.c1
-            second = load_second(k.v, i) * k.b2 + k.c2 * gradient * gradient
-            root = sqrt(second)
-            value = value * kept - step * first / (root * root_bias + k.eps)
-            srw(k.w, i, value, weight_key)
-            srm(k.m, i, first, first_key)
-            store_second(k.v, i, second, root, second_key)
-            stg(k.g, i, ZERO)
+        w, g, moment, square = new(), new(), new(), new()
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            load_m(moment, k.m, i, m)
+            load_second(square, k.v, i, m)
+            for j in range(m):
+                value = get(w, j)
+                gradient = get(g, j) * factor + added * value
+                first = get(moment, j)
+                first += (gradient - first) * k.c1
+                second = get(square, j) * k.b2 + k.c2 * gradient * gradient
+                put(w, j, value * kept - step * first / (sqrt(second) * root_bias + k.eps))
+                put(moment, j, first)
+                put(square, j, second)
+            store_w(k.w, i, m, w, weight_key)
+            store_m(k.m, i, m, moment, first_key)
+            store_second(k.v, i, m, square, second_key)
+        zero(k.g, lo, hi)
 
     return run

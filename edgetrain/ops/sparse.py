@@ -3,14 +3,16 @@
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
 maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
-it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its
-`chunk`, its `nonzeros` at the start. Saved for backward: x (weight gradient) and the pool (input
-gradient).
+it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its
+`nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight
+gradient) and the pool (input gradient).
 """
 
 from ..ir import Node
 from .conv import GEOMETRY, PROLOGUE, contribute_bias, conv_sizes
 from .registry import Op, register
+
+_LAYER = ("shape", "chunk", "nonzeros", "room")  # attributes of a layer
 
 
 def _sizes(values, attrs) -> dict[str, int]:
@@ -20,7 +22,8 @@ def _sizes(values, attrs) -> dict[str, int]:
     if len(shape) == 2:
         rows = x.size // shape[1]
         shapes = [(rows, shape[1], 1, 1), (*shape, 1, 1), (rows, shape[0], 1, 1)]
-    return conv_sizes(*shapes) | {"slots": values["columns"].size}
+    # the pool itself is read; what unpacks it (compiler/packed.py) says otherwise
+    return conv_sizes(*shapes) | {"slots": values["columns"].size, "room": 0, "held": 0}
 
 
 def _flops(values, attrs) -> int:
@@ -36,7 +39,7 @@ class ConvCsr(Op):
             return
         x, pool, bias = node.inputs[:3]
         pattern = node.inputs[6:8]
-        attrs = {k: node.attrs[k] for k in (*GEOMETRY, "shape", "chunk", "nonzeros")}
+        attrs = {k: node.attrs[k] for k in (*GEOMETRY, *_LAYER)}
         if grads.needs(pool):
             grads.contribute(pool, "conv_csr_dw", [x, dy, "", "", "", *pattern], attrs)
         self.bias_gradient(grads, bias, dy)
@@ -68,7 +71,7 @@ class GatherCsr(Op):
     def vjp(self, grads, node: Node) -> None:
         dy, (pool, *pattern, indices) = grads.of(node.outputs[0]), node.inputs
         if dy and grads.needs(pool):
-            attrs = {k: node.attrs[k] for k in ("shape", "chunk", "nonzeros")}
+            attrs = {k: node.attrs[k] for k in _LAYER}
             grads.contribute(pool, "gather_csr_bwd", [dy, indices, *pattern], attrs)
 
 

@@ -31,6 +31,7 @@ from .container_header import (
     START,
     BadFile,
     Entry,
+    in_file,
     parse_entries,
     parse_header,
     parse_meta,
@@ -60,7 +61,7 @@ def write_container(
     Raises:
       RunError: the file cannot be written; an older one is untouched.
     """
-    arrays = {name: np.asarray(array) for name, array in tensors.items()}
+    arrays = {name: in_file(np.asarray(array)) for name, array in tensors.items()}
     header, entries, nbytes = plan_header(arrays, {"kind": kind, "version": str(version)}, meta)
 
     def write(file: BinaryIO) -> None:
@@ -109,8 +110,9 @@ def read_container(
         a header that does not describe the data, or tensors unlike those of `into`.
     """
     with _verified(path, kind, versions, error) as (file, entries, meta):
-        _check_into(entries, into or {})
-        return _load(file, entries, mmap, into or {}), meta
+        places = {name: in_file(array) for name, array in (into or {}).items()}
+        _check_into(entries, places)
+        return _load(file, entries, mmap, places) | dict(into or {}), meta
 
 
 def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: range) -> bool:

@@ -56,6 +56,13 @@ class BadFile(Exception):
     """Carries the message up to where the path and the error class are known."""
 
 
+def in_file(array: np.ndarray) -> np.ndarray:
+    """An array as the file has it: elements without a code are rows of bytes."""
+    if array.dtype.kind != "V" or array.dtype in _CODES:
+        return array
+    return array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+
+
 def plan_header(
     arrays: Mapping[str, np.ndarray], head: Mapping[str, str], meta: Mapping[str, str]
 ) -> tuple[bytes, dict[str, Entry], int]:

@@ -6,7 +6,7 @@ Fields of the recipe and of slots that are not listed are refused: they belong t
 The account may hold further figures, which are only shown.
 """
 
-from ..formats import FORMATS, PRECISIONS
+from ..formats import FORMATS, MEMORIES, PRECISIONS
 from ..ir.graph import PERSISTENT
 from ..kernels import targets
 from .schema import (
@@ -55,7 +55,10 @@ RECIPE = record(
         "minibatch": integer(1, _SAMPLES),
         "microbatch": optional(integer(1, _SAMPLES)),
         "precision": one_of(*PRECISIONS),
-        "model_memory": optional(one_of(*PRECISIONS)),
+        "model_memory": optional(one_of(*MEMORIES)),
+        "weights": optional(one_of(*MEMORIES)),
+        "state": optional(one_of(*MEMORIES)),
+        "grads": optional(one_of(*MEMORIES)),
         "density": _DENSITY,
         "density_overrides": by_name(_DENSITY),
         "distribution": text(),

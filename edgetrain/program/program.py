@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
-from ..formats import FORMATS, Format
+from ..formats import FORMATS, Format, from_file
 from ..units import format_bytes
 from ..units.public import as_path, called_by_people
 from ..units.sha import sha256
@@ -58,6 +58,11 @@ class Slot:
     @property
     def nbytes(self) -> int:
         return self.format.nbytes(self.size)
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Of the array in memory: `shape`, or the blocks that a format puts elements in."""
+        return self.format.stored_shape(self.shape)
 
     @property
     def format(self) -> Format:
@@ -210,7 +215,8 @@ def _consistent(program: Program) -> Program:
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
         raise ValueError("persistent: no control block of 64 words")
     for name, array in program.init.items():
-        if name not in slots or slots[name].shape != array.shape or array.dtype.kind not in "fiu":
+        sound = name in slots and slots[name].stored_shape == array.shape
+        if not sound or array.dtype != slots[name].format.dtype and array.dtype.kind not in "fiu":
             raise ValueError(f"tensor 'init.{name}': no slot of its shape")
     if program.minibatch % program.microbatch:
         raise ValueError(
@@ -252,7 +258,10 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
     # Initial arrays stay in the mapped file: the system may take their pages back. What runs is
     # copied, for the file may be written over.
     tapes = {name: np.array(tensors[f"tape.{name}"]) for name in TAPES}
+    persistent = tuple(_slot(s) for s in fields["persistent"])
+    formats = {slot.name: slot.format for slot in persistent}
     init = {k.removeprefix("init."): v for k, v in tensors.items() if k.startswith("init.")}
+    init = {k: from_file(v, formats[k]) if k in formats else v for k, v in init.items()}
     return Program(
         arena_nbytes=fields["arena_nbytes"],
         threads=fields["threads"],
@@ -260,7 +269,7 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         microbatch=fields["microbatch"],
         kernels=tuple((n, v, tuple(s)) for n, v, s in fields["kernels"]),
         tapes=tapes,
-        persistent=tuple(_slot(s) for s in fields["persistent"]),
+        persistent=persistent,
         inputs={k: tuple(_slot(s) for s in v) for k, v in fields["inputs"].items()},
         targets={k: _slot(s) for k, s in fields["targets"].items()},
         outputs={k: tuple(_slot(s) for s in v) for k, v in fields["outputs"].items()},

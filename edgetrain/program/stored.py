@@ -5,6 +5,7 @@ bytes: what a checkpoint holds, and the control block. A slot without a good hea
 bytes or length is no state.
 """
 
+import math
 import os
 import stat
 import struct
@@ -218,10 +219,10 @@ def _value(file: BinaryIO, slot: Slot, place: _Place | None, label: str) -> np.n
     if place is None:
         return _brought(slot, None, label)
     count = place.format.count(place.nbytes)
-    if count != slot.size:
+    if place.format.nbytes(slot.size) != place.nbytes:
         raise _unlike(slot, count, label)
     file.seek(place.at)
-    data = file.read(place.format.nbytes(count))
+    data = file.read(place.nbytes)
     return _brought(slot, np.frombuffer(data, place.format.dtype), label)
 
 
@@ -240,12 +241,14 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     """
     wanted = slot.format.dtype
     if array is None and slot.role == "state":
-        return np.zeros(slot.shape, wanted)
-    floats = array is not None and of_dtype(array.dtype).floats and slot.format.floats
-    if array is None or array.size != slot.size or not (array.dtype == wanted or floats):
+        return np.zeros(slot.stored_shape, wanted)
+    source = slot.format if array is None else of_dtype(array.dtype)
+    fits = array is not None and array.size == math.prod(source.stored_shape(slot.shape))
+    floats = source.floats and slot.format.floats
+    if array is None or not fits or not (array.dtype == wanted or floats):
         raise _unlike(slot, 0 if array is None else array.size, label)
     if array.dtype != wanted and slot.role not in _CONVERTED:
-        return np.zeros(slot.shape, wanted)
+        return np.zeros(slot.stored_shape, wanted)
     if array.dtype != wanted:
-        array = slot.format.encode(decoded(array))
-    return np.array(array.reshape(slot.shape))
+        array = slot.format.encode(decoded(array, slot.shape))
+    return np.array(array.reshape(slot.stored_shape))

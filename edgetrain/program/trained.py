@@ -79,6 +79,8 @@ def export_trained(
         )
     try:
         model, graph = _parsed(program)
+        shapes = {slot.name: slot.shape for slot in program.persistent}
+        state = {n: decoded(a, shapes[n]) if n in shapes else a for n, a in state.items()}
         state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
         _finish(graph, state)
         if labels is not None:

@@ -53,7 +53,7 @@ class Arena:
         _protect(start + (pages + 1) * _PAGE)
 
     def view(self, slot: Slot) -> np.ndarray:
-        """The slot as an array on the arena's bytes.
+        """The slot as an array on the arena's bytes, of `slot.stored_shape`.
 
         Raises:
           ProgramError: the slot lies outside the arena.
@@ -67,7 +67,7 @@ class Arena:
                 "Compile the model again."
             )
         found = self._bytes[slot.offset : stop].view(slot.format.dtype)
-        return found.reshape(slot.shape)
+        return found.reshape(slot.stored_shape)
 
     def slack_is_clean(self) -> bool:
         """Whether the bytes between the front page and the arena are still zero."""

@@ -5,11 +5,13 @@ Kernels come from an installed library, or the disk cache where they were compil
 
 import ctypes
 import os
+import platform
+import sys
 import weakref
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from ..errors import ProgramError, RunError, UsageError
 from ..kernels import registry
 from ..kernels.decode import Bound
 from ..kernels.load import addresses
-from ..kernels.tape import BARRIER_WORDS
+from ..kernels.tape import ARRIVALS, BARRIER_WORDS, GENERATION, OPERANDS, PATIENCE, WAIT, WAKE
 from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
@@ -27,7 +29,9 @@ from .tapes import check_program
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _TEAM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_ARRIVALS, _GENERATION = 0, 8  # words of the barrier block
+# Number of the system call futex, by processor.
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+_LONGEST_SLEEP = 2_000_000  # nanoseconds
 
 
 class _Tape(NamedTuple):
@@ -59,8 +63,7 @@ class Executor:
         self._pairs = in_pairs(program.recipe)
         self._table, entry = self._load(kernels)
         self._run = _ENTRY(entry)
-        self._barrier = np.zeros(BARRIER_WORDS, np.int64)
-        self._barrier[16] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+        self._barrier = self._barrier_block()
         self._tapes: dict[str, _Tape] = {}
         for name, words in program.tapes.items():
             self._keep(name, words, self._table)
@@ -75,6 +78,23 @@ class Executor:
         interpreter: Bound = registry.variants("run_tape")[0], {}
         *table, entry = addresses([*kernels, interpreter])
         return np.array(table, np.int64), entry
+
+    def _barrier_block(self) -> np.ndarray:
+        """Where workers meet; on Linux they sleep there, elsewhere they yield."""
+        system, block = ctypes.CDLL(None), np.zeros(BARRIER_WORDS, np.int64)
+
+        def address(function: Any) -> int:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+        number = _FUTEX.get(platform.machine()) if sys.platform == "linux" else None
+        if number is None or ctypes.sizeof(ctypes.c_void_p) != 8 or self.threads == 1:
+            block[WAIT] = address(system.sched_yield)
+            return block
+        block[[WAIT, WAKE]] = self.entries("drive_wait", "drive_wake")
+        operands = block.ctypes.data, address(system.syscall), number
+        block[OPERANDS : OPERANDS + len(operands)] = operands
+        block[PATIENCE + 1] = _LONGEST_SLEEP
+        return block
 
     def entries(self, *names: str) -> list[int]:
         """Addresses of kernels without storages."""
@@ -221,7 +241,7 @@ class _Workers:
 
     def __call__(self, args: int) -> None:
         self.check_open()
-        self._barrier[[_ARRIVALS, _GENERATION]] = 0
+        self._barrier[[ARRIVALS, GENERATION]] = 0
         self._args = args
         for go in self._go:
             go.release()

@@ -52,8 +52,9 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         self._check_known(name)
         layer = self._layers.get(name)
         values = self._session.values
-        found = dense(layer, values) if layer else values[name]
-        return decoded(found).astype(np.float32)
+        if layer:
+            return dense(layer, values).astype(np.float32)
+        return decoded(values[name], self._slots[name].shape).astype(np.float32)
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check_known(name)
@@ -101,7 +102,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         return layer.shape[::-1] if layer.turned else layer.shape
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
-        """The array as it is stored.
+        """The array as numbers that are stored exactly, but for what a block's scale loses.
 
         Raises:
           DataError: another shape, or values that the storage does not have.
@@ -113,30 +114,33 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             )
         storage = of_dtype(self._session.values[POOL if name in self._layers else name].dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            stored = storage.encode(array.astype(np.float32))
-        if not np.isfinite(decoded(stored)).all():
+            numbers = array.astype(np.float32)
+            if storage.block == 1:
+                numbers = decoded(storage.encode(numbers))
+        if not np.isfinite(numbers).all():
             raise DataError(
                 f"parameter {name!r}: not all values are finite as {storage.name} stores them."
             )
         layer = self._layers.get(name)
         if layer is not None:
-            off = layer.flat(stored).copy()
+            off = layer.flat(numbers).copy()
             off[self._where(layer)] = 0
             if off.any():
                 raise DataError(
                     f"parameter {name!r}: {np.count_nonzero(off)} nonzeros where the sparse weight "
                     "has none. Set those alone that parameters[..] gives."
                 )
-        return stored
+        return numbers
 
-    def _write(self, name: str, stored: np.ndarray) -> None:
+    def _write(self, name: str, numbers: np.ndarray) -> None:
         values, layer = self._session.values, self._layers.get(name)
-        if layer is None:
-            values[name][...] = stored
-            return
-        pointers = values[pointers_name(name)]
-        pool = values[POOL].reshape(-1)
-        pool[int(pointers[0]) : int(pointers[-1])] = layer.flat(stored)[self._where(layer)]
+        found = values[POOL if layer else name]
+        if layer:
+            pointers = values[pointers_name(name)]
+            pool = decoded(found).reshape(-1).copy()
+            pool[int(pointers[0]) : int(pointers[-1])] = layer.flat(numbers)[self._where(layer)]
+            numbers = pool
+        found[...] = of_dtype(found.dtype).encode(numbers).reshape(found.shape)
 
     def _where(self, layer: Layer) -> np.ndarray:
         values = self._session.values

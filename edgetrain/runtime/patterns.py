@@ -71,6 +71,9 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
         if not sound or ("pointers" in values and number < 0):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         wanted = _shape(layers[number], number, len(layers))
+        for key in ("room", "held"):  # the layer's slots alone, as many as it may come to have
+            if values.get(key):
+                wanted[key] = min(layers[number].cap, columns.size)
         if "c" in values:
             values |= {"rows": values["k"], "channels": values["c"] // values["g"]}
             values |= {"taps": values["kh"] * values["kw"]}

@@ -1,12 +1,12 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import CheckpointError
+from ..formats import from_file
 from ..program import Program
 from .checkpoint import latest, load_checkpoint
 from .folder import BEST_FILE, PROGRAM_FILE
@@ -28,13 +28,16 @@ def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> 
         state[name][...] = array
 
 
-def check_state(program: Program, tensors: Mapping[str, np.ndarray], label: str) -> None:
-    """Prove that tensors from a file are a state of this Program.
+def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) -> None:
+    """Prove that tensors from a file are a state of this Program; rows of bytes become blocks.
 
     Raises:
       CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
     """
-    wanted = {slot.name: (slot.shape, slot.format.dtype) for slot in program.saved}
+    for slot in program.saved:
+        if slot.name in tensors:
+            tensors[slot.name] = from_file(tensors[slot.name], slot.format)
+    wanted = {slot.name: (slot.stored_shape, slot.format.dtype) for slot in program.saved}
     if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
         raise CheckpointError(
             f"{label}: its tensors are not those of this Program. Resume with the Program it was "

@@ -120,7 +120,7 @@ def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
 def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int) -> None:
     """Operands lie in the arena, at multiples of their elements, and not on scratch."""
     for region in regions:
-        align = ALIGN if region.mode == "t" else FORMATS[region.storage].block_nbytes
+        align = ALIGN if region.mode == "t" else FORMATS[region.storage].alignment
         outside = region.start < 0 or region.stop < region.start or region.stop > arena_nbytes
         if outside or region.start % align:
             raise ProgramError(

@@ -119,12 +119,16 @@ class Rewiring:
             groups = {"groups": layer.groups}
             drop.append(Call("csr_drop", own | groups | {"fraction": self._fraction()}))
             own |= {"columns": COLUMNS}
-            close.append(Call("csr_close", own | groups))
+            key = {"ctl": "ctl", "key": key_of(f"close {layer.name}")}
+            close.append(Call("csr_close", own | groups | key))
             shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
             key = {"ctl": "ctl", "key": key_of(f"rewire {layer.name}"), "chunk": layer.chunk}
             grow.append(Call("csr_grow", own | shape | key))
         share = {"table": TABLE, "layers": len(layers), **self._share(layers)}
-        moved = [{"y": s.name, "w": POOL, "slots": pool["slots"]} for s in states]
+        moved = [
+            {"y": s.name, "w": POOL, "slots": pool["slots"], "ctl": "ctl", "key": key_of(s.name)}
+            for s in states
+        ]
         before = [Call("csr_compress", args) for args in moved]
         after = [Call("csr_expand", args) for args in moved]
         least = SHORT_RUN if self.keep_state is None else 0

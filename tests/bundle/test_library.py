@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from edgetrain.formats import INT8, decoded
 from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
@@ -301,3 +302,18 @@ def test_fp32_steps_have_the_bits_of_the_drive_in_python(two_layers):
     made = et.compile(two_layers, minibatch=6, microbatch=2, threads=1, loss="mse")
     net = Loaded(made).net().made_up().steps(STEPS)
     assert net.digest() & 0xFFFFFFFF == state_digest(made, STEPS)
+
+
+def test_model_memory_in_blocks_has_the_bits_of_the_drive_and_is_got_and_set(two_layers):
+    memory = {"precision": "fp16", "model_memory": "int8"}
+    how = {"minibatch": 8, "microbatch": 4, "threads": 1, **memory}
+    packed = et.compile(two_layers, optimizer=et.Adam(lr=0.01), **how)
+    assert packed.slot("one.w").dtype == packed.slot("one.w.moment2").dtype == "q8"
+    loaded = Loaded(packed)
+    net = loaded.net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(packed, STEPS)
+    number = [slot.name for slot in loaded.image.values].index("one.w")
+    values = np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32)
+    assert net.set(number, values.ctypes.data) == 0
+    expected = decoded(INT8.encode(values), values.shape)
+    np.testing.assert_array_equal(net.value(number), expected)

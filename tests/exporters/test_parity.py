@@ -220,3 +220,45 @@ def test_samples_lie_within_the_rows_that_they_look_up():
     inputs, target = sample_batch(graph, "y", et.Loss(), np.random.default_rng(0))
     assert set(inputs["ids"]) == {0, 1, 2} and set(target) == {0, 1}
     assert gradient_order(graph) == ["table"]
+
+
+STORED = [
+    {"model_memory": "int8"},
+    {"weights": "int8", "state": "int8", "grads": "fp32"},
+    {"precision": "fp16", "model_memory": "int8"},
+    {"precision": "fp16", "weights": "fp16", "state": "int8", "grads": "int8"},
+    {"model_memory": "int8", "density": 0.5},
+]
+
+
+@pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW(lr=1e-3)])
+@pytest.mark.parametrize("stored", STORED)
+def test_parity_holds_with_model_memory_in_blocks(wide, optimizer, stored):
+    """The reference takes the rounded weights, so a loss in fp32 is that of fp32."""
+    report = parity(wide, steps=2, optimizer=optimizer, **stored)
+    assert report.ok, report.first
+    if "precision" not in stored:
+        assert all(row.tolerance == 1e-5 for row in report.rows if row.kind == "loss")
+    if stored.get("grads") == "fp32":
+        assert all(row.error < 5e-3 for row in report.rows if row.kind == "gradient")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """Weights of several blocks, a table and sparse layers among them."""
+    torch.manual_seed(0)
+    table, body, head = nn.Embedding(50, 20), nn.Linear(20, 48), nn.Linear(48, 3)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.body, self.middle = table, body, nn.Linear(48, 48)
+            self.head = head
+
+        def forward(self, tokens):
+            x = torch.tanh(self.body(self.table(tokens).mean(1)))
+            return self.head(torch.tanh(self.middle(x)))
+
+    out = tmp_path_factory.mktemp("wide") / "net.onnx"
+    example = (torch.zeros(2, 4, dtype=torch.int64),)
+    return export_torch(Net(), example, out, input_names=["tokens"])

@@ -13,5 +13,8 @@ FORMAT_CASES: dict[str, tuple[np.ndarray, list[int]]] = {
     "i64": (np.int64([-1, 2**40]), [0xFFFF_FFFF_FFFF_FFFF, 2**40]),
     "i32": (np.int64([-1, 2**31 - 1]), [0xFFFFFFFF, 0x7FFFFFFF]),
     "u16": (np.int64([0, 65535]), [0, 0xFFFF]),
+    # 127 steps of 2^-3, ties upwards, the scale's byte behind 64 elements: 2^(124 - 127)
+    "q8": (np.float32([15.875, -1.0, 0.0625, -0.0625]), [127, 248, 1, 0, *[0] * 60, 124]),
+    "q8n": (np.float32([0.0, -63.75, 64.0]), [0, 192, 64, *[0] * 61, 127]),
     "u8": (np.int64([0, 255]), [0, 0xFF]),
 }

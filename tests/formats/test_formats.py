@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from edgetrain.cli.arguments import plan_table
-from edgetrain.formats import FORMATS, PRECISIONS, decoded, narrowest, of_dtype
+from edgetrain.formats import (
+    BLOCKED,
+    FORMATS,
+    MEMORIES,
+    PRECISIONS,
+    decoded,
+    narrowest,
+    of_dtype,
+)
+from edgetrain.kernels.words.packed import PACKED
 from edgetrain.kernels.words.prim import STORAGES
 from tests.formats.cases import FORMAT_CASES
 from tests.kernels.harness import call, declared
@@ -26,7 +35,8 @@ THROUGH = declared("format_through", "x:r:X[n] y:w:Y[n] n", _through)
 def test_every_format_has_a_case_and_kernels():
     """f64 is a sum's alone: no kernel takes it for a storage variable."""
     assert FORMAT_CASES.keys() == FORMATS.keys()
-    assert STORAGES.keys() == FORMATS.keys() - {"f64"}
+    assert STORAGES.keys() == FORMATS.keys() - {"f64", *BLOCKED}
+    assert PACKED.keys() == set(BLOCKED)
     assert len({format.number for format in FORMATS.values()}) == len(FORMATS)
 
 
@@ -36,8 +46,11 @@ def test_codec_gives_the_bits_and_takes_them_back(name):
     format = FORMATS[name]
     stored = format.encode(values)
     assert stored.dtype == format.dtype and stored.nbytes == format.nbytes(values.size)
-    assert format.count(stored.nbytes) == values.size and of_dtype(stored.dtype) is format
-    whole = stored.view(np.dtype(f"u{format.block_nbytes}"))
+    assert stored.shape == format.stored_shape(values.shape)
+    assert 0 <= format.count(stored.nbytes) - values.size < format.block
+    assert of_dtype(stored.dtype) is format
+    width = format.block_nbytes if format.block == 1 else 1
+    whole = stored.view(np.dtype(f"u{width}"))
     assert whole.tolist() == bits
     again = format.encode(decoded(stored))
     assert again.tobytes() == stored.tobytes()
@@ -59,6 +72,8 @@ def test_kernels_store_and_load_as_the_codec(name):
 
 
 def test_precisions_are_what_the_command_line_takes():
-    for option in ("precision", "model_memory"):
-        assert plan_table()[option]["choices"] == [*PRECISIONS]
+    for option in ("model_memory", "weights", "state", "grads"):
+        assert plan_table()[option]["choices"] == [*MEMORIES]
+    assert plan_table()["precision"]["choices"] == [*PRECISIONS]
+    assert [*MEMORIES] == [*PRECISIONS, "int8", "int8-nearest"]
     assert narrowest().precision in PRECISIONS

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def _valid(idx, axis):
+def valid(idx, axis):
     for i, at in enumerate(idx):
         if -axis <= at < axis:
             yield i, int(at) % axis
@@ -11,14 +11,14 @@ def _valid(idx, axis):
 
 def gather(x, idx):
     y = np.zeros((x.shape[0], idx.size, x.shape[2]), x.dtype)
-    for i, at in _valid(idx, x.shape[1]):
+    for i, at in valid(idx, x.shape[1]):
         y[:, i] = x[:, at]
     return y
 
 
 def gather_bwd(idx, dy, dx, padding):
     dx = dx.astype(np.float64)
-    for i, at in _valid(idx, dx.shape[1]):
+    for i, at in valid(idx, dx.shape[1]):
         if at != padding:
             dx[:, at] += dy[:, i]
     return dx

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.formats import csr
+from edgetrain.formats import INT8, csr, decoded
 
 from . import naive_conv
 from .harness import DTYPES, control, same_for_threads
@@ -29,7 +29,14 @@ def _sparse(p: Conv, storage: str, density: float, dtype: str = "u8", scale: flo
     every = np.zeros(pool.shape, DTYPES[dtype])
     every[LEAD:-TAIL] = columns
     operands = {"columns": every, "pointers": pointers, "chunk": layer.chunk, "slots": pool.size}
+    operands |= {"room": 0, "held": 0}
     return weight, mask, pool, operands
+
+
+def _alone(pool, pattern):
+    """The layer's slots without the others', and the pattern that says so."""
+    own = np.concatenate([pool[LEAD:-TAIL], pool[:2]])  # it may grow by two
+    return own, pattern | {"room": own.size, "held": own.size}
 
 
 def check_forward(p, storage, kind, variant="", threads=(1, 3), density=0.4, columns="u8"):
@@ -38,19 +45,24 @@ def check_forward(p, storage, kind, variant="", threads=(1, 3), density=0.4, col
     scale = (p.c // p.g * p.kh * p.kw) ** -0.5
     weight, _, pool, pattern = _sparse(p, storage, density, columns, scale)
     operands, a = _prologue(rng, p, kind, x)
-    out = same_for_threads(
-        "conv_csr",
-        {"S": storage, "W": storage, "I": columns},
-        threads=threads,
-        variant=variant,
-        x=x,
-        w=pool,
-        bias=None if kind == "clip" else bias,
-        y=p.y_shape,
-        **operands,
-        **pattern,
-        **p.integers,
-    )
+
+    def run(pool, pattern, threads):
+        return same_for_threads(
+            "conv_csr",
+            {"S": storage, "W": storage, "I": columns},
+            threads=threads,
+            variant=variant,
+            x=x,
+            w=pool,
+            bias=None if kind == "clip" else bias,
+            y=p.y_shape,
+            **operands,
+            **pattern,
+            **p.integers,
+        )
+
+    out = run(pool, pattern, threads)
+    assert run(*_alone(pool, pattern), threads[-1:])["y"].tobytes() == out["y"].tobytes()
     expected = naive_conv.forward(p, a, weight, None if kind == "clip" else bias)
     _close(out["y"], expected, storage)
     return out["y"]
@@ -61,18 +73,28 @@ def check_dx(p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="
     dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
     scale = (p.k // p.g * p.kh * p.kw) ** -0.5
     weight, _, pool, pattern = _sparse(p, storage, density, columns, scale)
-    out = same_for_threads(
-        "conv_csr_dx",
-        {"S": storage, "W": storage, "I": columns},
-        threads=threads,
-        variant=variant,
-        dy=dy,
-        w=pool,
-        dx=dx,
-        acc=acc,
-        **pattern,
-        **p.integers,
-    )
+
+    def run(pool, pattern, threads, weights=storage):
+        return same_for_threads(
+            "conv_csr_dx",
+            {"S": storage, "W": weights, "I": columns},
+            threads=threads,
+            variant=variant,
+            dy=dy,
+            w=pool,
+            dx=dx,
+            acc=acc,
+            **pattern,
+            **p.integers,
+        )
+
+    out = run(pool, pattern, threads)
+    assert run(*_alone(pool, pattern), threads[-1:])["dx"].tobytes() == out["dx"].tobytes()
+    if storage == "f32" and variant != "plain":
+        blocks = INT8.encode(pool)
+        read = run(decoded(blocks, pool.shape), pattern, threads[-1:])["dx"]
+        held = pattern | {"held": pool.size}
+        assert run(blocks, held, threads[-1:], "q8")["dx"].tobytes() == read.tobytes()
     expected = naive_conv.input_gradient(p, dy, weight) + acc * dx.astype(np.float64)
     _close(out["dx"], expected, storage)
     return out["dx"]
@@ -84,20 +106,26 @@ def check_dw(p, storage, kind, variant="", threads=(1, 3), density=0.4, columns=
     dy = _normal(rng, p.y_shape, storage, (p.n * p.oh * p.ow) ** -0.5)
     _, mask, before, pattern = _sparse(p, storage, density, columns)
     operands, a = _prologue(rng, p, kind, x)
-    out = same_for_threads(
-        "conv_csr_dw",
-        {"S": storage, "I": columns, "G": storage},
-        threads=threads,
-        variant=variant,
-        x=x,
-        dy=dy,
-        dwt=before,
-        ctl=control(SEED=3),
-        key=5,
-        **operands,
-        **pattern,
-        **p.integers,
-    )
+
+    def run(before, pattern, threads):
+        return same_for_threads(
+            "conv_csr_dw",
+            {"S": storage, "I": columns, "G": storage},
+            threads=threads,
+            variant=variant,
+            x=x,
+            dy=dy,
+            dwt=before,
+            ctl=control(SEED=3),
+            key=5,
+            **operands,
+            **pattern,
+            **p.integers,
+        )
+
+    out = run(before, pattern, threads)
+    alone = run(*_alone(before, pattern), threads[-1:])["dwt"]
+    assert alone[:-2].tobytes() == out["dwt"][LEAD:-TAIL].tobytes()
     expected = before.astype(np.float64)
     expected[LEAD:-TAIL] += naive_conv.weight_gradient(p, a, dy)[mask]
     _close(out["dwt"], expected, storage)

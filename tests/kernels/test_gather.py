@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from edgetrain.formats import INT8, decoded
+
 from . import naive_gather as naive
 from .harness import DTYPES, control, same_for_threads
 
@@ -53,3 +55,27 @@ def test_gather_gradient_rounds_without_bias_in_half_precision():
     # To nearest nothing would ever arrive. One step is 2^-10 with probability 1/4: the mean of 64
     # columns has a standard deviation below 0.003.
     assert abs(found.astype(np.float64).mean() - (1 + count * 2.0**-12)) < 0.015
+
+
+@pytest.mark.parametrize("shape", [(1, 50, 33), (1, 9, 64), (5, 4, 130)])
+def test_rows_of_blocks_and_their_gradient_are_within_a_step_of_the_twin(rng, shape):
+    idx, sizes = _case(rng, shape)
+    x = rng.normal(size=shape).astype(np.float32)
+    stored = INT8.encode(x)
+    x = decoded(stored, shape)
+    expected = naive.gather(x, idx)
+    storages = {"W": "q8", "S": "f32"}
+    y = same_for_threads("gather", storages, x=stored, idx=idx, y=expected.shape, **sizes)["y"]
+    np.testing.assert_array_equal(y, expected)
+    dy = rng.normal(size=(shape[0], idx.size, shape[2])).astype(np.float32)
+    found = same_for_threads(
+        "gather_bwd", {"S": "f32", "G": "q8"}, idx=idx, dy=dy, dx=stored, ctl=control(SEED=1),
+        key=1, sr=1, padding=-1, **sizes,
+    )["dx"]  # fmt: skip
+    found, dense = decoded(found, shape), naive.gather_bwd(idx, dy, x, -1)
+    step = np.abs(dense).max() / 64  # at most; a number is rounded each time that its block is
+    assert np.abs(found - dense).max() < 40 * step and np.abs((found - dense).mean()) < step / 4
+    untouched = np.ones(shape[1], bool)
+    untouched[[at for _, at in naive.valid(idx, shape[1])]] = False
+    if shape[2] % 64 == 0:
+        np.testing.assert_array_equal(found[:, untouched], x[:, untouched])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgetrain.formats import csr
+from edgetrain.formats import INT8, csr, decoded
 
 from . import naive_gather as naive
 from .harness import DTYPES, control, same_for_threads
@@ -65,6 +65,28 @@ def _check_gradient(table, storage: str, columns: str = "u8") -> None:
 def test_rows_and_gradient_equal_the_dense_twins(table):
     _check_rows(table, "f32")
     _check_gradient(table, "f32")
+
+
+@pytest.mark.parametrize("channels", [7, 64, 300])
+def test_rows_of_a_pool_in_blocks_and_their_gradient_are_near_the_dense_twins(channels):
+    rng, mask, pool, operands = _case(20, channels, 30, 0.4, "f32", "u8")
+    stored, idx = INT8.encode(pool), operands["idx"]
+    pool = decoded(stored, pool.shape)
+    weight = np.zeros(mask.shape, np.float32)
+    weight[mask] = pool[LEAD:-TAIL]
+    expected = naive.gather(weight[None], idx)[0]
+    storages = {"W": "q8", "I": "u8", "S": "f32"}
+    y = same_for_threads("gather_csr", storages, w=stored, y=expected.shape, **operands)["y"]
+    np.testing.assert_array_equal(y, expected)
+    dy = rng.normal(size=(idx.size, channels)).astype(np.float32)
+    storages = {"S": "f32", "I": "u8", "G": "q8"}
+    found = same_for_threads(
+        "gather_csr_bwd", storages, dy=dy, dwt=stored, ctl=control(SEED=1), key=1, **operands
+    )["dwt"]
+    found, exact = decoded(found, pool.shape), pool.astype(np.float64)
+    exact[LEAD:-TAIL] += naive.gather_bwd(idx, dy[None], np.zeros((1, *mask.shape)), -1)[0][mask]
+    step = np.abs(exact).max() / 64
+    assert np.abs(found - exact).max() < 30 * step and abs((found - exact).mean()) < step / 2
 
 
 @pytest.mark.parametrize(("storage", "columns"), [("f16", "u8"), ("f32", "u16")])

@@ -49,7 +49,7 @@ class Run:
         raw = np.zeros(tape.BARRIER_WORDS + 8, np.int64)
         self.barrier = raw[-raw.ctypes.data % 64 // 8 :]
         system = ctypes.CDLL(None).sched_yield
-        self.barrier[16] = ctypes.cast(system, ctypes.c_void_p).value
+        self.barrier[tape.WAIT] = ctypes.cast(system, ctypes.c_void_p).value
         start = self.code.ctypes.data
         block = [self.arena.ctypes.data, start, start + self.code.nbytes]
         self.args = np.array([*block, self.table.ctypes.data, self.barrier.ctypes.data], np.int64)

@@ -24,9 +24,12 @@ def test_arena_is_as_large_as_planned_and_its_account_adds_up(forked_program: Pr
         session.close()
 
 
-def test_training_at_the_minimum_works_and_a_byte_less_is_refused(forked: Compile) -> None:
-    least = forked().account["min_budget_nbytes"]
-    program = forked(least)
+@pytest.mark.parametrize("stored", [{}, {"model_memory": "int8", "density": 0.5}])
+def test_training_at_the_minimum_works_and_a_byte_less_is_refused(
+    forked: Compile, stored: dict
+) -> None:
+    least = forked(**stored).account["min_budget_nbytes"]
+    program = forked(least, **stored)
     assert program.arena_nbytes == least
     trainer = et.Trainer(program, "digits")
     try:
@@ -36,7 +39,7 @@ def test_training_at_the_minimum_works_and_a_byte_less_is_refused(forked: Compil
     finally:
         trainer.close()
     with pytest.raises(BudgetError) as caught:
-        forked(least - 1)
+        forked(least - 1, **stored)
     assert caught.value.min_budget_nbytes == least
 
 

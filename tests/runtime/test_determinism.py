@@ -13,40 +13,45 @@ from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 STEPS = 20
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_training_is_the_same_for_every_plan(
-    forked: Compile, tmp_path: Path, precision: str
-) -> None:
+STORED = {
+    "fp32": {},
+    "fp16": {"precision": "fp16"},
+    "int8": {"model_memory": "int8"},
+    "fp16, int8": {"precision": "fp16", "model_memory": "int8", "density": 0.5},
+}
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_training_is_the_same_for_every_plan(forked: Compile, tmp_path: Path, stored: str) -> None:
     from tests.runtime.models import write_forked
 
     model = et.load_onnx(write_forked(tmp_path / "forked.onnx"))
-    options = make_options(
-        minibatch=16, microbatch=8, optimizer=et.Adam(lr=0.01), precision=precision
-    )
+    options = make_options(minibatch=16, microbatch=8, optimizer=et.Adam(lr=0.01), **STORED[stored])
     front = plan_model(model, options)[1]
     chosen = [front[0], front[len(front) // 2], front[-1]]
     extras = {plan.extra_forward for plan in chosen}
     assert len(extras) == 3 and 0.0 in extras and max(extras) > 0.3
-    states = [
-        trained_state(forked(plan.arena_nbytes, precision=precision), STEPS) for plan in chosen
-    ]
+    states = [trained_state(forked(plan.arena_nbytes, **STORED[stored]), STEPS) for plan in chosen]
     for state in states[1:]:
         assert_same_bits(state, states[0])
 
 
-def test_training_is_the_same_for_1_2_3_and_7_threads(
-    forked: Compile, forked_program: Program
-) -> None:
-    expected = trained_state(forked_program, STEPS)
-    seven = forked(threads=7)
+@pytest.mark.parametrize("stored", ["fp32", "int8", "fp16, int8"])
+def test_training_is_the_same_for_1_2_3_and_7_threads(forked: Compile, stored: str) -> None:
+    expected = trained_state(forked(**STORED[stored]), STEPS)
+    seven = forked(threads=7, **STORED[stored])
     for threads in (1, 2, 3, 7):
         assert_same_bits(trained_state(seven, STEPS, threads=threads), expected)
 
 
-def test_a_resumed_run_ends_with_the_same_bits(forked_program: Program, tmp_path: Path) -> None:
-    expected = trained_state(forked_program, STEPS)
+@pytest.mark.parametrize("stored", ["fp32", "int8"])
+def test_a_resumed_run_ends_with_the_same_bits(
+    forked: Compile, tmp_path: Path, stored: str
+) -> None:
+    program = forked(**STORED[stored])
+    expected = trained_state(program, STEPS)
     for steps in (3, 11, STEPS):
-        state = trained_state(forked_program, steps, out=tmp_path)
+        state = trained_state(program, steps, out=tmp_path)
     assert_same_bits(state, expected)
 
 

@@ -1,7 +1,8 @@
 """Exact placement for one capacity after the other: the Python side of exact.py's search.
 
 Which order of the buffers leads to a solution at once differs from file to file, so that several
-take turns; what does not depend on order and capacity is worked out once.
+take turns; what does not depend on order and capacity is worked out once. A turn costs at most
+its share of the work, and the square of the buffers in memory, touched as far as it gets.
 """
 
 import functools
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .exact import Search, fits
+from ..profile import profile
+from .exact import ALLOWED, DONE, Search, fits
 from .lives import Lives, lives, renumbered
 
 MOST_BUFFERS = 2500  # with more nothing is tried: what a search holds grows with their square
@@ -45,13 +47,7 @@ def preferences(
     Yields:
       (order, whether parts are to be put into order again by what is left of them).
     """
-    times = np.unique(np.concatenate([start, stop]))
-    first, last = np.searchsorted(times, start), np.searchsorted(times, stop)
-    change = np.zeros(len(times) + 1, np.int64)
-    np.add.at(change, first, size)
-    np.add.at(change, last, -size)
-    load = np.cumsum(change)
-    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
+    crowd = profile(start, stop, size).most_within(start, stop)
     width, area = stop - start, (stop - start) * size
     rows = [
         (width, area, True), (width, crowd, False), (-start, width, True), (stop, width, False),
@@ -108,13 +104,13 @@ class ExactSearch:
             for k, (order, crowded) in enumerate(self._preferred()):
                 q = new_search(self._lives, self._size, order)
                 part = _FIRST_SHARE * share if k == 0 and spent > 0 else share
-                q.work[1] = int(min(part, effort - spent) * 1e6)
+                q.work[ALLOWED] = int(min(part, effort - spent) * 1e6)
                 if fits(q, capacity, crowded):
                     offsets = np.zeros(count, np.int64)
                     offsets[order] = q.low
                     return offsets
-                spent += q.work[0] / 1e6
-                if q.work[0] <= q.work[1] or spent >= effort:
+                spent += q.work[DONE] / 1e6
+                if q.work[DONE] <= q.work[ALLOWED] or spent >= effort:
                     return None
             share *= _GROWTH
         return None

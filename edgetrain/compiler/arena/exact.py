@@ -19,6 +19,8 @@ from edgetrain.kernels.loops import loop
 
 from .units import EXACT
 
+DONE, ALLOWED, TRAIL = 0, 1, 2  # places in `Search.work`
+
 
 class Search(NamedTuple):
     """State of one search; buffers are numbered in the order in which they are preferred.
@@ -74,7 +76,7 @@ def _place(q, i):
     """Fix buffer i at its lowest offset and push up what shares time with it."""
     q.placed[i] = True
     top = q.low[i] + q.size[i]
-    trail = q.work[2]
+    trail = q.work[TRAIL]
     for k in range(q.near_at[i], q.near_at[i + 1]):
         j = q.near[k]
         if not q.placed[j] and q.low[j] < top:
@@ -83,12 +85,12 @@ def _place(q, i):
             trail += 1
             q.low[j] = top
     q.trail_buffer[trail] = -1 - i
-    q.work[2] = trail + 1
+    q.work[TRAIL] = trail + 1
 
 
 @loop
 def _undo(q, mark):
-    trail = q.work[2]
+    trail = q.work[TRAIL]
     while trail > mark:
         trail -= 1
         j = q.trail_buffer[trail]
@@ -96,7 +98,7 @@ def _undo(q, mark):
             q.low[j] = q.trail_low[trail]
         else:
             q.placed[-1 - j] = False
-    q.work[2] = trail
+    q.work[TRAIL] = trail
 
 
 @loop
@@ -117,7 +119,7 @@ def _holds(q, members, least, gate, capacity):
                 j = q.near[k]
                 if not q.placed[j]:
                     low = min(low, max(q.low[j], least) + q.size[j])
-            q.work[0] += q.near_at[i + 1] - q.near_at[i]
+            q.work[DONE] += q.near_at[i + 1] - q.near_at[i]
         if low + q.size[i] > capacity:
             return False
         q.release[i] = low
@@ -126,7 +128,7 @@ def _holds(q, members, least, gate, capacity):
             q.queue[k] = q.queue[k - 1]
             k -= 1
         q.queue[k] = i
-        q.work[0] += q.last[i] - q.first[i] + count - k + 4
+        q.work[DONE] += q.last[i] - q.first[i] + count - k + 4
         count += 1
         for s in range(q.first[i], q.last[i]):
             q.floor[s] = 0
@@ -239,10 +241,10 @@ def _rank(q, f):
             picks[j] = k
             count += 1
     q.sign[f] = _signature(q, f)
-    q.work[0] += q.held[f]
+    q.work[DONE] += q.held[f]
     if q.failed[q.sign[f] % np.uint64(q.failed.size)] == q.sign[f]:
         count = 0
-    q.picked[f], q.next_pick[f], q.mark[f] = count, 0, q.work[2]
+    q.picked[f], q.next_pick[f], q.mark[f] = count, 0, q.work[TRAIL]
 
 
 @loop
@@ -279,8 +281,8 @@ def fits(q: Search, capacity: int, crowded: int) -> int:
     if not _open(q, 0, crowded):
         return 1
     top = 1
-    while top > 0 and q.work[0] <= q.work[1]:
-        if q.work[2] > q.mark[top]:
+    while top > 0 and q.work[DONE] <= q.work[ALLOWED]:
+        if q.work[TRAIL] > q.mark[top]:
             _undo(q, q.mark[top])
             if _alone(q, q.rows[top, q.picks[top, q.next_pick[top] - 1]]):
                 q.next_pick[top] = q.picked[top]

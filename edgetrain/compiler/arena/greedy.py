@@ -9,6 +9,7 @@ import numpy as np
 from edgetrain.kernels.loop_kinds import Flags, Ints
 from edgetrain.kernels.loops import ZERO, loop
 
+from ..profile import profile
 from .lives import Lives
 from .units import GREEDY
 
@@ -126,13 +127,7 @@ def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray
 def orders(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
     """Twelve orders worth trying: by size, length, area, birth, death and crowding."""
     length = stop - start
-    steps = np.unique(np.concatenate([start, stop]))
-    first, last = np.searchsorted(steps, start), np.searchsorted(steps, stop)
-    load = np.zeros(len(steps) + 1, np.int64)
-    np.add.at(load, first, size)
-    np.add.at(load, last, -size)
-    load = np.cumsum(load)
-    crowd = np.array([load[a:b].max(initial=0) for a, b in zip(first, last, strict=True)])
+    crowd = profile(start, stop, size).most_within(start, stop)
     keys = [
         (-size, -length), (-length, -size), (-size * length, -size), (start, -size),
         (stop, -size), (-crowd, -size), (-crowd, -length), (-crowd, -size * length),

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..profile import profile
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -21,14 +25,5 @@ def aligned(nbytes: int, align: int) -> int:
 
 def peak_live(buffers: Sequence[Buffer], align: int = 1) -> int:
     """The largest sum of bytes live at one step: no placement is lower."""
-    change: dict[int, int] = {}
-    for buffer in buffers:
-        if buffer.stop > buffer.start:
-            size = aligned(buffer.nbytes, align)
-            change[buffer.start] = change.get(buffer.start, 0) + size
-            change[buffer.stop] = change.get(buffer.stop, 0) - size
-    live = peak = 0
-    for step in sorted(change):
-        live += change[step]
-        peak = max(peak, live)
-    return peak
+    rows = np.array([(b.start, b.stop, aligned(b.nbytes, align)) for b in buffers], np.int64)
+    return profile(*rows.reshape(-1, 3).T).peak

@@ -17,6 +17,7 @@ from ...units.stages import stage
 from .. import remat
 from ..bind.rebatch import fixed_batch, rebatched
 from ..options import Options
+from ..pareto import undominated
 from ..pipeline import mixes_samples
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
@@ -120,13 +121,8 @@ def _tight(plan: Plan) -> bool:
     return plan.arena_nbytes - persistent <= bound * (1 + LOOSE)
 
 
-def _undominated(items: list[_Costed]) -> list[_Costed]:
-    """By rising bytes and falling cost."""
-    front: list[_Costed] = []
-    for item in sorted(items, key=lambda item: (item.arena_nbytes, item.cost)):
-        if not front or item.cost < front[-1].cost:
-            front.append(item)
-    return front
+def _undominated(items: Sequence[_Costed]) -> list[_Costed]:
+    return undominated(items, lambda item: (item.arena_nbytes, item.cost))
 
 
 def choose_plan(model: Model, options: Options, front: Sequence[Plan], budget: int | None) -> Plan:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from edgetrain.errors import UsageError
 
+from ..pareto import undominated
 from .chain.ladder import Ladder, chain_ladder
 from .chain.stages import Chain, chain_of
 from .problem import Instance, Problem, Schedule, Simulation, Step
@@ -101,12 +102,8 @@ def measured(
     """
     if points is not None:
         found = _thinned(found, 3 * points // 2)
-    costed = [(s, simulate(problem, s)) for s in found]
-    costed.sort(key=lambda item: (item[1].peak_nbytes, item[1].extra_cost))
-    front: list[tuple[Schedule, Simulation]] = []
-    for item in costed:
-        if not front or item[1].extra_cost < front[-1][1].extra_cost:
-            front.append(item)
+    costed = [(schedule, simulate(problem, schedule)) for schedule in found]
+    front = undominated(costed, lambda item: (item[1].peak_nbytes, item[1].extra_cost))
     return front if points is None else _spread(front, points)
 
 

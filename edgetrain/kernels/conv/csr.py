@@ -4,18 +4,30 @@ x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight
 (see formats/csr.py): nonzero e of row (output channel) o and chunk q of input channels, for
 pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
 columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks =
-ceil(c / g / chunk). Pointers and columns are trusted: whoever fills them has checked them.
+ceil(c / g / chunk). Where `room` is not 0, `w` (and `dwt`) is not the pool but that many slots from
+pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for little scratch; 0: not
+so. Pointers and columns are trusted: whoever fills them has checked them.
 """
 
 from ..jit import inline
 from ..registry import kernel
+from ..words.prim import ld_i32
 from .plain import CHECK, DX_WORK, INTS, WORK
 
 PIXELS = 1024  # of a band of rows that is summed in scratch
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _Y = "[n*c*h*wd]", "[n*k*oh*ow]"
 _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
-CSR_CHECK = f"{CHECK};min(chunk, slots) > 0"
+CSR_CHECK = f"{CHECK};min(chunk, slots) > 0;max(room, held) <= slots"
+HELD = "(held if held > 0 else slots)"  # slots that hold all of a layer's nonzeros
+_POOL = "[(room if room > 0 else slots)]"
+
+
+def aimed(usual: int, least: int) -> str:
+    """Bytes or counts aimed at: fewer where `held` asks for that."""
+    return f"({usual} if held == 0 else {least})"
+
+
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
 DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 
@@ -23,22 +35,29 @@ DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 def forward_operands(scratch: str) -> str:
     """Declaration of `conv_csr` with this many bytes of scratch."""
     return (
-        f"x:r:S{_X} w:r:W[slots] bias?:r:f32[k] {_PROLOGUE} {_PATTERN} y:w:S{_Y} "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f"
+        f"x:r:S{_X} w:r:W{_POOL} bias?:r:f32[k] {_PROLOGUE} {_PATTERN} y:w:S{_Y} "
+        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f room held"
     )
 
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dx`."""
-    return f"dy:r:S{_Y} w:r:W[slots] {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS} chunk slots acc"
+    operands = f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS}"
+    return f"{operands} chunk slots acc room held"
 
 
 def dw_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dw`; `dwt` is the accumulator of the whole pool."""
     return (
-        f"x:r:S{_X} {_PROLOGUE} dy:r:S{_Y} {_PATTERN} dwt:m:G[slots] ctl:r:i64[64] "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f key"
+        f"x:r:S{_X} {_PROLOGUE} dy:r:S{_Y} {_PATTERN} dwt:m:G{_POOL} ctl:r:i64[64] "
+        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f key room held"
     )
+
+
+@inline
+def pool_base(address, nbytes, k):
+    """Where slot 0 of the pool is, or would be where the layer's slots alone are there."""
+    return address if k.room == 0 else address - nbytes * ld_i32(k.pointers, 0)
 
 
 def _geometry():
@@ -65,13 +84,14 @@ def conv_csr(S, W, INDEX):
     channel). Order of a sum: bias, then the row's nonzeros in order, each by fma in float32.
     """
     from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import FP32, div, fma, ld_i32, mod
+    from ..words.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
+    nbytes = W.nbytes
     first_output, end_output = _geometry()
 
     def run(thread, nthreads, k):
-        cg, taps = div(k.c, k.g), k.kh * k.kw
+        cg, taps, pool = div(k.c, k.g), k.kh * k.kw, pool_base(k.w, nbytes, k)
         chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.ow))
         for u in range(div(k.n * k.k * thread, nthreads), div(k.n * k.k * (thread + 1), nthreads)):
             o = mod(u, k.k)
@@ -85,7 +105,7 @@ def conv_csr(S, W, INDEX):
                 for q in range(chunks):
                     at = o * chunks + q
                     for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
-                        column, weight = ldc(k.columns, e), ldw(k.w, e)
+                        column, weight = ldc(k.columns, e), ldw(pool, e)
                         ch = channel + q * k.chunk + div(column, taps)
                         tap = mod(column, taps)
                         iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
@@ -111,7 +131,7 @@ def conv_csr(S, W, INDEX):
     return run
 
 
-@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK)
+@kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK, blocks="W")
 def conv_csr_dx(S, W, INDEX):
     """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
 
@@ -120,9 +140,10 @@ def conv_csr_dx(S, W, INDEX):
     of a sum: output channels, kernel elements, fma in float32; what was in dx is added last.
     """
     from ..words.act import ZERO
-    from ..words.prim import FP32, div, fma, ld_i32, mod
+    from ..words.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
+    nbytes = W.nbytes
     first_output, end_output = _geometry()
 
     @inline
@@ -137,6 +158,7 @@ def conv_csr_dx(S, W, INDEX):
 
     def run(thread, nthreads, k):
         cg, kg, taps = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw
+        pool = pool_base(k.w, nbytes, k)
         chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.wd))
         for u in range(div(k.n * k.c * thread, nthreads), div(k.n * k.c * (thread + 1), nthreads)):
             ch = mod(u, k.c)
@@ -151,7 +173,7 @@ def conv_csr_dx(S, W, INDEX):
                     end = ld_i32(k.pointers, o * chunks + q + 1)
                     e = lower_bound(k.columns, ld_i32(k.pointers, o * chunks + q), end, wanted)
                     while e < end and ldc(k.columns, e) < wanted + taps:
-                        tap, weight = ldc(k.columns, e) - wanted, ldw(k.w, e)
+                        tap, weight = ldc(k.columns, e) - wanted, ldw(pool, e)
                         iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
                         left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
                         low = first_output(iy0 - top, k.sh)
@@ -182,11 +204,11 @@ def conv_csr_dw(S, INDEX, G):
     float32 addition to the accumulator.
     """
     from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import div, fma, ld_i32, mod, u32
+    from ..words.prim import div, fma, mod, u32
     from ..words.rng import stream
     from .records import Affine, LinePair
 
-    ld, ldc, ldg, sr = S.ld, INDEX.ld, G.ld, G.sr
+    ld, ldc, ldg, sr, nbytes = S.ld, INDEX.ld, G.ld, G.sr, G.nbytes
     first_output, end_output = _geometry()
 
     @inline
@@ -211,7 +233,7 @@ def conv_csr_dw(S, INDEX, G):
 
     def run(thread, nthreads, k):
         cg, taps, numbers = div(k.c, k.g), k.kh * k.kw, stream(k.ctl, u32(k.key))
-        chunks = div(cg + k.chunk - 1, k.chunk)
+        chunks, target = div(cg + k.chunk - 1, k.chunk), pool_base(k.dwt, nbytes, k)
         for at in range(
             div(k.k * thread, nthreads) * chunks, div(k.k * (thread + 1), nthreads) * chunks
         ):
@@ -232,6 +254,6 @@ def conv_csr_dw(S, INDEX, G):
                         source = ((image * k.c + ch) * k.h + oy * k.sh + iy0) * k.wd + ix0
                         out = ((image * k.k + o) * k.oh + oy) * k.ow
                         total += dot(LinePair(k.x, source, k.sw, k.dy, out), left, right, how)
-                sr(k.dwt, e, ldg(k.dwt, e) + total, numbers)
+                sr(target, e, ldg(target, e) + total, numbers)
 
     return run

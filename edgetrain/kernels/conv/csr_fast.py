@@ -7,20 +7,22 @@ equal the plain kernel's bit for bit, on every target and for every number of th
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, forward_operands
-from .fast import BANKS, panel_extent
+from .csr import CSR_CHECK, aimed, forward_operands, pool_base
+from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 PIXELS = 128  # most of a tile
-BLOCK, BLOCKS = 16, 8  # rows that threads share out; blocks whose sums a tile keeps
+BLOCK, BLOCKS, FEWER = 16, 8, 4  # rows that threads share out; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
-PANEL = 36864  # bytes of panel: fewer, longer rows of nonzeros pay for the larger cache
+# Bytes of panel: fewer, longer rows of nonzeros pay for the larger cache.
+PANEL, SMALLER = 36864, 12288
+AIM = aimed(PANEL, SMALLER)
 SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 TABLE = f"4 * max({TAPS}, kh * kw) + 64"
 
-_CHANNEL = f"kw * ({4 * PIXELS} * {BANKS} + 128)"  # most bytes of a channel of the panel
-_KEPT = f"min({BLOCKS}, (k // g + {BLOCK - 1}) // {BLOCK})"  # blocks
+_CHANNEL = channel_extent(f"{PIXELS}")
+_KEPT = f"min({aimed(BLOCKS, FEWER)}, (k // g + {BLOCK - 1}) // {BLOCK})"  # blocks
 LAYOUT = Layout(
     sizes={},
     parts={
@@ -28,7 +30,7 @@ LAYOUT = Layout(
         "places": "128",
         "cursors": f"{4 * BLOCK * BLOCKS}",
         "stops": f"{4 * BLOCK * BLOCKS}",
-        "panel": f"{panel_extent('(c // g)', _CHANNEL, PANEL)} + {SLACK}",
+        "panel": f"{panel_extent('(c // g)', _CHANNEL, AIM)} + {SLACK}",
         "sums": f"{4 * PIXELS * BLOCK} * {_KEPT} + {SLACK}",
     },
 )
@@ -50,7 +52,7 @@ def _forward(vectors: int, S, W, INDEX):
 
     fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
     products, ldf, nbytes = row_products(vectors, W, INDEX, S), FP32.ld, S.nbytes
-    places, ceil_div = LAYOUT.places, tiles.ceil_div
+    places, ceil_div, nbytes_w = LAYOUT.places, tiles.ceil_div, W.nbytes
 
     @inline
     def begin(k, at, first, outputs, chunks, count):
@@ -63,17 +65,21 @@ def _forward(vectors: int, S, W, INDEX):
     def run(thread, nthreads, k):
         nothing, known, piece = div(thread, nthreads), -1, 0
         at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
-        x, y, pool = tiles.inputs(k.x, p), tiles.outputs(k.y, p), Pool(k.w, k.columns, k.slots)
+        x, y, end_slot = tiles.inputs(k.x, p), tiles.outputs(k.y, p), k.slots
+        panel, most = PANEL if k.held == 0 else SMALLER, BLOCKS if k.held == 0 else FEWER
+        if k.room > 0:
+            end_slot = ld_i32(k.pointers, 0) + k.room
+        pool = Pool(pool_base(k.w, nbytes_w, k), k.columns, end_slot)
         cg, kg, size, chunk = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, k.chunk
         chunks, blocks, area = ceil_div(cg, chunk), ceil_div(kg, BLOCK), p.oh * p.ow
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, PIXELS), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
+        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
         units = p.g * tiles.tiles_of(grid) * blocks
         u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
-            b1 = min(blocks, b0 + end - u, b0 + BLOCKS)
+            b1 = min(blocks, b0 + end - u, b0 + most)
             u += b1 - b0
             group, outputs = mod(spot, p.g), min(b1 * BLOCK, kg) - b0 * BLOCK
             first, tile = group * kg + b0 * BLOCK, tiles.tile_at(div(spot, p.g), grid)

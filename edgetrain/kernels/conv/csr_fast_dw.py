@@ -9,13 +9,13 @@ to `dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dw_operands
-from .csr_fast import PANEL, SLACK, SUITS, TABLE, TAPS
-from .fast import BANKS, panel_extent
+from .csr import CSR_CHECK, HELD, aimed, dw_operands, pool_base
+from .csr_fast import AIM, PANEL, SLACK, SMALLER, SUITS, TABLE, TAPS
+from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 ROWS = 128  # most output channels of a block
-SPACE = 65536  # bytes of a block's rows and sums aimed at
+SPACE, LESS = 65536, 32768  # bytes of a block's rows and sums aimed at
 _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
 # Maps of lines of 8 that a tile holds whole.
@@ -28,17 +28,23 @@ def _line(pixels: int, piece: int) -> int:
 
 
 def _layout(pixels: int, piece: int) -> Layout:
-    channel = f"kw * ({4 * pixels} * {BANKS} + 128)"
+    channel = channel_extent(f"{pixels}")
     parts = {
         "table": TABLE,
         "places": "128",
         "firsts": f"{8 * ROWS + 128}",
         "cursors": f"{4 * ROWS}",
         "stops": f"{4 * ROWS}",
-        "panel": f"{panel_extent('(c // g)', channel, PANEL)} + {SLACK}",
-        "lines": f"max(row, min({SPACE}, k // g * row)) + {2 * SLACK}",  # and the sums
+        "panel": f"{panel_extent('(c // g)', channel, AIM)} + {SLACK}",
+        # and the sums
+        "lines": f"max(row, min({aimed(SPACE, LESS)}, k // g * row, every)) + {2 * SLACK}",
     }
-    return Layout({"row": f"{_line(pixels, piece)} + 4 * (c // g) * kh * kw"}, parts)
+    line = _line(pixels, piece)
+    sizes = {
+        "row": f"{line} + 4 * min((c // g) * kh * kw, {HELD})",
+        "every": f"k // g * {line} + 4 * {HELD}",
+    }
+    return Layout(sizes, parts)
 
 
 def _row_finder(INDEX):
@@ -62,7 +68,7 @@ def _row_finder(INDEX):
                 high = middle
         return low
 
-    def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line):
+    def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line, space):
         """Nonzeros of rows from o on in a range of columns.
 
         firsts[i]: first nonzero; firsts[ROWS + i]: from a nonzero to its place in the sums, which
@@ -73,7 +79,7 @@ def _row_finder(INDEX):
             at = (o + i) * chunks
             first = nonzero_at(columns, pointers, at + q0, taken.column0)
             end = nonzero_at(columns, pointers, at + q1, taken.column1)
-            if i > 0 and (i + 1) * line + 4 * (count + end - first) > SPACE:
+            if i > 0 and (i + 1) * line + 4 * (count + end - first) > space:
                 outputs = i
                 break
             st_i32(firsts, i, first)
@@ -146,7 +152,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
     dots, add_sums = row_dots(vectors, S, INDEX, piece), _sum_adder(G)
     lines, places = _dy_lines(S, pixels, piece), _layout(pixels, piece).places
-    row_bytes, nbytes = _line(pixels, piece), S.nbytes
+    row_bytes, nbytes, wide = _line(pixels, piece), S.nbytes, G.nbytes
 
     def run(thread, nthreads, k):
         nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
@@ -156,7 +162,9 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
         chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
         window = tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, PANEL)
+        panel, space = (PANEL, SPACE) if k.held == 0 else (SMALLER, LESS)
+        part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
+        target = pool_base(k.dwt, wide, k)
         i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0
         while i0 < last:
             group = div(i0, cg)
@@ -165,7 +173,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
             low, high = mod(i0 - below, cg) - q0 * chunk, i1 - below - q1 * chunk
             o, taken = max(o, group * kg), Columns(q0, low * size, q1, high * size)
             most = min(ROWS, (group + 1) * kg - o)
-            find(at.firsts, k.columns, k.pointers, o, most, chunks, taken, row_bytes)
+            find(at.firsts, k.columns, k.pointers, o, most, chunks, taken, row_bytes, space)
             outputs, count = ld_i32(at.firsts, 2 * ROWS), ld_i32(at.firsts, 2 * ROWS + 1)
             sums = at.lines + outputs * row_bytes + SLACK
             set_row(sums, vsplat(ZERO), tiles.ceil_div(count, 16))
@@ -191,7 +199,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                         table, shifts = at.table - 4 * c0 * size, at.firsts + 4 * ROWS
                         dots(sums, shifts, source, flat, at.panel, table, k.columns, walk)
                         cursors, stops = stops, cursors
-            add_sums(k.dwt, at.firsts, sums, outputs, count, numbers)
+            add_sums(target, at.firsts, sums, outputs, count, numbers)
             o += outputs
             if o == (group + 1) * kg:
                 i0 = i1

@@ -9,12 +9,14 @@ plain kernel's bit for bit.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, dx_operands
-from .csr_fast import PANEL, PIXELS, SLACK, TABLE, TAPS
+from ..words.packed import Packed
+from .csr import CSR_CHECK, HELD, aimed, dx_operands, pool_base
+from .csr_fast import AIM, PANEL, PIXELS, SLACK, SMALLER, TABLE, TAPS
 from .fast import panel_extent
 from .layout import Layout
 
-SPACE = 77824  # bytes of lists and sums aimed at: all of 64 x 64 channels, 3 x 3, density 0.3
+# Bytes of lists and sums aimed at; the first is all of 64 x 64 channels, 3 x 3, density 0.3.
+SPACE, LESS = 77824, 24576
 MAP = 4 * PIXELS  # bytes of the sums of one channel and class
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
@@ -24,7 +26,9 @@ _CURSORS = "2 * lists + 928"  # more than the SPACE // MAP channels of a block t
 LAYOUT = Layout(
     sizes={
         "lists": "sh * sw * (c // g)",  # of a group: classes, channels
-        "channel": f"{MAP} * sw + 6 * (k // g) * kh * kw",  # bytes of one channel at most
+        # bytes of one channel and of all, at most
+        "channel": f"{MAP} * sw + 6 * min((k // g) * kh * kw, {HELD})",
+        "every": f"c // g * {MAP} * sw + 6 * {HELD}",
     },
     parts={
         "table": TABLE,
@@ -34,8 +38,9 @@ LAYOUT = Layout(
         "bounds": "4 * lists + 64",
         "cursors": _CURSORS,
         "stops": _CURSORS,
-        "panel": f"{panel_extent('(k // g)', _PANEL_CHANNEL, PANEL)} + {SLACK}",
-        "block": f"max(channel, min({SPACE}, c // g * channel))",  # its sums, weights, ids
+        "panel": f"{panel_extent('(k // g)', _PANEL_CHANNEL, AIM)} + {SLACK}",
+        # its sums, weights, ids
+        "block": f"max(channel, min({aimed(SPACE, LESS)}, c // g * channel, every))",
     },
 )
 
@@ -73,15 +78,20 @@ def _tables():
     return outline("et_csr_tap_table", fill_tap_table), outline("et_csr_slots", find_slots)
 
 
-def _lists(W, INDEX):
+def _listed(S, W):
+    """Storage of weights in lists: of blocks, that of the values they meet."""
+    return S if isinstance(W, Packed) else W
+
+
+def _lists(S, W, INDEX):
     """(count_channels, list_channels)."""
     from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
     from .calls import outline
     from .records import Block, PoolRows
 
     ldc, st_id = INDEX.ld, STORAGES["u16"].st
-    ldw, stw = W.ld, W.st
-    name = f"{W.name}_{INDEX.name}"
+    ldw, stw = W.ld, _listed(S, W).st
+    name = f"{W.name}_{INDEX.name}_{_listed(S, W).name}"
 
     def count_channels(counts, slots, pool: PoolRows, lists):
         """counts[class * cg + channel] of a group's nonzeros."""
@@ -157,17 +167,17 @@ def _blocks(W):
         return Block(i0, channels, nonzeros, weights, weights + nonzeros * weight)
 
     @inline
-    def count_blocks(counts, cg, classes, map_bytes):
+    def count_blocks(counts, cg, classes, map_bytes, aim):
         """(least blocks of channels that fit, space of a block that makes them about equal)."""
         blocks, used, total, most = 1, 0, 0, 0
         for i in range(cg):
             more = channel_nbytes(counts, i, cg, classes, map_bytes)
-            if used > 0 and used + more > SPACE:
+            if used > 0 and used + more > aim:
                 blocks, used = blocks + 1, 0
             used += more
             total += more
             most = max(most, more)
-        return blocks, min(SPACE, div(total + blocks - 1, blocks) + most)
+        return blocks, min(aim, div(total + blocks - 1, blocks) + most)
 
     return block_from, count_blocks
 
@@ -184,11 +194,11 @@ def _tile_gradient(vectors: int, S, W):
     from .records import AS_IT_IS, Pieces, PixelClass, Pool, Walk, Window
 
     fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
-    products, nbytes = row_products(vectors, W, STORAGES["u16"], S), S.nbytes
+    products, nbytes = row_products(vectors, _listed(S, W), STORAGES["u16"], S), S.nbytes
     fill_tap_table, _ = _tables()
 
     @inline
-    def gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, acc):
+    def gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, acc, panel):
         kg, size = group.outputs, p.kh * p.kw
         count, ib, plain, piece = tiles.power_vectors(tile), block.channels, p.sh * p.sw == 1, 0
         first, pool = group.input0 + block.first, Pool(block.weights, block.ids, block.nonzeros)
@@ -206,7 +216,7 @@ def _tile_gradient(vectors: int, S, W):
             if rows.taps * columns.taps == 0:
                 continue
             channel = tiles.channel_floats(window, tile)
-            part = tiles.chunk_channels(kg, channel, size, TAPS, PANEL)
+            part = tiles.chunk_channels(kg, channel, size, TAPS, panel)
             fill_tap_table(at.table, part, window, tile, size, p.kw)
             bounds, cursors, stops = at.bounds + 4 * (row * p.sw + b) * ib, at.cursors, at.stops
             for j in range(ib):
@@ -238,9 +248,10 @@ def _input_gradient(vectors: int, S, W, INDEX):
     from .records import POINT, Group, PoolRows
 
     _, find_slots = _tables()
-    count_channels, list_channels = _lists(W, INDEX)
-    block_from, count_blocks = _blocks(W)
+    count_channels, list_channels = _lists(S, W, INDEX)
+    block_from, count_blocks = _blocks(_listed(S, W))
     gradient, places, ceil_div = _tile_gradient(vectors, S, W), LAYOUT.places, tiles.ceil_div
+    nbytes = W.nbytes
 
     def run(thread, nthreads, k):
         nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
@@ -250,11 +261,13 @@ def _input_gradient(vectors: int, S, W, INDEX):
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, cg, p)
+        base, aim = pool_base(k.w, nbytes, k), SPACE if k.held == 0 else LESS
+        panel = PANEL if k.held == 0 else SMALLER
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
-            pool = PoolRows(k.w, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
+            pool = PoolRows(base, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
             count_channels(at.counts, at.slots, pool, classes * cg)
-            blocks, space = count_blocks(at.counts, cg, classes, map_bytes)
+            blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim)
             units, i0, number = blocks * turns, 0, 0
             u, end = div(units * thread, nthreads), div(units * (thread + 1), nthreads)
             while u < end:
@@ -265,7 +278,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
                     row = mod(u, p.sh)
                     tile = tiles.tile_at(div(mod(u, turns), p.sh), grid)
                     ahead = tiles.next_tile(grid, tile, dy, POINT)
-                    gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, k.acc)
+                    gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, k.acc, panel)
                     u += 1
                 i0, number = i0 + block.channels, number + 1
 
@@ -274,6 +287,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
 
 def _register(name: str, vectors: int, lanes: int) -> None:
     how = {"variant": name, "when": f"lanes >= {lanes} and {_SUITS}", "check": _CHECK}
+    how["blocks"] = "W"
     kernel("conv_csr_dx", dx_operands(LAYOUT.nbytes), **how)(
         lambda S, W, INDEX: _input_gradient(vectors, S, W, INDEX)
     )

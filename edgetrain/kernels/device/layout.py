@@ -6,6 +6,9 @@ addresses too; so have those of ADDRESSES, while the other tables are of 4 bytes
 bytes from the first byte of the memory.
 """
 
+from ...formats import BLOCKED
+from ..drive.layout import TYPES
+
 # Memory, in words.
 PLAN = 0  # address of the plan block; with WHOLE the operands of `drive_train`
 WHOLE = 1
@@ -25,11 +28,14 @@ STATES, STATE_COUNT = 11, 12  # triples (offset, bytes, offset in a stored state
 NAMES, NAMES_NBYTES = 13, 14  # the stored table of names; bytes are a multiple of BLOCK
 STORED_NBYTES = 15  # of a stored state behind its header
 DIGEST = 16  # two words: which Programs may read each other's stored states
-VALUES, VALUE_COUNT = 18, 19  # triples (offset, elements, storage): what may be got and set
+# Triples (offset, elements, storage by its number in VALUE_TYPES): what may be got and set.
+VALUES, VALUE_COUNT = 18, 19
 TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
 TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
 INPUTS = 24  # that `predict` takes: weights of samples are none
 ROM_WORDS = 25
+
+VALUE_TYPES = TYPES + BLOCKED
 
 # What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
 BUSY = -2  # a minibatch is half done

@@ -14,8 +14,10 @@ from .. import control
 from ..jit import inline
 from ..registry import kernel
 from ..update import SECOND_MOMENT, second_moment, zeroing
+from ..words.block import first as part
 from ..words.block import get_wide, new_wide, put_wide
 from ..words.mathf import sqrt64
+from ..words.packed import LENGTH, get, loader, new, put, storer
 from ..words.power import exp2_wide, log2_wide
 from ..words.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
 from ..words.rng import stream
@@ -69,6 +71,7 @@ def _steps(G):
     "w:r:W[count*rows*cols] g:r:G[count*rows*cols] v_rows:m:f32[count*rows] "
     "v_cols:m:f32[count*cols] sums:m:f64[128] ctl:r:i64[64] count rows cols power:f",
     check="min(count, rows, cols) >= 1",
+    blocks="W G",
 )
 def adafactor_moments(W, G):
     """v_rows, v_cols: means of squares of g over columns and over rows of each matrix, moved by the
@@ -130,6 +133,7 @@ def adafactor_moments(W, G):
     "g:r:G[count*rows*cols] v_rows:r:f32[count*rows] v_cols:r:f32[count*cols] sums:m:f64[128] "
     "ctl:r:i64[64] count rows cols eps:f",
     check="min(count, rows, cols) >= 1",
+    blocks="G",
 )
 def adafactor_steps(G):
     """sums + 64: squares of the steps, gradient / max(root of the moment, eps)."""
@@ -170,30 +174,37 @@ def sizes(ctl, sums, n, least, most, wd):
     "v_cols:r:f32[count*cols] sums:r:f64[128] ctl:r:i64[64] key count rows cols "
     "eps:f least:f most:f wd:f",
     check="min(count, rows, cols) >= 1",
+    blocks="W G",
 )
 def adafactor(W, G):
     """w *= 1 - LR * wd, then less its step times min(LR, 1 / sqrt(t)) * max(least, rms of w) and
     divided by max(1, rms of the steps / most); g is zeroed.
     """
-    ldw, srw, stg = W.ld, W.sr, G.st
+    load_w, store_w = loader(W), storer(W)
     step_of, zero = _steps(G), zeroing(G)
 
     def run(thread, nthreads, k):
         n = k.count * k.rows * k.cols
-        lo, hi = div(n * thread, nthreads), div(n * (thread + 1), nthreads)
+        lo, hi = part(n, thread, nthreads), part(n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
         weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         size, kept = sizes(k.ctl, k.sums, n, k.least, k.most, k.wd)
         scale, matrix, each = 0.0, -1, k.rows * k.cols
-        for i in range(lo, hi):
-            if div(i, each) != matrix:
-                matrix = div(i, each)
-                scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
-            step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
-            srw(k.w, i, ldw(k.w, i) * kept - np.float32(size * step), weight_key)
-            stg(k.g, i, ZERO)
+        w = new()
+        for first in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - first)
+            load_w(w, k.w, first, m)
+            for j in range(m):
+                i = first + j
+                if div(i, each) != matrix:
+                    matrix = div(i, each)
+                    scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
+                step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
+                put(w, j, get(w, j) * kept - np.float32(size * step))
+            store_w(k.w, first, m, w, weight_key)
+        zero(k.g, lo, hi)
 
     return run
 

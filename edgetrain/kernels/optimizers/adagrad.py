@@ -4,27 +4,29 @@ import numpy as np
 
 from .. import control
 from ..registry import kernel
-from ..update import SECOND_MOMENT, second_moment, zeroing
+from ..update import SECOND_MOMENT, second_moments, zeroing
+from ..words.block import first as part
 from ..words.mathf import sqrt
-from ..words.prim import div, hash32, ld_f64, ld_i64, to_real
+from ..words.packed import LENGTH, get, loader, new, put, storer
+from ..words.prim import hash32, ld_f64, ld_i64, to_real
 from ..words.rng import stream
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
-ZERO = np.float32(0)
+_BLOCKS = {"blocks": "W G V"}
 
 
-@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:r:i64[64] n key decay:f eps:f wd:f")
+@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:r:i64[64] n key decay:f eps:f wd:f", **_BLOCKS)
 def adagrad(W, G, V):
     """torch.optim.Adagrad: w weights, g gradients (zeroed), v sum of squares, all [n].
 
     fp16 v holds the root of the sum. The rate of update t = 1, 2, .. is LR / (1 + (t - 1) * decay).
     """
-    ldw, srw, ldg, stg = W.ld, W.sr, G.ld, G.st
-    load_second, store_second = second_moment(V)
+    load_w, load_g, store_w = loader(W), loader(G), storer(W)
+    load_second, store_second = second_moments(V)
     zero = zeroing(G)
 
     def run(thread, nthreads, k):
-        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
@@ -32,13 +34,20 @@ def adagrad(W, G, V):
         square_key = hash32(weight_key, SECOND_MOMENT)
         slowed = 1.0 + to_real(ld_i64(k.ctl, UPDATES) - 1) * np.float64(k.decay)
         lr, factor = np.float32(ld_f64(k.ctl, LR) / slowed), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        for i in range(lo, hi):
-            value = ldw(k.w, i)
-            gradient = ldg(k.g, i) * factor + k.wd * value
-            second = load_second(k.v, i) + gradient * gradient
-            root = sqrt(second)
-            srw(k.w, i, value - lr * gradient / (root + k.eps), weight_key)
-            store_second(k.v, i, second, root, square_key)
-            stg(k.g, i, ZERO)
+        w, g, v = new(), new(), new()
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            load_second(v, k.v, i, m)
+            for j in range(m):
+                value = get(w, j)
+                gradient = get(g, j) * factor + k.wd * value
+                second = get(v, j) + gradient * gradient
+                put(w, j, value - lr * gradient / (sqrt(second) + k.eps))
+                put(v, j, second)
+            store_w(k.w, i, m, w, weight_key)
+            store_second(k.v, i, m, v, square_key)
+        zero(k.g, lo, hi)
 
     return run

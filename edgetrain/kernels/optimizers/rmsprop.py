@@ -5,9 +5,11 @@ import numpy as np
 from .. import control
 from ..jit import inline
 from ..registry import kernel
-from ..update import FIRST_MOMENT, SECOND_MOMENT, second_moment, zeroing
+from ..update import FIRST_MOMENT, SECOND_MOMENT, second_moments, zeroing
+from ..words.block import first as part
 from ..words.mathf import sqrt
-from ..words.prim import div, hash32, ld_f64, ld_i64
+from ..words.packed import LENGTH, get, loader, new, put, storer
+from ..words.prim import hash32, ld_f64, ld_i64
 from ..words.rng import stream
 
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
@@ -19,6 +21,7 @@ MEAN = 0x1B873593  # stream of the mean gradient
     "rmsprop",
     "w:m:W[n] g:m:G[n] v:m:V[n] m?:m:M[n] v_mean?:m:A[n] ctl:r:i64[64] n key "
     "alpha:f c:f eps:f wd:f mu:f",
+    blocks="W G V M A",
 )
 def rmsprop(W, G, V, M, A):
     """torch.optim.RMSprop: w weights, g gradients (zeroed), v mean of squares, all [n].
@@ -26,23 +29,23 @@ def rmsprop(W, G, V, M, A):
     m: momentum of the steps; v_mean: mean gradient of the centered form; absent: none. c is
     1 - alpha; fp16 v holds the root of the mean. Rates from ctl LR and GRAD_FACTOR.
     """
-    ldw, srw, ldg, stg = W.ld, W.sr, G.ld, G.st
-    ldm, srm, lda, sra = M.ld, M.sr, A.ld, A.sr
-    load_second, store_second = second_moment(V)
+    load_w, load_g, load_m, load_mean = loader(W), loader(G), loader(M), loader(A)
+    store_w, store_m, store_mean = storer(W), storer(M), storer(A)
+    load_second, store_second = second_moments(V)
     zero = zeroing(G)
 
     @inline
-    def spread(at, i, gradient, second, c, key):
+    def spread(at, means, j, gradient, second, c):
         if at == 0:
             return sqrt(second)
-        mean = lda(at, i)
+        mean = get(means, j)
         mean += (gradient - mean) * c
-        sra(at, i, mean, key)
+        put(means, j, mean)
         left = second - mean * mean
         return sqrt(left if left > ZERO else ZERO)
 
     def run(thread, nthreads, k):
-        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
@@ -50,16 +53,32 @@ def rmsprop(W, G, V, M, A):
         moment_key, square_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
         mean_key = hash32(weight_key, MEAN)
         lr, factor = np.float32(ld_f64(k.ctl, LR)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        for i in range(lo, hi):
-            value = ldw(k.w, i)
-            gradient = ldg(k.g, i) * factor + k.wd * value
-            second = load_second(k.v, i) * k.alpha + k.c * gradient * gradient
-            step = gradient / (spread(k.v_mean, i, gradient, second, k.c, mean_key) + k.eps)
+        w, g, v, moments, means = new(), new(), new(), new(), new()
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            load_second(v, k.v, i, m)
             if k.m != 0:
-                step += k.mu * ldm(k.m, i)
-                srm(k.m, i, step, moment_key)
-            srw(k.w, i, value - lr * step, weight_key)
-            store_second(k.v, i, second, sqrt(second), square_key)
-            stg(k.g, i, ZERO)
+                load_m(moments, k.m, i, m)
+            if k.v_mean != 0:
+                load_mean(means, k.v_mean, i, m)
+            for j in range(m):
+                value = get(w, j)
+                gradient = get(g, j) * factor + k.wd * value
+                second = get(v, j) * k.alpha + k.c * gradient * gradient
+                step = gradient / (spread(k.v_mean, means, j, gradient, second, k.c) + k.eps)
+                if k.m != 0:
+                    step += k.mu * get(moments, j)
+                    put(moments, j, step)
+                put(w, j, value - lr * step)
+                put(v, j, second)
+            store_w(k.w, i, m, w, weight_key)
+            store_second(k.v, i, m, v, square_key)
+            if k.m != 0:
+                store_m(k.m, i, m, moments, moment_key)
+            if k.v_mean != 0:
+                store_mean(k.v_mean, i, m, means, mean_key)
+        zero(k.g, lo, hi)
 
     return run

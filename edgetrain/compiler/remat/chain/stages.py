@@ -1,9 +1,11 @@
 """A problem as a chain of stages: the forward cut wherever a single value crosses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...profile import Profile, profile
 from ..problem import Problem
 from ..search.idle_times import IdleTimes, crossing_nbytes, idle_values
 
@@ -43,12 +45,8 @@ def chain_of(problem: Problem) -> Chain | None:
     if len(forwards) < 2:
         return None
     first_back = _turn(problem, forwards[-1])
-    counts = np.zeros(total + 2, np.int64)
-    for born, last in zip(idle.born, idle.last, strict=True):
-        if last > born:
-            counts[born + 1] += 1
-            counts[last + 1] -= 1
-    crossing = np.cumsum(counts)
+    one_each = np.ones(len(idle.value), np.int64)
+    crossing = profile(idle.born + 1, idle.last + 1, one_each).at(np.arange(total + 2))
     last = forwards[-1]
     cuts = [c for c in range(forwards[0] + 1, last + 1) if crossing[c] == 1]
     if len(cuts) < 2:
@@ -142,20 +140,16 @@ def _forward_need(problem: Problem, steps: list[int]) -> float:
         for v in problem.steps[s].writes:
             if v in last or v not in problem.optional:
                 born.setdefault(v, s)
-    change: dict[int, int] = {}
-    for v, end in last.items():
-        if v not in problem.always_live:
-            start = born.get(v, steps[0])
-            change[start] = change.get(start, 0) + problem.nbytes[v]
-            change[end + 1] = change.get(end + 1, 0) - problem.nbytes[v]
-    for v, start in born.items():
-        if v not in last:
-            change[start] = change.get(start, 0) + problem.nbytes[v]
-    live = peak = 0
-    for s in sorted(change):
-        live += change[s]
-        peak = max(peak, live)
-    return peak
+    read = {v: (born.get(v, steps[0]), end + 1) for v, end in last.items()}
+    unread = {v: (start, steps[-1] + 1) for v, start in born.items() if v not in last}
+    lives = {v: life for v, life in read.items() if v not in problem.always_live} | unread
+    return _profile_of(problem, lives).peak
+
+
+def _profile_of(problem: Problem, lives: Mapping[int, tuple[int, int]]) -> Profile:
+    """Of values that live on [start, stop)."""
+    table = [(start, stop, problem.nbytes[v]) for v, (start, stop) in lives.items()]
+    return profile(*np.array(table, np.int64).reshape(-1, 3).T)
 
 
 def _transients(problem: Problem, turn: int) -> dict[int, int]:
@@ -169,15 +163,11 @@ def _transients(problem: Problem, turn: int) -> dict[int, int]:
         for v in step.reads:
             if v in born:
                 last[v] = step.id
-    change = [0] * (len(problem.steps) + 1)
-    for v, start in born.items():
-        if v not in problem.always_live:
-            change[start] += problem.nbytes[v]
-            end = len(problem.steps) if v in problem.kept else last[v] + 1
-            change[end] -= problem.nbytes[v]
-    live, found = 0, {}
-    for step in problem.steps:
-        live += change[step.id]
-        if step.id >= turn:
-            found[step.id] = live + step.workspace
-    return found
+    end = len(problem.steps)
+    lives = {
+        v: (start, end if v in problem.kept else last[v] + 1)
+        for v, start in born.items()
+        if v not in problem.always_live
+    }
+    live = _profile_of(problem, lives).at(np.arange(turn, end)).tolist()
+    return {k: live[k - turn] + problem.steps[k].workspace for k in range(turn, end)}

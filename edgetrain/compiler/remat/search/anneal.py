@@ -3,14 +3,15 @@
 One move adds, removes, exchanges or shifts drops, or moves a step of the base order; additions
 are aimed at values that are idle across a position above the budget. Every state that is not
 dominated enters the archive, whatever budget it was found for. Work is counted in evaluated
-steps, so a result depends on the effort and the seed alone.
+steps, so a result depends on the effort and the seed alone. A move that is refused unevaluated
+costs a tenth of one that is evaluated; most are.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import FloatRows, Ints, Words
+from edgetrain.kernels.loop_kinds import Floats, Ints, Words
 from edgetrain.kernels.loops import loop
 
 from .archive import Archive, offer
@@ -19,7 +20,7 @@ from .flat_problem import FlatProblem
 from .moves import Moves, mutate, random
 from .units import SEARCH
 
-PLANNED = 16  # expected effects of one move, and their head
+EFFECTS = 15  # of one move that are foreseen, at most
 UNFORESEEN = 0.1  # of the moves that look bad are evaluated all the same
 # Work of a move that does nothing, of one refused unevaluated, of an evaluation: each with what
 # it takes for a step of the schedule.
@@ -41,7 +42,11 @@ class Temper(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Scratch of one walk: decisions as they are, and after the next move."""
+    """Scratch of one walk: decisions as they are, and after the next move.
+
+    `expected[0]` effects of that move are foreseen: bytes that come (or go) on positions
+    [effect_start, effect_stop), and extra cost; UNKNOWN stands for a move too large to foresee.
+    """
 
     order: Ints
     place: Ints
@@ -50,14 +55,18 @@ class Walk(NamedTuple):
     next_place: Ints
     next_drops: Ints
     profile: Ints
-    plan: FloatRows
+    expected: Ints
+    effect_start: Ints
+    effect_stop: Ints
+    effect_nbytes: Ints
+    effect_cost: Floats
 
 
 def new_walk(steps: int, drops: int, longest: int) -> Walk:
     """Scratch for `steps` steps, at most `drops` drops and schedules of `longest` steps."""
-    sizes = (steps, steps, drops, steps, steps, drops, longest + 3)
+    sizes = (steps, steps, drops, steps, steps, drops, longest + 3, 1, *[EFFECTS] * 3)
     arrays = [np.zeros(size, np.int64) for size in sizes]
-    return Walk(*arrays, np.zeros((PLANNED, 4)))  # type: ignore[call-arg]
+    return Walk(*arrays, np.zeros(EFFECTS))  # type: ignore[call-arg]
 
 
 @loop
@@ -68,15 +77,16 @@ def copy(source, to, count):
 
 
 @loop
-def _guess(t, scratch, length, plan, budget):
-    """Peak, excess and extra cost that the effects of a plan alone would lead to."""
+def _guess(t, walk, length, budget):
+    """Peak, excess and extra cost that the expected effects alone would lead to."""
+    scratch = walk.profile
     copy(t.profile, scratch, length)
     extra = 0.0
-    for k in range(1, int(plan[0, 0]) + 1):
-        extra += plan[k, 3]
+    for k in range(walk.expected[0]):
+        extra += walk.effect_cost[k]
         # A gap that ends before it begins changes nothing.
-        for position in range(max(0, int(plan[k, 0])), min(length, int(plan[k, 1]))):
-            scratch[position] += np.int64(plan[k, 2])
+        for position in range(max(0, walk.effect_start[k]), min(length, walk.effect_stop[k])):
+            scratch[position] += walk.effect_nbytes[k]
     peak, over = np.int64(0), np.int64(0)
     for position in range(length):
         peak = max(peak, scratch[position])
@@ -136,7 +146,7 @@ def anneal(
     t, spare = one, other
     order, next_order = walk.order, walk.next_order
     place, next_place = walk.place, walk.next_place
-    drops, plan = walk.next_drops, walk.plan
+    drops = walk.next_drops
     now, count = _begin(p, t, archive, start, budget, walk)
     scale = (now.extra + 1e-4) / (count + 4)
     weight = temper.steep * (now.extra + 0.02)
@@ -148,13 +158,13 @@ def anneal(
         copy(order, next_order, order.size)
         copy(place, next_place, order.size)
         copy(walk.drops, drops, count)
-        n = mutate(p, idle, next_order, next_place, drops, count, t, now, budget, plan, state)
-        if plan[0, 0] == 0:
+        n = mutate(p, idle, next_order, next_place, drops, count, t, now, budget, walk, state)
+        if walk.expected[0] == 0:
             done += IDLE_WORK
             continue
-        if plan[0, 0] > 0 and random(state) < 1 - UNFORESEEN:
+        if walk.expected[0] > 0 and random(state) < 1 - UNFORESEEN:
             done += GUESS_WORK + GUESS_SHARE * now.length
-            peak, excess, extra = _guess(t, walk.profile, now.length, plan, budget)
+            peak, excess, extra = _guess(t, walk, now.length, budget)
             if _energy(peak, now.extra + extra, excess, now.length, budget, weight) > limit:
                 continue
         done += EVALUATE_WORK + now.length

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...profile import profile
 from ..problem import Problem
 from .flat_problem import FlatProblem, flatten
 
@@ -61,12 +62,7 @@ def idle_values(problem: Problem, flat: FlatProblem | None = None) -> IdleTimes:
 
 def crossing_nbytes(idle: IdleTimes, steps: int) -> np.ndarray:
     """Bytes that recomputable steps at or after each position need from those before it."""
-    change = np.zeros(steps + 2, np.int64)
-    for born, last, size in zip(idle.born, idle.last, idle.nbytes, strict=True):
-        if last > born:
-            change[born + 1] += size
-            change[last + 1] -= size
-    return np.cumsum(change)[: steps + 1]
+    return profile(idle.born + 1, idle.last + 1, idle.nbytes).at(np.arange(steps + 1))
 
 
 def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:

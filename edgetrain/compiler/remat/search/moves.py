@@ -16,6 +16,7 @@ TRIED_TOUCHES, FOUND_TOUCHES = 48, 3  # random touches looked at for a drop, and
 LATE_DROP = 0.3  # of the added drops come later than the first moment
 NEAR_SHIFT = 0.5  # of the moved steps stay within NEAR_STEPS
 NEAR_STEPS, NEAR_VALUES = 9, 17
+UNKNOWN = -1  # in place of the number of expected effects
 
 
 class Moves(NamedTuple):
@@ -96,7 +97,7 @@ def _idle_touch(p, t, touches, position, state):
 
 
 @loop
-def _add(p, order, drops, count, t, touches, position, plan, state):
+def _add(p, order, drops, count, t, touches, position, walk, state):
     """Drop a value that lies idle at a position; notes the bytes and cost expected of it."""
     k = _idle_touch(p, t, touches, position, state)
     if k < 0 or count >= drops.size - 1:
@@ -106,28 +107,30 @@ def _add(p, order, drops, count, t, touches, position, plan, state):
     time = first
     if random(state) < LATE_DROP:
         time = first + int(random(state) * (last - first + 1))
-    _expect(plan, t.touch_at[k] + 1, t.touch_at[after], -p.size[v], p.cost[p.maker[v]])
+    _expect(walk, t.touch_at[k] + 1, t.touch_at[after], -p.size[v], p.cost[p.maker[v]])
     return _insert(drops, count, order[time] * p.size.size + v)
 
 
 @loop
-def _take(p, drops, count, t, at, repeat, plan):
+def _take(p, drops, count, t, at, repeat, walk):
     """Delete drops at, at + 1 ..; notes the bytes that stay in memory and the cost saved."""
     stop = min(count, at + repeat)
     for k in range(at, stop):
         v = drops[k] % p.size.size
-        _expect(plan, t.gap_from[k] + 1, np.int64(t.gap_to[k]), p.size[v], -p.cost[p.maker[v]])
+        _expect(walk, t.gap_from[k] + 1, np.int64(t.gap_to[k]), p.size[v], -p.cost[p.maker[v]])
     for k in range(stop, count):
         drops[k - stop + at] = drops[k]
     return count - (stop - at)
 
 
 @loop
-def _expect(plan, start, stop, nbytes, cost):
-    n = int(plan[0, 0])
-    if n + 1 < plan.shape[0]:
-        plan[n + 1, 0], plan[n + 1, 1], plan[n + 1, 2], plan[n + 1, 3] = start, stop, nbytes, cost
-        plan[0, 0] = n + 1
+def _expect(walk, start, stop, nbytes, cost):
+    """Note an effect, where there is room: what a move will do to bytes and to the extra cost."""
+    n = walk.expected[0]
+    if n < walk.effect_start.size:
+        walk.effect_start[n], walk.effect_stop[n] = start, stop
+        walk.effect_nbytes[n], walk.effect_cost[n] = nbytes, cost
+        walk.expected[0] = n + 1
 
 
 @loop
@@ -210,28 +213,28 @@ def _exchange(idle, values, drops, count, state):
 
 
 @loop
-def mutate(p, idle, order, place, drops, count, t, now, budget, plan, state):
+def mutate(p, idle, order, place, drops, count, t, now, budget, walk, state):
     """One random move on (order, drops) in place; returns the number of drops.
 
     Args:
       now: Outcome of the decisions as they are, which `t` traces.
-      plan: its first number becomes the number of expected effects noted in the rows below, -1
-        where a move is too large to foresee.
+      walk: receives the expected effects; `expected` becomes UNKNOWN where a move is too large to
+        foresee.
     """
     dice = random(state)
-    plan[0, 0] = -1
+    walk.expected[0] = UNKNOWN
     if dice < SHIFT and shift_step(p, order, place, state):
         return count
     if dice < WINDOW:
         return _window(idle, p.size.size, drops, count, state)
     if dice < EXCHANGE and count > 0:
         return _exchange(idle, p.size.size, drops, count, state)
-    plan[0, 0] = 0
+    walk.expected[0] = 0
     repeat = 1 + int(random(state) * random(state) * 4)
     if count > 0 and (dice < TAKE or now.peak <= budget):
         at = int(random(state) * count)
         start, stop = t.gap_from[at], t.gap_to[at]
-        count = _take(p, drops, count, t, at, repeat, plan)
+        count = _take(p, drops, count, t, at, repeat, walk)
         if dice < TAKE_ALONE:
             return count
         position = start + 1 + int(random(state) * max(1, stop - start - 1))
@@ -239,5 +242,5 @@ def mutate(p, idle, order, place, drops, count, t, now, budget, plan, state):
     else:
         position = _position_above(t, now.length, now.where, budget, state)
     for _ in range(repeat):
-        count = _add(p, order, drops, count, t, now.touches, position, plan, state)
+        count = _add(p, order, drops, count, t, now.touches, position, walk, state)
     return count

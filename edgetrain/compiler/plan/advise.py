@@ -1,0 +1,240 @@
+"""What can be trained in so many bytes: the ways to take less, planned one by one.
+
+A way is a row of WHAT (which parameters are trained) beside a row of HOW (how they are stored). To
+add one, add its row: what is an option of the compiler is an option of the command that is printed.
+"""
+
+import glob
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ...errors import EdgetrainError, UsageError
+from ...ops.model import Model
+from ...units.stages import stage
+from ..compile import plan_model
+from ..options import Options
+from .candidates import Plan
+
+Patterns = tuple[str, ...]
+_NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization",
+          "GroupNormalization", "SimplifiedLayerNormalization", "RMSNormalization")  # fmt: skip
+_MOST_PATTERNS = 8  # of a command that people read
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train a model.
+
+    Attributes:
+      what, how: in words.
+      options: of the compiler, by name, beside those that were asked for.
+    """
+
+    what: str
+    how: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A way and what it takes.
+
+    Attributes:
+      trained: numbers that are trained.
+      least_nbytes: of the smallest plan.
+      plan: the fastest in the budget; None where none is.
+    """
+
+    way: Way
+    trained: int
+    least_nbytes: int
+    plan: Plan | None
+
+
+def advise(
+    model: Model,
+    make: Callable[..., Options],
+    given: Mapping[str, Any],
+    budget: int | None,
+) -> list[Advice]:
+    """Plan every way; those that fit come first, the fastest at the top, the smallest of equals.
+
+    Args:
+      make: Options of keyword arguments.
+      given: keyword arguments that hold for every way; what they fix is not varied.
+      budget: bytes; None: every way in its fastest plan.
+    Raises:
+      EdgetrainError: why the model cannot be trained, where no way can.
+    """
+    found: list[Advice] = []
+    problem: EdgetrainError | None = None
+    for way in ways(model, given):
+        with stage(f"planning {way.what}, {way.how}"):
+            try:
+                options = make(**{**given, **way.options})
+                _, front, _ = plan_model(model, options)
+            except UsageError as error:  # such as a density where nothing can be sparse
+                problem = problem or error
+                continue
+        fitting = [p for p in front if budget is None or p.arena_nbytes <= budget]
+        plan = fitting[-1] if fitting else None
+        found.append(Advice(way, _trained(front[0]), front[0].arena_nbytes, plan))
+    if problem is not None and not found:
+        raise problem
+    return sorted(found, key=_rank)
+
+
+def _rank(advice: Advice) -> tuple[bool, float, int]:
+    if advice.plan is None:
+        return True, 0.0, advice.least_nbytes
+    return False, advice.plan.cost, advice.plan.arena_nbytes
+
+
+def best(found: Sequence[Advice]) -> Advice | None:
+    """Of those that fit the one that trains most, in the widest storage and the least time."""
+    fitting = [advice for advice in found if advice.plan is not None]
+    if not fitting:
+        return None
+    return max(fitting, key=lambda a: (a.trained, "precision" not in a.way.options, -_rank(a)[1]))
+
+
+def _trained(plan: Plan) -> int:
+    from ..listing import training_facts
+
+    return int(training_facts(plan.candidate.graphs)["trained"]["numbers"])
+
+
+# How values are stored, in words and as options; sparse weights only where all are trained.
+HOW: tuple[tuple[str, dict[str, Any], bool], ...] = (
+    ("fp32", {}, False),
+    ("fp16", {"precision": "fp16"}, False),
+    ("fp16, density 0.3", {"precision": "fp16", "density": 0.3}, True),
+    ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
+)
+
+
+def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
+    """Every row of WHAT with every row of HOW that leaves alone what is given."""
+    fixed = {"train", "freeze"} & set(given)
+    stored = {name for _, options, _ in HOW for name in options} & set(given)
+    seen: set[frozenset[str]] = set()
+    for what, patterns_of in WHAT.items():
+        patterns = () if what == "all" else patterns_of(model)
+        names = _matched(model, patterns) if patterns else frozenset(model.parameters)
+        if (what != "all" and (fixed or not patterns)) or names in seen:
+            continue
+        seen.add(names)
+        for how, options, whole in HOW:
+            if set(options) & set(given) or (whole and what != "all"):
+                continue
+            chosen = {"train": patterns} if patterns else {}
+            words = "as asked" if fixed else what, "as asked" if stored and not options else how
+            yield Way(*words, {**chosen, **options})
+
+
+def _matched(model: Model, patterns: Patterns) -> frozenset[str]:
+    return frozenset(
+        name for name in model.parameters if any(fnmatchcase(name, p) for p in patterns)
+    )
+
+
+def _in_order(model: Model) -> list[str]:
+    """Parameters in the order in which nodes read them."""
+    known, order = set(model.parameters), dict[str, None]()
+    made = {name: node for node in model.nodes for name in node.outputs if name}
+
+    def follow(name: str) -> None:
+        if name in known:
+            order.setdefault(name)
+        elif name in made and len(made[name].inputs) == 1:  # a transposed or reshaped weight
+            follow(made[name].inputs[0])
+
+    for node in model.nodes:
+        for name in node.inputs:
+            follow(name)
+    return [*order, *(name for name in model.parameters if name not in order)]
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _last(model: Model, share: float) -> Patterns:
+    """Patterns of the last modules that have `share` of all modules, the head at least."""
+    modules = list(dict.fromkeys(_module(name) for name in _in_order(model)))
+    if len(modules) < 2:
+        return ()
+    count = max(1, round(share * len(modules)))
+    wanted = set(modules[-count:])
+    return _shortest(model, {n for n in model.parameters if _module(n) in wanted})
+
+
+def _head(model: Model) -> Patterns:
+    return _last(model, 0.0)
+
+
+def _biases(model: Model) -> Patterns:
+    biases = [n for n in model.parameters if n.rpartition(".")[2].startswith("bias")]
+    return ("*.bias*", *_head(model)) if biases else ()
+
+
+def _norms(model: Model) -> Patterns:
+    read = {name for n in model.nodes if n.op_type in _NORMS for name in n.inputs[1:3]}
+    names = read & set(model.parameters)
+    return (*_shortest(model, names), *_head(model)) if names else ()
+
+
+# Which parameters are trained, in words -> patterns; () where a model has no such.
+WHAT: dict[str, Callable[[Model], Patterns]] = {
+    "all": lambda model: (),
+    "the last half": lambda model: _last(model, 0.5),
+    "the last quarter": lambda model: _last(model, 0.25),
+    "norms and head": _norms,
+    "biases and head": _biases,
+    "the head": _head,
+}
+
+
+def _shortest(model: Model, names: set[str]) -> Patterns:
+    """Few patterns that match these parameters and nothing else of the model.
+
+    Names themselves where they are few; () where it takes too many.
+    """
+    every = (*model.parameters, *model.aliases)
+    candidates: dict[str, frozenset[str]] = {}
+    for name in sorted(names):
+        for pattern in _patterns_of(name):
+            if pattern not in candidates:
+                found = frozenset(n for n in every if fnmatchcase(n, pattern))
+                candidates[pattern] = (
+                    found if found <= names | model.aliases.keys() else frozenset()
+                )
+    left = set(names)
+    chosen: list[str] = []
+    while left:
+        pattern = max(candidates, key=lambda p: (len(candidates[p] & left), -len(p), p))
+        if not candidates[pattern] & left or len(chosen) == _MOST_PATTERNS:
+            return ()
+        chosen.append(pattern)
+        left -= candidates[pattern]
+    return tuple(chosen)
+
+
+def _patterns_of(name: str) -> Iterator[str]:
+    """Patterns that match a name, from itself to very wide ones."""
+    parts = [glob.escape(part) for part in name.split(".")]
+    yield ".".join(parts)
+    for k in range(1, len(parts)):
+        yield ".".join([*parts[:k], "*"])
+        yield ".".join(["*", *parts[k:]])
+        yield ".".join([*parts[:k], "*", *parts[k + 1 :]])
+    numbers = [k for k, part in enumerate(parts) if part.isdecimal()]
+    for most in range(1, len(numbers) + 1):
+        starred = set(numbers[:most])
+        yield ".".join("*" if k in starred else part for k, part in enumerate(parts))
+    stem = parts[-2].rstrip("0123456789") if len(parts) > 1 else ""
+    if stem and stem != parts[-2]:
+        yield f"*{stem}*.{parts[-1]}"
+        yield f"*{stem}*"

@@ -1,0 +1,101 @@
+"""What can be trained in so many bytes: every row holds, and its command does what it says."""
+
+import json
+import shlex
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+import torch
+
+from edgetrain.api import make_options
+from edgetrain.cli import main
+from edgetrain.compiler.plan.advise import HOW, WHAT, advise, best, ways
+from edgetrain.errors import UsageError
+from edgetrain.exporters import export_torch
+from edgetrain.importer import load_onnx
+from examples.zoo import ZOO
+from tests.digits_runs import CHOICES, MODEL
+
+BUDGET = "60KB"
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str]:
+    status = main([str(part) for part in argv])
+    return status, capsys.readouterr().out
+
+
+def test_every_command_does_what_its_row_says(capsys, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "my model.onnx").symlink_to(MODEL)
+    monkeypatch.chdir(tmp_path)
+    given = ("my model.onnx", *CHOICES, "--budget", BUDGET, "--json")
+    status, out = run(capsys, "advise", *given)
+    rows = json.loads(out)["ways"]
+    assert status == 0 and {row["fits"] for row in rows} == {True, False}
+    assert [row["fits"] for row in rows] == sorted((row["fits"] for row in rows), reverse=True)
+    times = [row["seconds_per_minibatch"] for row in rows if row["fits"]]
+    assert times == sorted(times) and sum(row["trains_most"] for row in rows) == 1
+    for row in rows:
+        program, *argv = shlex.split(row["command"])
+        status, out = run(capsys, *argv, "--json")
+        account = json.loads(out)
+        assert program == "edgetrain" and status == (0 if row["fits"] else 3), row["command"]
+        assert account["min_budget_nbytes"] == row["min_budget_nbytes"]
+        assert account["arena_nbytes"] == row["arena_nbytes"]
+        if row["fits"]:
+            assert account["training"]["trained"]["numbers"] == row["trained"]
+            assert account["seconds_per_minibatch"] == row["seconds_per_minibatch"]
+
+
+def test_advice_is_a_table_and_commands(capsys) -> None:
+    status, out = run(capsys, "advise", MODEL, *CHOICES, "--budget", BUDGET)
+    lines = out.splitlines()
+    assert status == 0 and "ways to train it fit in 60,000 bytes" in lines[0]
+    assert any("fits, trains most" in line for line in lines) and "too large" in out
+    commands = [line for line in lines if "  edgetrain plan " in line]
+    assert len(commands) == sum("fits" in line or "too large" in line for line in lines[1:]) > 8
+
+
+def test_nothing_that_fits_exits_3(capsys) -> None:
+    status, out = run(capsys, "advise", MODEL, *CHOICES, "--budget", 1000)
+    assert status == 3 and out.startswith("0 of ")
+
+
+def test_what_is_given_is_not_varied(capsys) -> None:
+    model = load_onnx(MODEL)
+    asked = list(ways(model, {"train": ["head.*"], "precision": "fp16"}))
+    assert [(way.what, way.how) for way in asked] == [("as asked", "as asked")]
+    assert {way.how for way in ways(model, {"density": 0.5})} == {"as asked", "fp16"}
+    every = list(ways(model, {}))
+    assert {way.how for way in every} == {how for how, _, _ in HOW}
+    assert len({(way.what, way.how) for way in every}) == len(every)
+    assert list(ways(model, {"precision": "fp32"}))[0].options == {}
+
+
+def test_a_model_that_cannot_be_trained_says_why() -> None:
+    with pytest.raises(UsageError, match="microbatch"):
+        advise(load_onnx(MODEL), make_options, {"minibatch": 8, "microbatch": 3}, None)
+    assert best([]) is None
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "transformer_encoder", "lstm_language_model"])
+def test_patterns_are_few_and_match_what_they_are_for(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    zoo = ZOO[name]
+    path = tmp_path / "model.onnx"
+    model = load_onnx(export_torch(zoo.build("small"), zoo.example_inputs(2, "small"), path))
+    found = {what: patterns(model) for what, patterns in WHAT.items() if what != "all"}
+    assert all(len(patterns) <= 10 for patterns in found.values())
+    matched = {
+        what: {n for n in model.parameters if any(fnmatchcase(n, p) for p in patterns)}
+        for what, patterns in found.items()
+    }
+    head = matched["the head"]
+    assert head and all(n.startswith("head.") for n in head)
+    assert head <= matched["the last quarter"] <= matched["the last half"] < set(model.parameters)
+    biases = {n for n in model.parameters if ".bias" in n} | head
+    assert matched["biases and head"] == biases
+    if name != "lstm_language_model":
+        assert len(matched["norms and head"]) > len(head) and found["norms and head"]
+        rest = matched["norms and head"] - head
+        assert all(model.initializers[n].ndim == 1 for n in rest)

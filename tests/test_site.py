@@ -1,0 +1,71 @@
+"""The site: every command and every line of Python on its pages runs; it is whole, and current."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import docs
+from tools import site_pages
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {path.name: path for path in sorted((ROOT / "docs").rglob("*.md"))}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+SLOW = {"torch.md", "board.md", "budgets.md"}  # exports, bundles, plans of many ways
+
+
+def runs(path: Path) -> list[tuple[str, str]]:
+    """(language, text) of the blocks that are run."""
+    return [b for b in BLOCK.findall(path.read_text()) if b[0] in ("console", "python")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name, path in PAGES.items()
+        if runs(path)
+    ],
+)
+def test_pages_run_from_the_top_down(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, object] = {}
+    with docs.folder():
+        for language, text in runs(PAGES[name]):
+            if language == "python":
+                exec(compile(text, name, "exec"), known)
+                continue
+            shown = [*text.splitlines(), "```"]
+            assert list(docs.replayed(shown)) == shown
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_show_no_command_that_is_not_run(name: str) -> None:
+    text = PAGES[name].read_text()
+    other = [body for language, body in BLOCK.findall(text) if language != "console"]
+    indented = re.findall(r"^ {4,}(.*)$", BLOCK.sub("", text), re.M)
+    lines = [line for body in other for line in body.splitlines()] + indented
+    assert [line for line in lines if re.match(r"\s*\$?\s*edgetrain ", line)] == []
+
+
+@pytest.mark.parametrize("name", site_pages.PAGES)
+def test_pages_from_the_code_are_current(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == site_pages.PAGES[name]()
+
+
+def test_every_page_is_in_the_site() -> None:
+    listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert listed == {str(path.relative_to(ROOT / "docs")) for path in PAGES.values()}
+
+
+@pytest.mark.slow
+def test_the_site_is_built_strictly(tmp_path: Path) -> None:
+    """`make docs`, where mkdocs is installed: links, anchors and docstrings."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    pytest.importorskip("material")
+    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").exists()
