@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all device-tests lint parity-cuda bench bench-planner docs docs-figures wheels clean
+.PHONY: demo test test-all device-tests lint parity-cuda bench bench-kernels bench-planner docs docs-figures wheels clean
 
 demo: $(VENV)/demo.stamp
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/digits/demo.sh
@@ -40,6 +40,10 @@ parity-cuda: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.step
+
+# Every kernel family beside the limit of this machine and beside torch: docs/kernels.md.
+bench-kernels: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.kernels --avx2 --write
 
 bench-planner: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.planner_table

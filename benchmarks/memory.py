@@ -1,12 +1,12 @@
 """Table 3 of the Low-Memory Training report: its computed megabytes, and our arena.
 
-    python -m benchmarks.memory [MODEL.onnx] [--int8]
+    python -m benchmarks.memory [MODEL.onnx] [--model-memory int8]
 
 MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the zoo's where none is given.
 Each row is compiled to a Program, which trains two real steps inside the report's figure in a
 process of its own; what that process grew by, from the Program read to the end of the second step,
 is measured beside it: memory of its own, and with the pages of files (libraries) that it touched.
-With --int8 the rows are those of model memory in 8 bits, beside what was aimed at.
+With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at.
 """
 
 import argparse
@@ -138,12 +138,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
     parser.add_argument("--program", type=Path)
-    parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--model-memory", choices=["int8"])
     args = parser.parse_args()
     if args.program is not None:
         print(json.dumps(train(args.program)))
         return
-    rows = INT8_ROWS if args.int8 else ROWS
+    rows = INT8_ROWS if args.model_memory else ROWS
     for line in lines(load_onnx(args.model) if args.model else wrn28_2(), rows):
         print(line, flush=True)
 

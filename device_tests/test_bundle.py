@@ -5,13 +5,14 @@ import json
 import re
 import shutil
 import subprocess
-import sys
+import time
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import edgetrain as et
+from benchmarks.nets import wrn28_2
 from device_tests import kinds
 from device_tests.boards import (
     TICK,
@@ -218,21 +219,54 @@ def test_two_nets_are_linked_into_one_program(tmp_path):
     assert out.split() == expected
 
 
-_PEAK = """
-import os, sys, subprocess
-child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
-_, status, used = os.wait4(child.pid, 0)
-print(used.ru_maxrss, status)
-"""
+def peak_nbytes(*command: object) -> int:
+    """The most memory that a command had at once."""
+    child = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
+    peak, status = 0, Path(f"/proc/{child.pid}/status")
+    while child.poll() is None:
+        try:
+            found = re.search(r"VmHWM:\s+(\d+)", status.read_text())
+        except OSError:
+            break
+        peak = max(peak, int(found[1]) * 1024 if found else 0)
+        time.sleep(0.002)
+    assert child.wait() == 0
+    return peak
 
 
-def test_a_static_linux_binary_takes_the_arena_and_half_a_megabyte(tmp_path):
+def _digits():
+    return et.load_onnx(MODEL), {"minibatch": 32}
+
+
+def _wrn(budget: str, density: float = 1.0):
+    options = {"minibatch": 100, "microbatch": 10, "precision": "fp16", "budget": budget}
+    return wrn28_2(), options | ({"density": density} if density < 1 else {})
+
+
+@pytest.mark.parametrize(
+    "net", [_digits, lambda: _wrn("6.7MB", 0.3), lambda: _wrn("12.2MB")],
+    ids=["digits", "WRN-28-2 in 6.7 MB", "WRN-28-2 in 12.2 MB"],
+)  # fmt: skip
+def test_a_static_linux_binary_takes_the_arena_and_half_a_megabyte(net, tmp_path):
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc not installed; on Debian: apt install musl-tools")
+    model, options = net()
+    program = et.compile(model, optimizer=SGD, threads=1, **options)
+    bundle(program, tmp_path, cc="musl-gcc")
+    steps = 2 if "budget" in options else 400
+    assert peak_nbytes(tmp_path / "net", "check", steps) - program.arena_nbytes <= 500_000
+
+
+def test_a_binary_without_its_weights_says_so(tmp_path):
     program = et.compile(et.load_onnx(MODEL), optimizer=SGD, threads=1, minibatch=32)
-    bundle(program, tmp_path, name="digits", cc="musl-gcc", data=et.open_data("digits"))
-    peak = subprocess.run(
-        [sys.executable, "-c", _PEAK, tmp_path / "digits", tmp_path / "digits.samples", "200"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    assert peak[1] == "0" and int(peak[0]) * 1024 - program.arena_nbytes <= 500_000
+    bundle(program, tmp_path, cc="gcc")
+    binary, weights = tmp_path / "net", (tmp_path / "net.weights").read_bytes()
+    binary.write_bytes(binary.read_bytes()[: -len(weights)])
+    (tmp_path / "net.weights").unlink()
+    done = subprocess.run([binary, "check"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (
+        1, "net: no net.weights: make puts them at the end of the executable"
+    )  # fmt: skip
+    (tmp_path / "net.weights").write_bytes(weights)
+    found = subprocess.run([binary, "check", "0"], capture_output=True, text=True, cwd=tmp_path)
+    assert found.stdout.split() == [f"{state_digest(program, 0):08x}"]

@@ -147,16 +147,12 @@ def parity(
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
     batch = batch if inputs is None else len(next(iter(inputs.values())))
     held = {name: options[name] for name in CHOICE if name in options}
-    exact = Reference(
-        model, batch, device=device, dtype=REFERENCES[reference], dims=dims,
-        output=options.get("output"), **held,
-    )  # fmt: skip
+    kind: dict[str, Any] = {"device": device, "dtype": REFERENCES[reference], "dims": dims}
+    exact = Reference(model, batch, output=options.get("output"), **kind, **held)
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, seed)
     first = next(batches)
-    program = gradient_program(
-        model, *first, loss=loss, precision=precision, dims=dims, optimizer=optimizer,
-        seed=seed, **options,
-    )  # fmt: skip
+    options |= {"precision": precision, "dims": dims, "optimizer": optimizer, "seed": seed}
+    program = gradient_program(model, *first, loss=loss, **options)
     rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
     facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}

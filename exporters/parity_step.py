@@ -242,7 +242,7 @@ class Comparison:
         """Whether all that an update of a parameter reads and writes is float32."""
         tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
         stored = [self._slots.stored(name, tag) for tag in tags if self._slots.has(name, tag)]
-        return all(format is FP32 for format in stored)
+        return self._storage.weights is FP32 and all(format is FP32 for format in stored)
 
 
 def gradient_order(graph: Graph) -> list[str]:

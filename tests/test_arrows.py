@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {
         "program", "kernels", "losses", "optim", "sparse", "data", "formats", "errors", "units",
     },
-    "report": {"program", "kernels", "formats", "errors", "units"},
+    "report": {"program", "formats", "errors", "units"},
     "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {
         "compiler", "ir", "ops", "losses", "optim", "formats", "program", "runtime", "kernels",

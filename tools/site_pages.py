@@ -20,6 +20,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "microbatch 3: expected a divisor of the minibatch (8).",
         "Change the option that the line names; `edgetrain COMMAND --help` has them all.",
     ),
+    "NotInstalledError": (
+        "torch is needed for this and not installed. Run: pip install 'edgetrain[torch]'",
+        "Run the command that the line gives.",
+    ),
     "BudgetError": (
         "training needs 175552 bytes (171.4 KiB), budget 65536 (64.0 KiB); peak at step 30 "
         "(conv2.weight.grad.conv_dw), largest live: conv2d_1.grad 8.0 KiB, ... Try a smaller "

@@ -165,8 +165,9 @@ def init_text(prefix: str, pointer_bits: int, linkage: str) -> str:
     """`init` by `open`, which `linkage` says to be of this module or another one's; `weights` is a
     constant."""
     size = f"i{pointer_bits}"
-    declared = f"declare ptr @{prefix}_open(ptr, {size}, ptr, ptr)\n"
-    declared = declared if linkage != "internal" else ""
+    declared = (
+        f"declare ptr @{prefix}_open(ptr, {size}, ptr, ptr)\n" if linkage != "internal" else ""
+    )
     return f"""{declared}define ptr @{prefix}_init(ptr %memory, {size} %bytes) {{
   %net = call ptr @{prefix}_open(ptr %memory, {size} %bytes, ptr null, ptr @weights)
   ret ptr %net
@@ -176,9 +177,11 @@ def init_text(prefix: str, pointer_bits: int, linkage: str) -> str:
 def _open(prefix: str, hosted: bool, pointer_bits: int, align: int, nbytes: int) -> str:
     size = f"i{pointer_bits}"
     widen = "%w = zext i32 %bytes to i64" if pointer_bits == 32 else "%w = add i64 %bytes, 0"
-    linkage = "" if hosted else "internal "
-    operands = f"ptr %memory, {size} %bytes, ptr %read, ptr %user"
-    return f"""define {linkage}ptr @{prefix}_open({operands}) {{
+    linkage, given = (
+        "" if hosted else "internal ",
+        f"ptr %memory, {size} %bytes, ptr %read, ptr %user",
+    )
+    return f"""define {linkage}ptr @{prefix}_open({given}) {{
   %a = ptrtoint ptr %memory to i64
   {widen}
   %up = add i64 %a, {align - 1}

@@ -23,8 +23,8 @@ def memory_nbytes(image: Image) -> int:
 
 
 _OPEN = """
-/* The same with initial values that read(user, to, offset, bytes) gives, part by part; 0: it
-   worked. They are those of $net.weights, and not linked where ${net}_init is not called. */
+/* The same with initial values that read(user, to, offset, bytes) gives, part by part (0: it
+   worked): those of $net.weights, which are not linked where ${net}_init is not called. */
 typedef int ${net}_read(void *user, void *to, uint32_t offset, uint32_t bytes);
 ${net} *${net}_open(void *memory, size_t bytes, ${net}_read *read, void *user);"""
 

@@ -142,9 +142,7 @@ def _planning(command) -> None:
     plan = command("plan", "planning", "Say what training a model takes, byte by byte.")
     plan.add_argument("model", metavar="MODEL.onnx")
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
-    plan.add_argument(
-        "--report", metavar="FILE.html", help="write a page: the arena, the plans, the account"
-    )
+    plan.add_argument("--report", metavar="FILE.html", help="a page: arena, plans, account")
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
         "--prove", action="store_true",
@@ -234,10 +232,8 @@ def _training(command) -> None:
         help="evaluate on this fraction of the samples, which is held out, or on other data "
         "(the data's own test split; nothing is held out where it has none)",
     )  # fmt: skip
-    train.add_argument(
-        "--report", metavar="FILE.html", default=None,
-        help="keep a page of the run: curves, metrics, the arena",
-    )  # fmt: skip
+    page = "keep a page of the run: curves, metrics, the arena"
+    train.add_argument("--report", metavar="FILE.html", default=None, help=page)
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="train only")
     add_plan_options(train, target=True)

@@ -1,11 +1,14 @@
 """gemm in tiles of packed float32 panels: the variants for processors with vectors.
 
-A tile of c (MT x NT) stays in scratch while blocks of KC terms are added to it: pack both operands
-to float32, multiply in register tiles. An element of c is a chain of fma over each block of k, the
-blocks added in order; it depends neither on tiles nor on threads nor on lanes. The tile of
-registers is taken per vector length, vectors are 16 floats wide and split where hardware's are
-shorter. Source: Goto and van de Geijn 2008; here panels of both operands are small enough for L1
-and L2 of small processors.
+A tile of c (at most MT x NT) stays in scratch while blocks of KC terms are added to it: pack the
+columns of a block to float32, then a few rows at a time, and multiply these in register tiles. An
+element of c is a chain of fma over each block of k, the blocks added in order; it depends neither
+on tiles nor on threads nor on lanes. The tile of registers is taken per vector length, vectors are
+16 floats wide and split where hardware's are shorter. Source: Goto and van de Geijn 2008; here
+panels of both operands are small enough for L1 and L2 of small processors.
+
+Products of at most SMALL terms in all have their panels on the stack, whose size is fixed, and
+need no scratch: beside their operands it would be the larger part.
 """
 
 import functools
@@ -14,17 +17,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .gemm import CHECK, element_store, operands
-from .gemm_tile import KC, MT, NT, WIDTH, copier, micro_kernel, transposer
+from .gemm import CHECK, operands
+from .gemm_tile import Rows, copier, micro_kernel, stack, transposer
 from .jit import inline
+from .random_store import random_stores
 from .registry import kernel
+from .tiles import GEMM
 from .words.prim import FP32, div, mod
 from .words.rng import stream
+from .words.vector import WIDTH, loads, loads_first, stores, vadd, vmul, vsplat
 
+KC = 96  # terms of a chain: they fix the order of a sum
+MT, NT = 128, 64  # most rows and columns of a tile of c
+BLOCK = 16  # rows of a panel
+SMALL, SMALL_MT, SMALL_NT = 1 << 20, 32, 32
+STACK = 4 * (KC * (BLOCK + SMALL_NT) + SMALL_MT * SMALL_NT)
 BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
-AC_FLOATS = f"({KC} + {NT})*min({MT}, z1*z2*m)"
-B_FLOATS = f"{KC}*min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
-SCRATCH = f"4*({AC_FLOATS} + {B_FLOATS})"
+_WIDE = f"min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
+_FLOATS = f"min({KC}, k2*k)*({BLOCK} + {_WIDE}) + {_WIDE}*min({MT}, z1*z2*m)"
+SCRATCH = f"4*({_FLOATS})*(z1*z2*m*n*k2*k > {SMALL})"
 
 
 class Side(NamedTuple):
@@ -40,100 +51,169 @@ class Side(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """Addresses in scratch: packed blocks of both factors, the tile of the result."""
+    """Addresses in scratch: packed blocks of both factors, the tile of the result; floats of a row
+    of the left one (`pitch`) and of the tile (`row`)."""
 
     a: int
     b: int
     c: int
+    pitch: int
+    row: int
 
 
 @functools.cache
-def _packer(storage, side: int):
-    """Inline (source, at, row step, column step, panel, panel's row step, rows, columns).
-
-    Copies a block to a panel in float32 whose columns are contiguous. Columns of a panel up to
-    the next multiple of `side` may be overwritten.
-    """
-    copy, transpose = copier(storage), transposer(storage, side)
-    ld, st = storage.ld, FP32.st
+def _row_packer(A):
+    """Inline (a, at, before, after, rows, terms, panel, pitch): `Rows` of a block of the left
+    factor, whose matrix has `before` rows before it and `after` from it on."""
+    copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.name == "f32"
 
     @inline
-    def pack(source, at, sr, sc, panel, step, rows, columns):
-        if sc == 1 and columns >= WIDTH:
+    def pack(a, at, before, after, rows, terms, panel, pitch):
+        if a.k == 1 and terms >= WIDTH:
             for r in range(rows):
-                for c0 in range(0, columns, WIDTH):
-                    c = min(c0, columns - WIDTH)
-                    copy(source, at + r * sr + c, panel, r * step + c)
-        elif sr == 1 and rows >= side:
-            for c in range(0, columns, side):
-                valid = min(side, columns - c)
-                for r0 in range(0, rows, side):
-                    r = min(r0, rows - side)
-                    transpose(source, at + r + c * sc, sc, valid, panel, r * step + c, step)
-        else:
-            for r in range(rows):
-                for c in range(columns):
-                    st(panel, r * step + c, ld(source, at + r * sr + c * sc))
+                for c0 in range(0, terms, WIDTH):
+                    c = min(c0, terms - WIDTH)
+                    copy(a.address, at + r * a.own + c, panel, r * pitch + c)
+            return Rows(panel, 4 * pitch, 4)
+        if a.own == 1 and before + after >= WIDTH:
+            back = max(WIDTH - after, 0)
+            for p in range(terms):
+                copy(a.address, at + p * a.k - back, panel, p * WIDTH)
+            return Rows(panel + 4 * back, 4, 4 * WIDTH)
+        if in_place:
+            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
+        for r in range(rows):
+            for p in range(terms):
+                st(panel, r * pitch + p, ld(a.address, at + r * a.own + p * a.k))
+        return Rows(panel, 4 * pitch, 4)
+
+    return pack
+
+
+@functools.cache
+def _column_packer(B, side: int):
+    """Inline (b, at, panel, pitch, terms, columns): a block of the right factor as vectors.
+
+    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything.
+    """
+    copy, transpose = copier(B), transposer(B, side)
+    vfirst, vst, ld, st = loads_first(B), stores(FP32), B.ld, FP32.st
+
+    @inline
+    def turn(b, at, panel, terms, columns):
+        """Columns lie along k: squares of them are turned."""
+        for c in range(0, columns, side):
+            valid = min(side, columns - c)
+            for r0 in range(0, terms, side):
+                r = min(r0, terms - side)
+                transpose(b.address, at + r + c * b.own, b.own, valid, panel, r * WIDTH + c, WIDTH)
+
+    @inline
+    def pack(b, at, panel, pitch, terms, columns):
+        # whole rows at once: neighbouring lines of a page together
+        whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
+        for r in range(terms if whole > 0 else 0):
+            for j in range(0, whole, WIDTH):
+                copy(b.address, at + r * b.k + j, panel, j * pitch + r * WIDTH)
+        for j in range(whole, columns, WIDTH):
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, at + j * b.own
+            if b.own == 1:
+                for r in range(terms):
+                    vst(to, r * WIDTH, vfirst(b.address, source + r * b.k, width), WIDTH)
+            elif b.k == 1 and terms >= side:
+                turn(b, source, to, terms, width)
+            else:
+                for r in range(terms):
+                    for c in range(width):
+                        value = ld(b.address, source + r * b.k + c * b.own)
+                        st(to, r * WIDTH + c, value)
 
     return pack
 
 
 @functools.cache
 def _sweeper(tall: int, vectors: int):
-    """Inline (a, b, c, rows, k, add): a column of register tiles `vectors` wide."""
-    micro_tall, micro_4, micro_2, micro_1 = (micro_kernel(h, vectors) for h in (tall, 4, 2, 1))
-    a_row, c_row = 4 * KC, 4 * NT
+    """Inline (a, b, c, rows, columns, k, add): the tile of a panel of rows."""
+    tallest = [micro_kernel(tall, v) for v in (vectors, 1)]
+    four, two, one = ([micro_kernel(h, v) for v in (vectors, 1)] for h in (4, 2, 1))
+    (tall_wide, tall_one), (four_wide, four_one) = tallest, four
+    (two_wide, two_one), (one_wide, one_one) = two, one
+    across = vectors * WIDTH
 
     @inline
-    def sweep(a, b, c, rows, k, add):
+    def wide(a, b, c, height, k, add):
+        if height == tall:
+            tall_wide(a, b, c, k, add)
+        elif height == 4:
+            four_wide(a, b, c, k, add)
+        elif height == 2:
+            two_wide(a, b, c, k, add)
+        else:
+            one_wide(a, b, c, k, add)
+
+    @inline
+    def narrow(a, b, c, height, k, add):
+        if height == tall:
+            tall_one(a, b, c, k, add)
+        elif height == 4:
+            four_one(a, b, c, k, add)
+        elif height == 2:
+            two_one(a, b, c, k, add)
+        else:
+            one_one(a, b, c, k, add)
+
+    @inline
+    def sweep(a, b, c, rows, columns, k, add):
         i = 0
-        while i + tall <= rows:
-            micro_tall(a + i * a_row, b, c + i * c_row, k, add)
-            i += tall
-        if i + 4 <= rows:
-            micro_4(a + i * a_row, b, c + i * c_row, k, add)
-            i += 4
-        if i + 2 <= rows:
-            micro_2(a + i * a_row, b, c + i * c_row, k, add)
-            i += 2
-        if i < rows:
-            micro_1(a + i * a_row, b, c + i * c_row, k, add)
+        while i < rows:
+            left = rows - i
+            height = tall if left >= tall else (4 if left >= 4 else (2 if left >= 2 else 1))
+            part, row, j = Rows(a.at + i * a.own, a.own, a.k), c.at + i * c.own, 0
+            while vectors > 1 and j + across - WIDTH < columns:
+                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
+                wide(part, right, Rows(row + 4 * j, c.own, 0), height, k, add)
+                j += across
+            while j < columns:
+                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
+                narrow(part, right, Rows(row + 4 * j, c.own, 0), height, k, add)
+                j += WIDTH
+            i += height
 
     return sweep
 
 
 @functools.cache
-def _multiplier(tall: int, vectors: int):
-    """Inline (a, b, c, rows, columns, k, add): the tile of c from packed panels."""
-    wide, narrow = _sweeper(tall, vectors), _sweeper(tall, 1)
-    panel, across = 4 * KC * WIDTH, vectors * WIDTH
-
-    @inline
-    def multiply(a, b, c, rows, columns, k, add):
-        j = 0
-        while j + across - WIDTH < columns:
-            wide(a, b + div(j, WIDTH) * panel, c + 4 * j, rows, k, add)
-            j += across
-        while j < columns:
-            narrow(a, b + div(j, WIDTH) * panel, c + 4 * j, rows, k, add)
-            j += WIDTH
-
-    return multiply
-
-
-@functools.cache
 def _finisher(C):
-    """Inline (k, tile, rows, columns, c0, bias, bias step, key): a tile goes to c."""
-    put, ld32 = element_store(C), FP32.ld
+    """Inline (k, tile, row, rows, columns, c0, bias, bias step, key): a tile goes to c."""
+    ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
+    vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 
     @inline
-    def finish(k, tile, rows, columns, c0, bias, bias_step, random_key):
+    def line(k, tile, at, columns, to, bias, bias_step, random_key):
+        alpha = vsplat(k.alpha)
+        for j in range(0, columns, WIDTH):
+            count = columns - j
+            v = vmul(alpha, vld32(tile, at + j))
+            if bias != 0 and bias_step == 0:
+                v = vadd(v, vsplat(ld32(bias, 0)))
+            elif bias != 0 and count >= WIDTH:
+                v = vadd(v, vld32(bias, j))
+            elif bias != 0:
+                v = vadd(v, vld32_first(bias, j, count))
+            if k.acc != 0 and count >= WIDTH:
+                v = vadd(vld(k.c, to + j), v)
+            elif k.acc != 0:
+                v = vadd(vfirst(k.c, to + j, count), v)
+            if k.sr != 0:
+                put(k.c, to + j, v, count, random_key)
+            else:
+                vst(k.c, to + j, v, count)
+
+    @inline
+    def finish(k, tile, row, rows, columns, c0, bias, bias_step, random_key):
         for i in range(rows):
-            for j in range(columns):
-                value = k.alpha * ld32(tile, i * NT + j)
-                if bias != 0:
-                    value += ld32(bias, j * bias_step)
-                put(k.c, c0 + i * k.cm + j, value, k.acc, k.sr, random_key)
+            to = c0 + i * k.cm
+            line(k, tile, i * row, columns, to, bias, bias_step, random_key)
 
     return finish
 
@@ -141,29 +221,28 @@ def _finisher(C):
 @functools.cache
 def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
-    pack_a, pack_b, copy_b = _packer(A, side), _packer(B, side), copier(B)
-    multiply = _multiplier(tall, vectors)
+    pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
+    sweep, block, in_place = _sweeper(tall, vectors), BLOCK // tall * tall, B.name == "f32"
 
     @inline
-    def pack_columns(b, b0, panel, terms, columns):
-        # whole rows at once: neighbouring lines of a page together
-        whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
-        for r in range(terms if whole > 0 else 0):
-            for j in range(0, whole, WIDTH):
-                copy_b(b.address, b0 + r * b.k + j, panel, j * KC + r * WIDTH)
-        for j in range(whole, columns, WIDTH):
-            width, to = min(WIDTH, columns - j), panel + 4 * j * KC
-            pack_b(b.address, b0 + j * b.own, b.k, b.own, to, WIDTH, terms, width)
-
-    @inline
-    def accumulate(a, b, a0, b0, panels, rows, columns, k2, k):
-        add = 0
+    def accumulate(a, b, a0, b0, panels, rows, columns, before, after, k2, k):
+        add, direct = 0, in_place and b.own == 1 and rows <= tall and mod(columns, WIDTH) == 0
         for q in range(k2):
             for p in range(0, k, KC):
-                terms, a_at, b_at = min(KC, k - p), a0 + q * a.k2, b0 + q * b.k2
-                pack_a(a.address, a_at + p * a.k, a.own, a.k, panels.a, KC, rows, terms)
-                pack_columns(b, b_at + p * b.k, panels.b, terms, columns)
-                multiply(panels.a, panels.b, panels.c, rows, columns, terms, add)
+                terms, at = min(KC, k - p), b0 + q * b.k2 + p * b.k
+                if direct:
+                    right = Rows(b.address + 4 * at, 4 * WIDTH, 4 * b.k)
+                else:
+                    pack_columns(b, at, panels.b, panels.pitch, terms, columns)
+                    right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
+                at = a0 + q * a.k2 + p * a.k
+                for i in range(0, rows, block):
+                    height, tile = min(block, rows - i), panels.c + 4 * i * panels.row
+                    left = pack_rows(
+                        a, at + i * a.own, before + i, after - i, height, terms, panels.a,
+                        panels.pitch,
+                    )  # fmt: skip
+                    sweep(left, right, Rows(tile, 4 * panels.row, 0), height, columns, terms, add)
                 add = 1
 
     return accumulate
@@ -174,14 +253,14 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
 
     def factory(A, B, C):
         accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
-        swappable = A.name == B.name
+        swappable, on_stack = A.name == B.name, stack(STACK)
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-            ws_b = k.ws + 4 * KC * min(MT, k.z1 * k.z2 * k.m)
-            wide = WIDTH * div(max(k.m, k.n) + WIDTH - 1, WIDTH)
-            panels = Panels(k.ws, ws_b, ws_b + 4 * KC * min(NT, wide))
             z1, z2, m, n, k2, terms, bias_step = k.z1, k.z2, k.m, k.n, k.k2, k.k, 1
+            mt, nt, scratch = MT, NT, k.ws
+            if z1 * z2 * m * n * k2 * terms <= SMALL:
+                mt, nt, scratch = SMALL_MT, SMALL_NT, on_stack()
             # both contracted axes run as one
             merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
             a = Side(k.a, k.az1, k.az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
@@ -194,7 +273,9 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 m, z2 = m * z2, 1
             if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm:
                 m, z1 = m * z1, 1
-            mt, nt = MT, NT
+            pitch, row = min(KC, terms), min(nt, WIDTH * div(n + WIDTH - 1, WIDTH))
+            second = scratch + 4 * BLOCK * pitch
+            panels = Panels(scratch, second, second + 4 * row * pitch, pitch, row)
             while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
                 mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
             tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
@@ -210,10 +291,10 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 rows, columns = min(mt, m - i), min(nt, n - j)
                 a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
                 b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
-                accumulate(a, b, a0, b0, panels, rows, columns, k2, terms)
+                accumulate(a, b, a0, b0, panels, rows, columns, i, m - i, k2, terms)
                 c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm + j
                 bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
-                finish(k, panels.c, rows, columns, c0, bias_at, bias_step, random_key)
+                finish(k, panels.c, row, rows, columns, c0, bias_at, bias_step, random_key)
 
         return run
 
@@ -221,11 +302,11 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
     return factory
 
 
-for _lanes, _tall, _vectors, _side in ((16, 8, 2, 16), (8, 6, 1, 8), (4, 4, 1, 4)):
+for _lanes, _tile in GEMM.items():
     kernel(
         "gemm",
         operands(SCRATCH),
         variant=f"tiles{_lanes}",
         when=f"lanes == {_lanes} and z1*z2*m*n*k2*k > 512",
         check=CHECK,
-    )(_fast(_tall, _vectors, _side))
+    )(_fast(*_tile))

@@ -5,34 +5,28 @@ Vectors are WIDTH floats wide in the text; LLVM splits them where the processor'
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .words.prim import F32, I32, I64, POINTER, element
-from .words.vector import load_vector
-
-MT, NT, KC = 64, 64, 96  # rows and columns of a tile of c, terms of a block
-WIDTH = 16  # floats of a vector
+from .conv.calls import emitted
+from .words.prim import F32, I8, I64, POINTER, element
+from .words.vector import VECTOR, WIDTH, constant, fused, load_vector, shuffle, splat
 
 
-def _vector(count: int, scalar=F32) -> ir.VectorType:
-    return ir.VectorType(scalar, count)
+class Rows(NamedTuple):
+    """Float32 numbers at `at`, neighbours along their own dimension `own` bytes apart, along the
+    contracted one `k` bytes."""
+
+    at: int
+    own: int
+    k: int
 
 
-def _splat(builder, value, count: int):
-    undefined = ir.Constant(_vector(count), ir.Undefined)
-    first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(_vector(count, I32), [0] * count))
-
-
-def _fma(builder, a, b, c):
-    name = f"llvm.fma.v{a.type.count}f32"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
-    return builder.call(function, [a, b, c])
+def _at(builder, pointer, nbytes):
+    return builder.gep(pointer, [nbytes], source_etype=I8)
 
 
 def _loop(builder, count, state: list, body: Callable) -> list:
@@ -43,10 +37,10 @@ def _loop(builder, count, state: list, body: Callable) -> list:
     builder.branch(inside)
     builder.position_at_end(inside)
     index = builder.phi(I64)
-    index.add_incoming(ir.Constant(I64, 0), before)
+    index.add_incoming(I64(0), before)
     phis = [builder.phi(value.type) for value in state]
     new = body(index, phis)
-    following = builder.add(index, ir.Constant(I64, 1))
+    following = builder.add(index, I64(1))
     for phi, start, value in zip([index, *phis], [None, *state], [following, *new], strict=True):
         if start is not None:
             phi.add_incoming(start, before)
@@ -58,46 +52,63 @@ def _loop(builder, count, state: list, body: Callable) -> list:
 
 @functools.cache
 def micro_kernel(rows: int, vectors: int):
-    """(a, b, c, k, add): c[rows][vectors * 16] (+)= a[rows][k] * b[vectors][k][16], all packed."""
+    """(a, b, c, k, add): c[rows][vectors * 16] (+)= a[rows][k] * b[k][vectors * 16].
 
-    def codegen(context, builder, signature, args):
-        b = builder
-        a_panel, b_panel, c_tile, count, add = args
-        a_base, b_base, c_base = (b.inttoptr(p, POINTER) for p in (a_panel, b_panel, c_tile))
+    a: `Rows` of single numbers; b: of vectors of 16 in a row; c: rows of sums `c.own` bytes apart,
+    vectors of 16 in a row. The products start from zero and go up k by fma; then they are added.
+    """
 
-        def at(base, floats):
-            return b.gep(base, [ir.Constant(I64, 4 * floats)], source_etype=ir.IntType(8))
+    def emit(b, left, right, result, count, add):
+        a_base, b_base, c_base = (b.inttoptr(r.at, POINTER) for r in (left, right, result))
+        a_rows = [_at(b, a_base, b.mul(left.own, I64(r))) for r in range(rows)]
+        b_rows = [_at(b, b_base, b.mul(right.own, I64(v))) for v in range(vectors)]
 
-        def body(k, sums):
-            ak = b.gep(a_base, [k], source_etype=F32)
-            bk = b.gep(b_base, [k], source_etype=_vector(WIDTH))
-            right = [
-                b.load(at(bk, v * KC * WIDTH), typ=_vector(WIDTH), align=64) for v in range(vectors)
-            ]
+        def body(_, state):
+            a_step, b_step, *sums = state
+            columns = [b.load(_at(b, row, b_step), typ=VECTOR, align=4) for row in b_rows]
             new = []
-            for r in range(rows):
-                left = _splat(b, b.load(at(ak, r * KC), typ=F32, align=4), WIDTH)
-                new += [_fma(b, left, right[v], sums[r * vectors + v]) for v in range(vectors)]
-            return new
+            for r, row in enumerate(a_rows):
+                number = splat(b, b.load(_at(b, row, a_step), typ=F32, align=4))
+                new += [
+                    fused(b, number, column, sums[r * vectors + v])
+                    for v, column in enumerate(columns)
+                ]
+            return [b.add(a_step, left.k), b.add(b_step, right.k), *new]
 
-        zero = ir.Constant(_vector(WIDTH), [0.0] * WIDTH)
-        sums = _loop(b, count, [zero] * (rows * vectors), body)
-        places = [at(c_base, r * NT + v * WIDTH) for r in range(rows) for v in range(vectors)]
-        with b.if_else(b.icmp_signed("!=", add, ir.Constant(I64, 0))) as (then, otherwise):
+        zeros = [constant(0.0)] * (rows * vectors)
+        _, _, *sums = _loop(b, count, [I64(0), I64(0), *zeros], body)
+        places = [
+            _at(b, c_base, b.add(b.mul(result.own, I64(r)), I64(4 * WIDTH * v)))
+            for r in range(rows)
+            for v in range(vectors)
+        ]
+        with b.if_else(b.icmp_signed("!=", add, I64(0))) as (then, otherwise):
             with then:
                 for place, value in zip(places, sums, strict=True):
-                    old = b.load(place, typ=_vector(WIDTH), align=64)
-                    b.store(b.fadd(old, value), place, align=64)
+                    old = b.load(place, typ=VECTOR, align=4)
+                    b.store(b.fadd(old, value), place, align=4)
             with otherwise:
                 for place, value in zip(places, sums, strict=True):
-                    b.store(value, place, align=64)
-        return context.get_dummy_value()
+                    b.store(value, place, align=4)
+
+    parameters = {"a": Rows, "b": Rows, "c": Rows, "k": int, "add": int}
+    return emitted(f"et_gemm_{rows}x{vectors}", parameters, emit)
+
+
+def stack(nbytes: int):
+    """() -> address of bytes of the thread's stack, the same at every call in a kernel."""
 
     @intrinsic
-    def micro(typingctx, a, b, c, k, add):
-        return types.void(*[types.int64] * 5), codegen
+    def memory(typingctx):
+        def codegen(context, builder, signature, args):
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(I8, nbytes))
+                place.align = 64
+            return builder.ptrtoint(place, I64)
 
-    return micro
+        return types.int64(), codegen
+
+    return memory
 
 
 def _load_vector(builder, storage, address, index, count):
@@ -129,10 +140,10 @@ def transposer(storage, side: int):
     def codegen(context, builder, signature, args):
         b = builder
         source, at, step, valid, panel, to, panel_step = args
-        last = b.sub(valid, ir.Constant(I64, 1))
+        last = b.sub(valid, I64(1))
         rows = []
         for r in range(side):
-            row = ir.Constant(I64, r)
+            row = I64(r)
             row = b.select(b.icmp_signed("<", row, last), row, last)
             place = b.add(at, b.mul(row, step))
             rows.append(_load_vector(b, storage, source, place, side))
@@ -144,11 +155,10 @@ def transposer(storage, side: int):
             for r in range(side):
                 if not r & half:
                     pair = rows[r], rows[r + half]
-                    masks = [ir.Constant(_vector(side, I32), m) for m in (low, high)]
-                    new[r], new[r + half] = (b.shuffle_vector(*pair, m) for m in masks)
+                    new[r], new[r + half] = (shuffle(b, *pair, lanes) for lanes in (low, high))
             rows, half = new, 2 * half
         for r, value in enumerate(rows):
-            place = b.add(to, b.mul(ir.Constant(I64, r), panel_step))
+            place = b.add(to, b.mul(I64(r), panel_step))
             b.store(value, element(b, panel, place, 4), align=4)
         return context.get_dummy_value()
 

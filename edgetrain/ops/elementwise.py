@@ -237,10 +237,23 @@ def _summed(values, attrs) -> dict[str, Any]:
 
 # Rules of bgrad -> operands that they read.
 READS = {
-    "id": "", "neg": "", "mul_a": "b", "mul_b": "a", "div_a": "b", "div_b": "ab", "pow_a": "ab",
-    "pow_b": "ab", "min_a": "ab", "min_b": "ab", "max_a": "ab", "max_b": "ab", "prelu_a": "ab",
-    "prelu_b": "a", "fmod_b": "ab", "mod_b": "ab",
-}  # fmt: skip
+    "id": "",
+    "neg": "",
+    "mul_a": "b",
+    "mul_b": "a",
+    "div_a": "b",
+    "div_b": "ab",
+    "pow_a": "ab",
+    "pow_b": "ab",
+    "min_a": "ab",
+    "min_b": "ab",
+    "max_a": "ab",
+    "max_b": "ab",
+    "prelu_a": "ab",
+    "prelu_b": "a",
+    "fmod_b": "ab",
+    "mod_b": "ab",
+}
 BINARY: dict[str, tuple[str, tuple[str, str]]] = {
     "Add": ("add", ("id", "id")),
     "Sub": ("sub", ("id", "neg")),

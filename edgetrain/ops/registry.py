@@ -74,9 +74,17 @@ class ImportContext(Protocol):
     def const(self, node: OnnxNode, index: int) -> np.ndarray | None: ...
     def ints(self, node: OnnxNode, index: int, attr: str = "") -> list[int] | None: ...
     def emit(
-        self, node: OnnxNode, op: str, inputs: Sequence[str], shapes, attrs=None, *,
-        outputs=None, dtype="f32", role=None,
-    ) -> list[str]: ...  # fmt: skip
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        shapes,
+        attrs=None,
+        *,
+        outputs=None,
+        dtype="f32",
+        role=None,
+    ) -> list[str]: ...
     def bind(self, node: OnnxNode, index: int, name: str) -> None: ...
     def view(self, node: OnnxNode, name: str, shape: Sequence[int]) -> str: ...
     def room(self, node: OnnxNode, elements: int, itemsize: int = 4, weight: int = 1) -> None: ...

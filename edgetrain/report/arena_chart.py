@@ -60,9 +60,12 @@ def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True) -> Pictu
     below = _phases(picture, arena, pixels, base + 26)
     picture.height = round(below + 6)
     picture.data |= {
-        "x0": f"{left:g}", "sx": f"{sx:.8g}", "y0": f"{base:g}", "sy": f"{-sy:.8g}",
+        "x0": f"{left:g}",
+        "sx": f"{sx:.8g}",
+        "y0": f"{base:g}",
+        "sy": f"{-sy:.8g}",
         "top": f"{top:g}",
-    }  # fmt: skip
+    }
     return picture
 
 
@@ -75,16 +78,28 @@ def arena_data(arena: Arena) -> dict[str, Any]:
 
     kinds = list(arena.kinds)
     rows = [
-        [b.start, b.stop, b.offset, b.nbytes, kinds.index(b.kind), number(b.name),
-         number(b.module), int(b.again)]
+        [
+            b.start,
+            b.stop,
+            b.offset,
+            b.nbytes,
+            kinds.index(b.kind),
+            number(b.name),
+            number(b.module),
+            int(b.again),
+        ]
         for b in arena.boxes
-    ]  # fmt: skip
+    ]
     steps = [number(name) for name in arena.steps]
     return {
-        "boxes": [number for row in rows for number in row], "kinds": kinds, "steps": steps,
-        "phases": [[p.name, p.start, p.stop] for p in arena.phases], "each": arena.each,
-        "live": list(arena.live), "names": _shortened(list(names)),
-    }  # fmt: skip
+        "boxes": [number for row in rows for number in row],
+        "kinds": kinds,
+        "steps": steps,
+        "phases": [[p.name, p.start, p.stop] for p in arena.phases],
+        "each": arena.each,
+        "live": list(arena.live),
+        "names": _shortened(list(names)),
+    }
 
 
 def _shortened(names: list[str]) -> list[str]:

@@ -13,15 +13,22 @@ from ..program.account import COLOURS
 
 # name -> (light, dark)
 THEME = {
-    "paper": ("#ffffff", "#14171c"), "ink": ("#1b1f24", "#e6e9ee"),
-    "muted": ("#59626e", "#9aa4b1"), "grid": ("#dfe3e8", "#2c333d"),
-    "alarm": ("#b3261e", "#ff8a80"), "accent": ("#0072b2", "#56b4e9"),
+    "paper": ("#ffffff", "#14171c"),
+    "ink": ("#1b1f24", "#e6e9ee"),
+    "muted": ("#59626e", "#9aa4b1"),
+    "grid": ("#dfe3e8", "#2c333d"),
+    "alarm": ("#b3261e", "#ff8a80"),
+    "accent": ("#0072b2", "#56b4e9"),
     "edge": ("#ffffff", "#14171c"),
-}  # fmt: skip
+}
 PHASES = {
-    "inputs": "#8a8f98", "forward": "#0072b2", "loss": "#cc79a7", "backward": "#e69f00",
-    "recompute": "#56b4e9", "update": "#009e73",
-}  # fmt: skip
+    "inputs": "#8a8f98",
+    "forward": "#0072b2",
+    "loss": "#cc79a7",
+    "backward": "#e69f00",
+    "recompute": "#56b4e9",
+    "update": "#009e73",
+}
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -303,8 +310,13 @@ def _closed(tag: str, title: str) -> str:
 
 
 _WRITERS: dict[type, Callable[..., str]] = {
-    Boxes: _boxes, Track: _track, Rect: _rect, Line: _line, Dot: _dot, Text: _text,
-}  # fmt: skip
+    Boxes: _boxes,
+    Track: _track,
+    Rect: _rect,
+    Line: _line,
+    Dot: _dot,
+    Text: _text,
+}
 
 
 def legend(

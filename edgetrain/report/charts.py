@@ -49,11 +49,12 @@ def frontier_chart(
     left, right, tall = 58, width - 16, 260 if narrow else 320
     groups = list(dict.fromkeys(point.group for point in points))
     picture = Picture(
-        width, 0,
+        width,
+        0,
         f"{len(points)} plans from {format_bytes(points[0].nbytes)} to "
         f"{format_bytes(points[-1].nbytes)}; chosen {format_bytes(points[chosen].nbytes)}",
         data={"chart": "points", "data": "frontier"},
-    )  # fmt: skip
+    )
     shown = groups[: len(SERIES)]
     swatches = [(SERIES[k % len(SERIES)], name) for k, name in enumerate(shown)]
     top = legend(picture, swatches, left, 16, right) + 6
@@ -87,8 +88,12 @@ def frontier_chart(
         picture.add(Dot(*least, 7, "muted", hollow=True))
         _marked(picture, least, "least", (right, top), 22)
     picture.height = round(base + 40)
-    picture.data |= {"x0": f"{scale.x0:.8g}", "sx": f"{sx:.8g}", "y0": f"{scale.y0:.8g}",
-                     "sy": f"{-sy:.8g}"}  # fmt: skip
+    picture.data |= {
+        "x0": f"{scale.x0:.8g}",
+        "sx": f"{sx:.8g}",
+        "y0": f"{scale.y0:.8g}",
+        "sy": f"{-sy:.8g}",
+    }
     return picture
 
 
@@ -150,9 +155,14 @@ def _log_ticks(low: float, high: float, *, binary: bool) -> list[float]:
 
 
 def line_chart(
-    series: Sequence[Series], name: str, width: int = 960, *, log: bool = False, tall: int = 180,
+    series: Sequence[Series],
+    name: str,
+    width: int = 960,
+    *,
+    log: bool = False,
+    tall: int = 180,
     unit: str = "",
-) -> Picture:  # fmt: skip
+) -> Picture:
     """Numbers over steps.
 
     Args:
@@ -161,10 +171,9 @@ def line_chart(
     """
     left, right = 58, width - 16
     swatches = [(SERIES[k % len(SERIES)], one.name) for k, one in enumerate(series)]
-    picture = Picture(
-        width, 0, f"{', '.join(one.name for one in series)} over steps",
-        data={"chart": "lines", "data": name} | ({"log": "1"} if log else {}),
-    )  # fmt: skip
+    title = f"{', '.join(one.name for one in series)} over steps"
+    data = {"chart": "lines", "data": name} | ({"log": "1"} if log else {})
+    picture = Picture(width, 0, title, data=data)
     top = legend(picture, swatches, left, 16, right) + 2
     base = top + tall
 
@@ -196,8 +205,12 @@ def line_chart(
             else:
                 picture.add(Dot(*scale(*points[0]), 3, colour))
     picture.height = round(base + 24)
-    picture.data |= {"x0": f"{scale.x0:.8g}", "sx": f"{sx:.8g}", "top": f"{top:g}",
-                     "base": f"{base:g}"}  # fmt: skip
+    picture.data |= {
+        "x0": f"{scale.x0:.8g}",
+        "sx": f"{sx:.8g}",
+        "top": f"{top:g}",
+        "base": f"{base:g}",
+    }
     return picture
 
 
@@ -242,9 +255,7 @@ def bars_chart(
     most = max([sum(parts.values()) for _, parts in rows] or [1])
     most = max(most, budget or 0)
     kinds = [kind for kind in COLOURS if any(parts.get(kind) for _, parts in rows)]
-    picture = Picture(
-        width, 0, "; ".join(f"{n} {format_bytes(sum(p.values()))}" for n, p in rows)
-    )  # fmt: skip
+    picture = Picture(width, 0, "; ".join(f"{n} {format_bytes(sum(p.values()))}" for n, p in rows))
     left = 12 if narrow else 24 + max(text_width(name) for name, _ in rows)
     right = width - 86
     y = legend(picture, [(kind, kind) for kind in kinds], left, 16, width - 12) + 4
@@ -310,12 +321,16 @@ def matrix_chart(
     left, top = min(110.0, 16 + max(text_width(name, 11) for name in names)), 22.0
     cell = min(46.0, (side - left) / n)
     picture = Picture(
-        width, round(top + n * cell + 22),
+        width,
+        round(top + n * cell + 22),
         f"Confusion matrix of {n} classes: "
         f"{sum(row[k] for k, row in enumerate(counts)):,} on the diagonal",
-    )  # fmt: skip
-    picture.add(Text(left, 14, "predicted \N{RIGHTWARDS ARROW}, target \N{DOWNWARDS ARROW}", 11,
-                     fill="muted"))  # fmt: skip
+    )
+    picture.add(
+        Text(
+            left, 14, "predicted \N{RIGHTWARDS ARROW}, target \N{DOWNWARDS ARROW}", 11, fill="muted"
+        )
+    )
     for k, row in enumerate(counts):
         total, y = sum(row), top + k * cell
         if cell >= 11:

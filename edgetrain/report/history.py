@@ -121,8 +121,13 @@ class History:
         Raises:
           RunError: it cannot be written.
         """
-        kept = {"version": _VERSION, "steps": self.steps, "epochs": self.epochs,
-                "confusion": self.confusion, "notes": self.notes}  # fmt: skip
+        kept = {
+            "version": _VERSION,
+            "steps": self.steps,
+            "epochs": self.epochs,
+            "confusion": self.confusion,
+            "notes": self.notes,
+        }
         text = json.dumps(finite(kept)).encode()
         write_atomically(path, lambda file: file.writelines([text]))
 

@@ -120,16 +120,21 @@ def account_section(page: Page, account: Mapping[str, Any]) -> None:
 def _frontier_section(page: Page, frontier: Frontier, budget: int | None) -> None:
     points, chosen = frontier.points, frontier.chosen
     page.heading(
-        "Plans", "Fewer bytes take more time: smaller microbatches, values computed again. "
-        "Both axes are logarithmic."
-    )  # fmt: skip
+        "Plans",
+        "Fewer bytes take more time: smaller microbatches, values computed again. "
+        "Both axes are logarithmic.",
+    )
     page.chart(lambda width: frontier_chart(points, chosen, budget, width))
     page.data("frontier", [[p.nbytes, p.time, p.words] for p in points])
     each = max(1, -(-len(points) // _ROWS))
     shown = sorted({*range(0, len(points), each), chosen, len(points) - 1})
     rows = [
-        (f"{points[k].nbytes:,}", f"{points[k].time:.2f}", points[k].group,
-         "chosen" if k == chosen else "least" if k == 0 else "")
+        (
+            f"{points[k].nbytes:,}",
+            f"{points[k].time:.2f}",
+            points[k].group,
+            "chosen" if k == chosen else "least" if k == 0 else "",
+        )
         for k in shown
-    ]  # fmt: skip
+    ]
     page.table(("bytes", "time", "", ""), rows, "rrll")

@@ -67,9 +67,12 @@ def _track(axes, shape: Track, order: int) -> None:
     points = [shape.scale(x, y) for x, y in shape.points]
     dash = tuple(_points(float(n)) for n in shape.dash.split())
     axes.plot(
-        *zip(*points, strict=True), color=colour(shape.stroke), linewidth=_points(shape.width),
-        linestyle=(0, dash) if dash else "-", zorder=order,
-    )  # fmt: skip
+        *zip(*points, strict=True),
+        color=colour(shape.stroke),
+        linewidth=_points(shape.width),
+        linestyle=(0, dash) if dash else "-",
+        zorder=order,
+    )
 
 
 def _rect(axes, shape: Rect, order: int) -> None:
@@ -100,10 +103,17 @@ def _text(axes, shape: Text, order: int) -> None:
     from matplotlib import patheffects
 
     found = axes.text(
-        shape.x, shape.y, shape.text, fontsize=_points(shape.size), color=colour(shape.fill),
-        ha=_ANCHORS[shape.anchor], va="baseline", zorder=order, parse_math=False,
+        shape.x,
+        shape.y,
+        shape.text,
+        fontsize=_points(shape.size),
+        color=colour(shape.fill),
+        ha=_ANCHORS[shape.anchor],
+        va="baseline",
+        zorder=order,
+        parse_math=False,
         fontweight="bold" if shape.bold else "normal",
-    )  # fmt: skip
+    )
     if shape.halo:
         stroke = patheffects.withStroke(linewidth=2, foreground="white", alpha=0.8)
         found.set_path_effects([stroke])

@@ -116,10 +116,18 @@ def make_arena(
         order = sorted(range(len(drawn)), key=lambda k: -drawn[k].area)[:MOST_BOXES]
         kept = [drawn[k] for k in sorted(order)]
     return Arena(
-        clean(title), nbytes or height, tuple(kept), tuple(clean(name) for name in steps),
-        tuple(phases), counted, budget, len(drawn) - len(kept), repeats,
-        tuple(dict.fromkeys(box.kind for box in drawn)), each,
-    )  # fmt: skip
+        clean(title),
+        nbytes or height,
+        tuple(kept),
+        tuple(clean(name) for name in steps),
+        tuple(phases),
+        counted,
+        budget,
+        len(drawn) - len(kept),
+        repeats,
+        tuple(dict.fromkeys(box.kind for box in drawn)),
+        each,
+    )
 
 
 def live_bytes(boxes: Sequence[Box], steps: int) -> tuple[int, ...]:

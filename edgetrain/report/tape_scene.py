@@ -7,10 +7,9 @@ parameter that this kernel reads. What is computed again looks like what was com
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from ..kernels.decode import Decoded, bound, decode
-from ..kernels.targets import lanes_of
 from ..program import Program, Slot
 from ..program.account import KIND_OF_ROLE
+from ..program.instructions import Decoded, instructions
 from .scene import Arena, Box, Phase, make_arena
 
 _UPDATE_SHARE = 0.04
@@ -75,9 +74,7 @@ class _Lives:
 
 def program_arena(program: Program, title: str) -> Arena:
     """What lives where while a Program's microbatch and update run."""
-    lanes = lanes_of(program.recipe)
-    kernels = bound(program.kernels)
-    found = list(decode(program.tapes["micro"].tolist(), kernels))
+    found = list(instructions(program, "micro"))
     count = len(found)
     wide = max(1, round(_UPDATE_SHARE * (count + 1)))
     last = count + 1 + wide
@@ -90,11 +87,11 @@ def program_arena(program: Program, title: str) -> Arena:
     for slot in staged:
         lives.begin(_Life(0, 1, slot.offset, slot.offset + slot.nbytes, slot.name, "", True, "io"))
     seen_loss = False
-    for position, instruction in enumerate(found, 1):
-        extents = instruction.extents(program.threads, lanes)
+    for position, (instruction, extents) in enumerate(found, 1):
         regions = _regions(instruction, extents)
-        touches = any(low < target.offset + target.nbytes and target.offset < high
-                      for low, high, _ in regions)  # fmt: skip
+        touches = any(
+            low < target.offset + target.nbytes and target.offset < high for low, high, _ in regions
+        )
         backward = seen_loss and not touches
         phase = "backward" if backward else "loss" if touches else "forward"
         seen_loss = seen_loss or touches
@@ -111,10 +108,14 @@ def program_arena(program: Program, title: str) -> Arena:
     boxes += [life.box() for life in lives.all()]
     phases.append(Phase("update", count + 1, last))
     return make_arena(
-        title, boxes, [*steps, *["update"] * wide], nbytes=program.arena_nbytes, phases=phases,
+        title,
+        boxes,
+        [*steps, *["update"] * wide],
+        nbytes=program.arena_nbytes,
+        phases=phases,
         budget=program.account.get("budget_nbytes"),
         repeats=program.minibatch // program.microbatch,
-    )  # fmt: skip
+    )
 
 
 def _fixed(slot: Slot, last: int) -> Box:

@@ -1,7 +1,8 @@
 """Exact placement for one capacity after the other: the Python side of exact.py's search.
 
 Which order of the buffers leads to a solution at once differs from file to file, so that several
-take turns; what does not depend on order and capacity is worked out once.
+take turns; what does not depend on order and capacity is worked out once. A turn costs at most
+its share of the work, and the square of the buffers in memory, touched as far as it gets.
 """
 
 import functools

@@ -8,7 +8,7 @@ equal the plain kernel's bit for bit, on every target and for every number of th
 
 from ..registry import kernel
 from .csr import CSR_CHECK, aimed, forward_operands, pool_base
-from .fast import BANKS, panel_extent
+from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 PIXELS = 128  # most of a tile
@@ -21,7 +21,7 @@ SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
 SUITS = "I == 'u8' and n * oh * ow >= 16"
 TABLE = f"4 * max({TAPS}, kh * kw) + 64"
 
-_CHANNEL = f"kw * ({4 * PIXELS} * {BANKS} + 128)"  # most bytes of a channel of the panel
+_CHANNEL = channel_extent(f"{PIXELS}")
 _KEPT = f"min({aimed(BLOCKS, FEWER)}, (k // g + {BLOCK - 1}) // {BLOCK})"  # blocks
 LAYOUT = Layout(
     sizes={},

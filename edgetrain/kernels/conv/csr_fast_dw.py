@@ -11,7 +11,7 @@ to `dwt`, rounded stochastically.
 from ..registry import kernel
 from .csr import CSR_CHECK, HELD, aimed, dw_operands, pool_base
 from .csr_fast import AIM, PANEL, SLACK, SMALLER, SUITS, TABLE, TAPS
-from .fast import BANKS, panel_extent
+from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 ROWS = 128  # most output channels of a block
@@ -28,7 +28,7 @@ def _line(pixels: int, piece: int) -> int:
 
 
 def _layout(pixels: int, piece: int) -> Layout:
-    channel = f"kw * ({4 * pixels} * {BANKS} + 128)"
+    channel = channel_extent(f"{pixels}")
     parts = {
         "table": TABLE,
         "places": "128",

@@ -18,8 +18,6 @@ PANEL, SLACK = 20480, 128  # bytes aimed at, and those that vectors may reach pa
 SUMS = 16384  # most float32 sums of a tile, where a block's are not more
 LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
-BANK, EXTRA = "(min(sh, kh) * (dh == 1) + kh * (dh > 1))", "((kh - 1) // sh * (dh == 1))"
-BANKS = "(min(sh, kh) * (1 + (kh - 1) // sh) * (dh == 1) + kh * (dh > 1))"  # rows a pixel's panel
 
 
 def within(most: int, least: int, elements: str, part: int) -> str:
@@ -27,16 +25,37 @@ def within(most: int, least: int, elements: str, part: int) -> str:
     return f"min({most}, max({least}, {elements} // {part}))"
 
 
+def channel_extent(
+    pixels: str, rows: str = "oh", columns: str = "ow", banks: str = "min(sh, kh)", step: str = "sh"
+) -> str:
+    """Most bytes of a channel of a panel, for tiles of at most `pixels` of maps rows x columns.
+
+    Taps one row apart share `banks`, each with (kh - 1) // step more rows than the tile; a row of
+    a tile is one line of the map, or the whole map's share of the pixels.
+    """
+    row = f"max(min({columns}, {pixels}), {pixels} // ({rows}))"
+    near = f"{banks} * ({pixels} + (kh - 1) // {step} * {row})"
+    return f"(kw * (4 * ((dh == 1) * {near} + (dh > 1) * kh * {pixels}) + 128))"
+
+
 def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
     """Bytes of a panel of `channels`, at most `channel` bytes each, where `nbytes` are aimed at."""
     return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
 
 
-_X, _Y = "(n * c * h * wd)", "(n * k * oh * ow)"  # elements of the maps
+# Elements of the maps; of many weights a part, for whose reading scratch may grow as well.
+_WEIGHTS = "k * (c // g) * kh * kw // 4"
+MAP = f"max(n * c * h * wd, {_WEIGHTS})"
+_X, _Y = MAP, f"max(n * k * oh * ow, {_WEIGHTS})"
 
 
 def _layout(
-    rows: int, inputs: tuple[str, str], outputs: tuple[str, str], pixels: str, banks: str, maps: str
+    rows: int,
+    inputs: tuple[str, str],
+    outputs: tuple[str, str],
+    pixels: str,
+    channel: str,
+    maps: str,
 ) -> Layout:
     """Sizes and scratch: table and weights, panel, sums of `maps` tiles.
 
@@ -49,9 +68,8 @@ def _layout(
         "most": f"min(limit, ({pixels} + 15) // 16 * 16)",
         "aim": within(PANEL, LEAST, elements, 4),
         "products": f"min(max({TAPS}, kh * kw), {read} * kh * kw)",
-        "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * limit * {maps}))",
+        "together": f"max(1, {within(SUMS, LEAST_SUMS, results, 4)} // ({rows} * most * {maps}))",
     }
-    channel = f"kw * (4 * most * {banks} + 128)"
     blocks = f"min(({made} + {rows - 1}) // {rows}, together)"
     parts = {
         "table": "8 * (products + 16)",
@@ -63,12 +81,14 @@ def _layout(
 
 
 def _forward_layout(rows: int) -> Layout:
-    return _layout(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", BANKS, "1")
+    channel = channel_extent("most")
+    return _layout(rows, ("c // g", _X), ("k // g", _Y), "n * oh * ow", channel, "1")
 
 
 def _dx_layout(rows: int) -> Layout:
-    pixels = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"
-    return _layout(rows, ("k // g", _Y), ("c // g", _X), pixels, "kh", "sw")
+    height, width = "((h + sh - 1) // sh)", "((wd + sw - 1) // sw)"
+    pixels, channel = f"n * {height} * {width}", channel_extent("most", height, width, "1", "1")
+    return _layout(rows, ("k // g", _Y), ("c // g", _X), pixels, channel, "sw")
 
 
 def _forward(block: int, vectors: int, S, W):
@@ -112,7 +132,7 @@ def _forward(block: int, vectors: int, S, W):
             begin(k.bias, at.sums, first, last, (group + 1) * kg, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
-                tiles.fill_pairs(at.table, chunk, window, tile, 0, size, p.kw)
+                tiles.fill_pairs(at.table, chunk, window, window.columns, tile, 0, size, p.kw)
             for c0 in range(0, cg, chunk):
                 cc = min(chunk, cg - c0)
                 fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
@@ -144,8 +164,10 @@ def _input_gradient(block: int, vectors: int, S, W):
     """`conv_dx`: dx (+)= transposed convolution of dy.
 
     Pixels whose row has the same remainder modulo sh (column: sw) are a class: a convolution of
-    dy with stride 1 and falling offsets. Threads split (tile, row class, `block` channels).
+    dy with stride 1 and falling offsets. Classes of columns share panel and weights where taps
+    are one apart. Threads split (tile, row class, `block` channels).
     """
+    from ..jit import inline
     from ..words.act import ZERO
     from ..words.prim import div, mod
     from ..words.vector import vsplat
@@ -156,6 +178,14 @@ def _input_gradient(block: int, vectors: int, S, W):
     fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
     products, set_row = pack.block_products(block, vectors), pack.set_row
     places, ceil_div = _dx_layout(block).places, tiles.ceil_div
+
+    @inline
+    def list_classes(table, p, chunk, window, s0, s1, tile, step):
+        """Tables of classes s0 to before s1, one after the other."""
+        for b in range(s0, s1):
+            columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
+            tiles.fill_pairs(table, chunk, window, columns, tile, 1, step, p.kw)
+            table += 8 * chunk * window.rows.taps * columns.taps
 
     def run(thread, nthreads, k):
         nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
@@ -177,17 +207,18 @@ def _input_gradient(block: int, vectors: int, S, W):
             ahead = tiles.next_tile(grid, tile, dy, POINT)
             rows = tiles.tap_class(a + p.ph, p.kh, p.sh, p.dh)
             banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
-            for b in range(p.sw):
-                part = at.sums + b * pixels.map_bytes
-                columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
-                window, taps = Window(1, 1, rows, columns, banks, extra), rows.taps * columns.taps
-                set_row(part, vsplat(ZERO), (b1 - b0) * block * count)
+            set_row(at.sums, vsplat(ZERO), p.sw * (b1 - b0) * block * count)
+            for s0 in range(0, p.sw, p.sw if p.dw == 1 else 1):
+                columns, s1 = tiles.columns_together(p), p.sw
+                if p.dw > 1:
+                    columns, s1 = tiles.tap_class(s0 + p.pw, p.kw, p.sw, p.dw), s0 + 1
+                window = Window(1, 1, rows, columns, banks, extra)
                 channel = tiles.channel_floats(window, tile)
                 chunk = tiles.chunk_channels(kg, channel, size, TAPS, at.aim)
                 if p.sh * p.sw > 1 or known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    tiles.fill_pairs(at.table, chunk, window, tile, 1, block * size, p.kw)
-                for o0 in range(0, kg if taps > 0 else 0, chunk):
+                    list_classes(at.table, p, chunk, window, s0, s1, tile, block * size)
+                for o0 in range(0, kg if rows.taps * columns.taps > 0 else 0, chunk):
                     oc, o = min(chunk, kg - o0), group * kg + o0
                     fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
@@ -196,10 +227,14 @@ def _input_gradient(block: int, vectors: int, S, W):
                         copy(
                             copied, k.w, p.k * cg * size, weights, cg * size, oc, block * size, rest
                         )
-                        sums = part + (q - b0) * block * count * 64
-                        products(
-                            sums, count * 64, at.panel, copied, 4 * size, at.table, oc * taps, count
-                        )
+                        table, sums = at.table, at.sums + (q - b0) * block * count * 64
+                        for b in range(s0, s1):
+                            part, taps = sums + b * pixels.map_bytes, rows.taps * columns.taps
+                            if p.dw == 1:
+                                taps = rows.taps * tiles.class_taps(b + p.pw, p.kw, p.sw)
+                            step, n = 4 * size, oc * taps
+                            products(part, count * 64, at.panel, copied, step, table, n, count)
+                            table += 8 * chunk * taps
             store(dx, first, outputs, at.sums, count, tile, pixels, k.acc)
 
     return run

@@ -11,7 +11,7 @@ Scratch of a thread: table, float32 block [tap][output channel], panel, dy as ro
 """
 
 from ..registry import kernel
-from .fast import BANK, BANKS, EXTRA, LEAST, SINGLE, SLACK, panel_extent, within
+from .fast import LEAST, MAP, SINGLE, SLACK, channel_extent, panel_extent, within
 from .layout import Layout
 from .plain import CHECK, dw_operands
 
@@ -19,27 +19,27 @@ OUTPUTS = 64  # most output channels of a block
 TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
 PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
 
-_X = "(n * c * h * wd)"
-_PITCH = "min(most_pixels, max(ow, most_pixels // oh))"  # most floats of a tile's row
-_CHANNEL = f"kw * (4 * {BANK} * (most_pixels + {EXTRA} * {_PITCH}) + 128)"
+_PIXELS = "min({}, (n * oh * ow + 15) // 16 * 16)"
+_CHANNEL = channel_extent("pixels")
 _ROWS = "4 * (min(max(most, kh * kw), c // g * kh * kw) + 15) // 16 * 16"  # bytes of the table
 DENSE = Layout(
     sizes={
         "block": f"min({OUTPUTS}, (k // g + 15) // 16 * 16)",
-        # pixels of a tile, 4096 over the channels of a block at most; those of this convolution's
+        # pixels of a tile; those of this convolution's
         "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",
-        "most_pixels": "min(limit, (n * oh * ow + 15) // 16 * 16)",
-        "most": within(TAPS, LEAST_TAPS, _X, 512),
-        "aim": within(PANEL, LEAST, _X, 4),
+        "pixels": _PIXELS.format("limit"),
+        "lined": "min(16, k // g)",
+        "most": within(TAPS, LEAST_TAPS, MAP, 512),
+        "aim": within(PANEL, LEAST, MAP, 4),
     },
     parts={
         "table": f"{_ROWS} + {SLACK}",
         "sums": f"{_ROWS} * block",
         "panel": f"{panel_extent('(c // g)', _CHANNEL, 'aim')} + {SLACK}",
-        "lines": f"4 * min(16, k // g) * (most_pixels + 16) + {SLACK}",
-        # where there are fewer than 16 lines, what follows them is turned too, and never used
-        "turned": f"max(4 * most_pixels * block, 64 * (most_pixels + 16), 16 * {_ROWS})"
-        f" + {3 * SLACK}",
+        "lines": f"4 * (pixels + 16) * lined + {SLACK}",
+        # 16 lines are turned at once: of those there are not, what follows them is read
+        "turned": f"max(4 * pixels * block, 16 * {_ROWS}, 4 * (pixels + 16) * (16 - lined)) + "
+        f"{3 * SLACK}",
     },
 )
 
@@ -95,10 +95,14 @@ def _dense(vectors: int, S, G):
             chunks += 1
         chunk = ceil_div(cg, chunks)
         chunks, pitch = ceil_div(cg, chunk), ceil_div(chunk * size, 16) * 16
-        units = p.g * blocks * chunks
+        units, once, packed = p.g * blocks * chunks, tiles.tiles_of(grid) == 1, -1
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-            c0, part = mod(u, chunks) * chunk, div(u, chunks)
-            group, o0 = div(part, blocks), mod(part, blocks) * block
+            # the panel of an only tile stays while the blocks of outputs pass
+            inner = blocks if once else chunks
+            major, minor = div(u, inner), mod(u, inner)
+            group = div(u, blocks * chunks)
+            place, part = (major, minor) if once else (minor, major)
+            c0, o0 = mod(place, chunks) * chunk, mod(part, blocks) * block
             outputs, cc, first = min(block, kg - o0), min(chunk, cg - c0), group * kg + o0
             set_row(at.sums, vsplat(ZERO), div(pitch * block, 16))
             for t in range(tiles.tiles_of(grid)):
@@ -109,7 +113,9 @@ def _dense(vectors: int, S, G):
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
                     tiles.fill_table(at.table, chunk, window, tile, pitch - chunk * size)
-                fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                if not once or packed != place:
+                    fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                    packed = place
                 turn(at, nothing, dy, first, outputs, tile, pixels, later)
                 count = ceil_div(outputs, 16)
                 outer(at.sums, block, count, at.panel, at.table, cc * size, at.turned, pixels)
@@ -132,12 +138,15 @@ _register("narrow", 1, 4)
 
 _DEPTH_PIXELS = 512
 DEPTHWISE = Layout(
-    sizes={"taps": "(kh * kw + 7) // 8 * 8"},
+    sizes={
+        "taps": "(kh * kw + 7) // 8 * 8",
+        "pixels": _PIXELS.format(_DEPTH_PIXELS),
+    },
     parts={
         "table": f"4 * taps + {SLACK}",
         "sums": "64 * taps",
-        "line": f"{4 * _DEPTH_PIXELS + SLACK}",
-        "panel": f"kw * ({4 * _DEPTH_PIXELS} * {BANKS} + 128) + {6 * SLACK}",
+        "line": f"4 * pixels + {SLACK}",
+        "panel": f"{_CHANNEL} + {6 * SLACK}",
     },
 )
 

@@ -3,22 +3,27 @@
 import functools
 
 from ..jit import inline
+from ..random_store import random_stores
 from ..words.prim import FP32, Storage
+from ..words.vector import WIDTH, loads, loads_first, vadd
 from ..words.vector_gemm import gemm_dots, gemm_outer, transpose16
 
-_ld = FP32.ld
+_vld = loads(FP32)
 
 
 @functools.cache
 def accumulate_row(G: Storage):
     """Function that adds a run of float32 to a gradient accumulator."""
-    ld, sr = G.ld, G.sr
+    vld, vfirst, put = loads(G), loads_first(G), random_stores(G)
 
     @inline
     def add(target, index, source, count, numbers):
-        """target[index + j] += source[j], j < count, rounded stochastically."""
-        for j in range(count):
-            sr(target, index + j, ld(target, index + j) + _ld(source, j), numbers)
+        """target[index + j] += source[j], j < count, rounded stochastically; of source a whole
+        vector is read."""
+        for j in range(0, count, WIDTH):
+            left = count - j
+            old = vld(target, index + j) if left >= WIDTH else vfirst(target, index + j, left)
+            put(target, index + j, vadd(old, _vld(source, j)), left, numbers)
 
     return add
 

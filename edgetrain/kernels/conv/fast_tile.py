@@ -209,6 +209,26 @@ def tap_class(shifted, taps, stride, dilation):
 
 
 @inline
+def class_taps(shifted, taps, stride):
+    """How many taps `tap_class` finds where they are one apart."""
+    first = mod(shifted, stride)
+    return div(taps - 1 - first, stride) + 1 if first < taps else 0
+
+
+@inline
+def columns_together(p):
+    """The columns of dy that all classes of columns read, one apart; its taps are no kernel's."""
+    low, high = 0, -1
+    for b in range(p.sw):
+        columns = tap_class(b + p.pw, p.kw, p.sw, p.dw)
+        if columns.taps > 0:
+            last = columns.low + (columns.taps - 1) * columns.distance
+            low = min(low, columns.low) if high >= low else columns.low
+            high = max(high, last) if high >= low else last
+    return Axis(high - low + 1, low, 1, 0, 1)
+
+
+@inline
 def region_floats(rows, pitch):
     """Floats of one tap column of a channel: its rows, then room for a vector to spill."""
     return ceil_div(rows * pitch, WIDTH) * WIDTH + WIDTH
@@ -261,14 +281,19 @@ def _fill_table(table, channels, window: Window, tile: Tile, padding):
         st_i32(table, i, 0)
 
 
-def _fill_pairs(table, channels, window: Window, tile: Tile, falls, channel_step, kw):
+def _fill_pairs(
+    table, channels, window: Window, columns: Axis, tile: Tile, falls, channel_step, kw
+):
     """Byte offsets in the panel and in a row of weights, in the order channel, tap row, column.
 
-    falls: panel offsets fall while taps rise (input gradients). A weight lies at channel *
-    channel_step + row of the kernel * kw + column of the kernel.
+    columns: those of the window's, one apart, that are read. falls: panel offsets fall while taps
+    rise (input gradients). A weight lies at channel * channel_step + row of the kernel * kw +
+    column of the kernel.
     """
     region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
-    rows, columns = window.rows, window.columns
+    rows, whole = window.rows, window.columns
+    apart = div(columns.distance, whole.distance)
+    first = div(columns.low - whole.low, whole.distance)
     for i in range(channels):
         for r in range(rows.taps):
             q = rows.taps - 1 - r if falls != 0 else r
@@ -276,7 +301,7 @@ def _fill_pairs(table, channels, window: Window, tile: Tile, falls, channel_step
             weight = i * channel_step + (rows.first + r * rows.step) * kw + columns.first
             for s in range(columns.taps):
                 p = columns.taps - 1 - s if falls != 0 else s
-                st_i32(table, at, (i * columns.taps + p) * region + line)
+                st_i32(table, at, (i * whole.taps + first + p * apart) * region + line)
                 st_i32(table, at + 1, 4 * (weight + s * columns.step))
                 at += 2
 

@@ -13,6 +13,7 @@ from ..words.mathf import ONE
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,
+    TOGETHER,
     UNITS,
     WIDE,
     add_to,
@@ -159,7 +160,7 @@ def _forward_cell(V, P, S) -> Forward:
 @kernel(
     "gru",
     "r:r:W[d*3*n*n] bias?:r:V[d*6*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:m:S[d*t*b*4*n] "
-    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
+    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="3*d*t*b*n*n",
 )
@@ -257,7 +258,7 @@ def _backward_cell(P, S) -> Backward:
     "gru_bwd",
     "r:r:W[d*3*n*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*4*n] y:r:S[t*d*b*n] "
     "dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] dh0?:w:f32[d*b*n] "
-    f"ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
+    f"ws:t[4*{TOGETHER}*(3*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="3*d*t*b*n*n",
 )

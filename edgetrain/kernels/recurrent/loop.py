@@ -86,7 +86,7 @@ def forward(W, S, P, cell: Forward) -> Callable:
     def run(thread, nthreads, k):
         blocks, none = blocks_of(), new()
         clear(none)
-        height, each = tasks(k.b, k.d, nthreads)
+        height, each = tasks(k.b, k.d, k.n, nthreads)
         products, all_tasks = k.ws + 4 * min(height, k.b) * wide(k.n), k.d * each
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):
             own = task(k, p, height, each)
@@ -187,7 +187,7 @@ def backward(W, S, cell: Backward) -> Callable:
 
     def run(thread, nthreads, k):
         blocks = blocks_of()
-        height, each = tasks(k.b, k.d, nthreads)
+        height, each = tasks(k.b, k.d, k.n, nthreads)
         part, all_tasks = 4 * min(height, k.b) * wide(k.n), k.d * each
         extra, products = k.ws + 2 * part, k.ws + parts * part
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):

@@ -8,6 +8,7 @@ from ..words.mathf import ONE, tanh
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,
+    TOGETHER,
     UNITS,
     WIDE,
     biases,
@@ -118,7 +119,7 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
     "lstm",
     "r:r:W[d*4*n*n] bias?:r:V[d*8*n] peep?:r:O[d*3*n] lens?:r:i32[b] h0?:r:P[d*b*n] c0?:r:Q[d*b*n] "
     "gates:m:S[d*t*b*4*n] y:w:S[t*d*b*n] cells:w:S[d*t*b*n] yh?:w:S[d*b*n] yc?:w:S[d*b*n] "
-    f"ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
+    f"ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="4*d*t*b*n*n",
 )
@@ -191,7 +192,7 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
     "lstm_bwd",
     "r:r:W[d*4*n*n] peep?:r:O[d*3*n] lens?:r:i32[b] c0?:r:Q[d*b*n] gates:r:S[d*t*b*4*n] "
     "cells:r:S[d*t*b*n] dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] dyc?:r:S[d*b*n] dgates:w:S[d*t*b*4*n] "
-    f"dh0?:w:f32[d*b*n] dc0?:w:f32[d*b*n] ws:t[4*min(16, b)*(3*{WIDE} + {SIDES})] {_SIZES}",
+    f"dh0?:w:f32[d*b*n] dc0?:w:f32[d*b*n] ws:t[4*{TOGETHER}*(3*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="4*d*t*b*n*n",
 )

@@ -8,6 +8,7 @@ from ..words.mathf import ONE, ZERO
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,
+    TOGETHER,
     WIDE,
     biases,
     carriers,
@@ -60,7 +61,7 @@ def _forward_cell(V, P, S) -> Forward:
 @kernel(
     "rnn",
     "r:r:W[d*n*n] bias?:r:V[d*2*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*n] "
-    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*min(16, b)*({WIDE} + {SIDES})] {_SIZES}",
+    f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="d*t*b*n*n",
 )
@@ -99,7 +100,7 @@ def _backward_cell(S) -> Backward:
     "rnn_bwd",
     "r:r:W[d*n*n] lens?:r:i32[b] y:r:S[t*d*b*n] dy?:r:S[t*d*b*n] dyh?:r:S[d*b*n] "
     "dgates:w:S[d*t*b*n] dh0?:w:f32[d*b*n] "
-    f"ws:t[4*min(16, b)*(2*{WIDE} + {SIDES})] {_SIZES}",
+    f"ws:t[4*{TOGETHER}*(2*{WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
     work="d*t*b*n*n",
 )

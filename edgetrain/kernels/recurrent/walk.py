@@ -23,6 +23,8 @@ ROWS = 16
 UNITS = LANES
 WIDE = "16*((n + 15)//16)"  # floats of a row of states in scratch
 SIDES = 256  # floats of a row of products in scratch: UNITS of up to four gates
+# Rows of a task: of few units few rows, whose products would take more than the weights.
+TOGETHER = f"min({ROWS}, b, max(4, n//4))"
 
 
 class Task(NamedTuple):
@@ -132,9 +134,10 @@ load32, store32 = loader(FP32), storer(FP32)
 
 
 @inline
-def tasks(b, d, nthreads):
+def tasks(b, d, n, nthreads):
     """(rows of a task, tasks of a direction)."""
-    rows = max(1, min(ROWS, div(b * d + nthreads - 1, nthreads)))
+    most = min(ROWS, max(4, div(n, 4)))
+    rows = max(1, min(most, div(b * d + nthreads - 1, nthreads)))
     return rows, div(b + rows - 1, rows)
 
 

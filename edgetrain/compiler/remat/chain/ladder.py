@@ -1,4 +1,9 @@
-"""Tables of a chain for several numbers of bytes, and the schedules that they hold."""
+"""Tables of a chain for several numbers of bytes, and the schedules that they hold.
+
+Each table halves the bytes of the one before, so that slots get finer where bytes are few; equal
+stretches of a chain share theirs. A chain of n stages, in groups of n / g, costs slots * g^3 for
+each table, which bounds slots and groups alike; it is the same whatever the effort.
+"""
 
 import numpy as np
 

@@ -3,6 +3,7 @@
 A drop makes its value be computed again from values that are then idle for long themselves, so
 one round after another adds drops until nothing is left idle: recomputation of several levels,
 which adding single drops to a cheap schedule does not reach, because it pays only as a whole.
+It costs an evaluation for each round, some hundreds in all, whatever the effort.
 """
 
 from collections.abc import Iterator

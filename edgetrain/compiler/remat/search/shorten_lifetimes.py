@@ -2,7 +2,7 @@
 
 Where much is live beside the peak, buffers leave no gap to one another and no placement comes
 near the lower bound. Many steps may run earlier or later: weight gradients, sums, casts. Moving
-them shortens lives there.
+them shortens lives there. It costs an evaluation for each move, MOVES of them or WORK steps.
 """
 
 import numpy as np

@@ -1,0 +1,242 @@
+"""Each kernel family at the zoo's hot shapes: the fraction of what this machine allows, and torch.
+
+    python -m benchmarks.kernels [--avx2] [--most N] [--rounds N] [--write] [NET ...]
+
+Shapes come from the tapes of compiled Programs (kernel_cases.py). The limit of an instruction is
+the longer of its multiply-adds at the measured peak of float32 and its bytes at the bandwidth that
+passes over as many bytes reach; one thread. ours and torch's run in turn, many times, and the least
+time of each counts: other work on the machine then leaves the ratio alone.
+"""
+
+import argparse
+import platform
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from edgetrain.formats import FORMATS
+from edgetrain.kernels import jit, processor, registry, targets
+
+from .kernel_cases import CONVOLUTION, NETS, PASSES, RECURRENT, Call, calls
+from .kernel_peers import peers
+from .machine import bandwidth, least, multiply_adds
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "kernels.md"
+SECONDS = 0.4  # for an instruction
+NORMS = ("bn_", "layer_norm", "group_norm", "instance_norm", "lrn", "softmax")
+UPDATES = ("sgd", "adam", "grad_", "stat_", "lion", "rmsprop", "adagrad", "adafactor")
+_SHAPE = (
+    "z1",
+    "z2",
+    "m",
+    "n",
+    "k2",
+    "k",
+    "c",
+    "h",
+    "wd",
+    "kh",
+    "kw",
+    "oh",
+    "sh",
+    "g",
+    "d",
+    "t",
+    "b",
+)
+
+
+class Row(NamedTuple):
+    """What was measured of an instruction."""
+
+    call: Call
+    family: str
+    variant: str
+    seconds: float
+    limit: float
+    binds: str
+    torch: float | None
+
+    @property
+    def fraction(self) -> float:
+        return self.limit / self.seconds
+
+
+def family(name: str) -> str:
+    """What a kernel is listed under."""
+    root = name.removesuffix("_dx").removesuffix("_dw")
+    if root in CONVOLUTION:
+        return (
+            ("sparse " if root == "conv_csr" else "") + "convolution, " + PASSES[name[len(root) :]]
+        )
+    if name == "gemm":
+        return "gemm"
+    if name.removesuffix("_bwd") in RECURRENT or name.startswith("recurrent"):
+        return "recurrence"
+    if name.startswith(NORMS):
+        return "norms"
+    return "update" if name.startswith(UPDATES) else "elementwise and moves"
+
+
+def shape(call: Call) -> str:
+    """The integers that say how large it is."""
+    found = {name: call.values[name] for name in _SHAPE if name in call.values}
+    if call.name == "gemm":
+        batch = f"{found['z1'] * found['z2']} x " if found["z1"] * found["z2"] > 1 else ""
+        return f"{batch}{found['m']} x {found['n']} x {found['k2'] * found['k']}"
+    if "kh" in found and "oh" in found:
+        size = f"{found['n']} x {found['c']} x {found['h']} x {found['wd']}"
+        groups = f", {found['g']} groups" if found.get("g", 1) > 1 else ""
+        channels = f" to {found['k']}" if "k" in found else ""
+        return f"{size}{channels}, {found['kh']} x {found['kw']} / {found['sh']}{groups}"
+    return ", ".join(f"{name} {value}" for name, value in found.items()) or f"{call.nbytes} bytes"
+
+
+def _elements(call: Call) -> int:
+    kernel = registry.variants(call.name)[0]
+    kinds = {o.name: call.storages.get(o.storage, o.storage) for o in kernel.spec.operands}
+    return max((FORMATS[kinds[n]].count(a.nbytes) for n, a in call.contents.items()), default=1)
+
+
+def measure(call: Call, target: jit.Target, rounds: int) -> Row:
+    """Ours and torch's in turn."""
+    run, variant, _kept = call.prepared(target)
+    others = peers(call.name, call.values, _elements(call))
+    seconds, *theirs = least([run, *others], rounds, SECONDS)
+    limit, binds = call.limit(target)
+    best = min(theirs, default=None)
+    return Row(call, family(call.name), variant, seconds, limit, binds, best)
+
+
+def rows(
+    nets: Iterable[str], aims: Sequence[jit.Target], most: int, rounds: int
+) -> list[list[Row]]:
+    """A list for each target."""
+    found: list[list[Row]] = [[] for _ in aims]
+    for net in nets:
+        for call in calls(net, most):
+            for place, target in enumerate(aims):
+                row = measure(call, target, rounds)
+                found[place].append(row)
+                print(line(row), flush=True)
+    return found
+
+
+def line(row: Row) -> str:
+    """A row of the long table."""
+    kinds = "/".join(dict.fromkeys(row.call.storages.values()))
+    theirs = f"{row.torch * 1e6:.1f} | {row.torch / row.seconds:.2f}" if row.torch else "- | -"
+    return (
+        f"| {row.call.net} | {row.call.name}.{row.variant} {kinds} | {shape(row.call)} | "
+        f"{row.call.count} | {row.seconds * 1e6:.1f} | {row.binds} | {100 * row.fraction:.0f} % | "
+        f"{theirs} |"
+    )
+
+
+def summary(found: Sequence[Row]) -> list[str]:
+    """Rows by family: medians over hot instructions, and over all the time they take."""
+    by_family: dict[str, list[Row]] = defaultdict(list)
+    for row in found:
+        density = ", " + row.call.net.split(", ")[1] if row.family.startswith("sparse") else ""
+        by_family[row.family + density].append(row)
+    out = []
+    for name, some in sorted(by_family.items()):
+        fractions = [row.fraction for row in some]
+        spent = sum(row.seconds * row.call.count for row in some)
+        whole = sum(row.limit * row.call.count for row in some) / spent
+        ratios = [row.torch / row.seconds for row in some if row.torch]
+        beside = f"{statistics.median(ratios):.2f}" if ratios else "-"
+        out.append(
+            f"| {name} | {len(some)} | {100 * statistics.median(fractions):.0f} % | "
+            f"{100 * min(fractions):.0f} % | {100 * whole:.0f} % | {beside} |"
+        )
+    return out
+
+
+_SUMMARY = [
+    "| family | instructions | fraction of the limit, median | least | of all their time | "
+    "torch's time over ours, median |",
+    "|---|---|---|---|---|---|",
+]
+_LONG = [
+    "| net | kernel | shape | in a step | ours, us | binds | of the limit | torch, us | ratio |",
+    "|---|---|---|---|---|---|---|---|---|",
+]
+
+
+def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
+    """Of one target, in the document."""
+    kilobytes = (32, 1024, 16384)
+    rates = ", ".join(f"{size} kB {bandwidth(size * 1024) / 1e9:.0f}" for size in kilobytes)
+    return [
+        f"## {title}",
+        "",
+        f"Peak: {multiply_adds(target) / 1e9:.1f} billion multiply-adds a second; bandwidth by the "
+        f"bytes of a pass, GB/s: {rates}.",
+        "",
+        *_SUMMARY,
+        *summary(found),
+        "",
+        "<details><summary>Every instruction</summary>",
+        "",
+        *_LONG,
+        *map(line, found),
+        "",
+        "</details>",
+        "",
+    ]
+
+
+def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
+    """docs/kernels.md."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in processor.description().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    lines = [
+        "# Kernels beside the limit",
+        "",
+        f"Made by `make bench-kernels` on one thread of: {model}. {__doc__.split(chr(10) * 2)[2]}",
+        "",
+    ]
+    for title, target, found in parts:
+        lines += section(title, target, found)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the tables; with --write also the document."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nets", nargs="*", metavar="NET", help=", ".join(NETS))
+    parser.add_argument("--most", type=int, default=16, help="different instructions of a net")
+    parser.add_argument("--rounds", type=int, default=2000, help="most runs of an instruction")
+    parser.add_argument("--avx2", action="store_true", help="also the code for x86-64-v3")
+    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
+    args = parser.parse_args()
+    unknown = [name for name in args.nets if name not in NETS]
+    if unknown:
+        parser.error(f"unknown net {unknown[0]!r}; expected of: {', '.join(NETS)}")
+    torch.set_num_threads(1)
+    aims = [(f"This processor ({jit.host().lanes} lanes)", jit.host())]
+    if args.avx2:
+        aims.append(("AVX2 (target x86-64-v3, run here)", targets.get("x86-64-v3").processor))
+    print("\n".join(_LONG))
+    found = rows(args.nets or NETS, [target for _, target in aims], args.most, args.rounds)
+    for (title, target), some in zip(aims, found, strict=True):
+        print("\n".join(["", f"{title}: peak {multiply_adds(target) / 1e9:.1f} G", *_SUMMARY]))
+        print("\n".join(summary(some)))
+    if args.write:
+        parts = [(*aim, some) for aim, some in zip(aims, found, strict=True)]
+        DOCUMENT.write_text(document(parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""An autoencoder that learns a machine from the stream, and says what is strange."""

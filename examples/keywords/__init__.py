@@ -1,0 +1,1 @@
+"""Spoken digits, personalised to a speaker the net has never heard."""

@@ -1,0 +1,64 @@
+"""What the benchmarks count, on instructions whose work is known."""
+
+import numpy as np
+import pytest
+
+from benchmarks.kernel_cases import Call, fmas_of
+from benchmarks.kernels import Row as KernelRow
+from benchmarks.kernels import family, shape, summary
+from benchmarks.machine import least
+
+CONV = {"n": 2, "c": 4, "h": 8, "wd": 8, "k": 6, "kh": 3, "kw": 3, "oh": 4, "ow": 4, "sh": 2}
+GEMM = {"z1": 1, "z2": 2, "m": 3, "n": 5, "k2": 1, "k": 7}
+
+
+@pytest.mark.parametrize(
+    "name, values, nonzeros, expected",
+    [
+        ("conv", CONV | {"g": 2}, 0, 2 * 4 * 4 * 6 * 2 * 9),
+        ("conv_dw", CONV | {"g": 1}, 0, 2 * 4 * 4 * 6 * 4 * 9),
+        ("conv_csr_dx", CONV | {"g": 1}, 50, 2 * 4 * 4 * 50),
+        ("gemm", GEMM, 0, 2 * 3 * 5 * 7),
+        ("lstm_bwd", {"d": 1, "t": 3, "b": 2, "n": 8}, 0, 4 * 3 * 2 * 8 * 8),
+        ("un_relu", {"n": 100}, 0, 0),
+    ],
+)
+def test_fmas_count_multiply_adds(name, values, nonzeros, expected):
+    assert fmas_of(name, values, nonzeros) == expected
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("conv_dx", "convolution, input gradient"),
+        ("conv_csr", "sparse convolution, forward"),
+        ("gemm", "gemm"),
+        ("bn_reduce", "norms"),
+        ("sgd", "update"),
+        ("gru_bwd", "recurrence"),
+        ("copy", "elementwise and moves"),
+    ],
+)
+def test_family_lists_every_kernel_once(name, expected):
+    assert family(name) == expected
+
+
+def _call(name, values):
+    return Call("net", name, {"A": "f32"}, values, {"a": np.zeros(4, np.uint8)}, 2, 100, 400)
+
+
+def test_shape_names_the_sizes():
+    assert shape(_call("gemm", GEMM)) == "2 x 3 x 5 x 7"
+    assert shape(_call("conv", CONV | {"g": 1})) == "2 x 4 x 8 x 8 to 6, 3 x 3 / 2"
+
+
+def test_summary_weighs_by_time():
+    rows = [
+        KernelRow(_call("gemm", GEMM), "gemm", "plain", 4.0, 2.0, "FMA", 6.0),
+        KernelRow(_call("gemm", GEMM), "gemm", "plain", 1.0, 1.0, "FMA", None),
+    ]
+    assert summary(rows) == ["| gemm | 2 | 75 % | 50 % | 60 % | 1.50 |"]
+
+
+def test_least_takes_the_shortest_run():
+    assert least([lambda: None, lambda: sum(range(1000))], 5, 1.0)[0] < 1e-3
