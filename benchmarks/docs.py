@@ -114,7 +114,8 @@ def folder() -> Iterator[None]:
         Path(name, "examples").symlink_to(ROOT / "examples")
         try:
             os.chdir(name)
-            with mock.patch.object(steps, "rates", Rates):
+            silent = mock.patch.dict(os.environ, EDGETRAIN_PROGRESS="0")
+            with silent, mock.patch.object(steps, "rates", Rates):
                 yield
         finally:
             os.chdir(before)
