@@ -47,10 +47,13 @@ def decoded(array: "np.ndarray", shape: tuple[int, ...] | None = None) -> "np.nd
     Args:
       shape: of the numbers; without it, those of blocks are one row that fills the last block.
     """
-    numbers = of_dtype(array.dtype).decode(array) if coded(array) else array
-    if shape is None:
-        return numbers
-    count = math.prod(shape)
+    if not coded(array):
+        return array
+    format = of_dtype(array.dtype)
+    numbers = format.decode(array)
+    count = None if shape is None else math.prod(shape)
+    if count is None or not count <= numbers.size < count + format.block:
+        return numbers  # of another shape: whoever compares shapes says so
     return numbers.reshape(-1)[:count].reshape(shape)
 
 
