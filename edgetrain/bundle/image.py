@@ -97,7 +97,7 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
     image.values = [
-        s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.precision
+        s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats
     ]
     return image
 
