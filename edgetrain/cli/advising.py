@@ -44,7 +44,7 @@ def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
         "arena_nbytes": None if plan is None else plan.arena_nbytes,
         "min_budget_nbytes": advice.least_nbytes,
         "microbatch": None if plan is None else plan.candidate.microbatch,
-        "seconds_per_minibatch": None if plan is None else plan.cost, "command": command,
+        "seconds_per_minibatch": None if plan is None else advice.seconds, "command": command,
     }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Labels that are words: numbered in the order of their names, which go into the trained model."""
 
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -95,6 +94,8 @@ def is_name(text: str) -> bool:
 
     Control characters (a line's end among them) and what is no Unicode are refused.
     """
+    import unicodedata  # only where labels are words
+
     return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
 
 

@@ -15,17 +15,13 @@ BARRIER_WORDS, ARRIVALS, GENERATION = 24, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
 
 
-@kernel("run_tape", "base code end table barrier")
-def run_tape():
-    """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
-
-    `base` is the arena's address once more, as an integer: kernels get it unchanged.
-    """
+def _calls():
+    """Calls of a kernel, and of what waits or wakes."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
 
-    from .words.prim import I32, I64, ld_i64
+    from .words.prim import I64
 
     @intrinsic
     def call(typingctx, function, base, args, thread, nthreads):
@@ -48,6 +44,17 @@ def run_tape():
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 4), codegen
+
+    return call, call_system
+
+
+def _meeting():
+    """The barrier's words, which threads share."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from .words.prim import I32, I64
 
     @intrinsic
     def arrive(typingctx, barrier):
@@ -79,6 +86,19 @@ def run_tape():
 
         return types.void(types.int64, types.int64), codegen
 
+    return arrive, load_generation, release
+
+
+@kernel("run_tape", "base code end table barrier")
+def run_tape():
+    """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
+
+    `base` is the arena's address once more, as an integer: kernels get it unchanged.
+    """
+    from .words.prim import ld_i64
+
+    call, call_system = _calls()
+    arrive, load_generation, release = _meeting()
     spin, wait, wake, operands = SPIN, WAIT, WAKE, 8 * OPERANDS
 
     def run(thread, nthreads, k):

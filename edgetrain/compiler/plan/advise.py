@@ -14,6 +14,7 @@ from ...errors import EdgetrainError, UsageError
 from ...ops.model import Model
 from ...units.stages import stage
 from ..compile import plan_model
+from ..estimate import seconds_per_minibatch
 from ..options import Options
 from .candidates import Plan
 
@@ -45,12 +46,14 @@ class Advice:
       trained: numbers that are trained.
       least_nbytes: of the smallest plan.
       plan: the fastest in the budget; None where none is.
+      seconds: of a minibatch with this plan, predicted; 0 without one.
     """
 
     way: Way
     trained: int
     least_nbytes: int
     plan: Plan | None
+    seconds: float = 0.0
 
 
 def advise(
@@ -80,7 +83,8 @@ def advise(
                 continue
         fitting = [p for p in front if budget is None or p.arena_nbytes <= budget]
         plan = fitting[-1] if fitting else None
-        found.append(Advice(way, _trained(front[0]), front[0].arena_nbytes, plan))
+        seconds = seconds_per_minibatch(plan, options.minibatch, options.threads) if plan else 0.0
+        found.append(Advice(way, _trained(front[0]), front[0].arena_nbytes, plan, seconds))
     if problem is not None and not found:
         raise problem
     return sorted(found, key=_rank)
@@ -89,7 +93,7 @@ def advise(
 def _rank(advice: Advice) -> tuple[bool, float, int]:
     if advice.plan is None:
         return True, 0.0, advice.least_nbytes
-    return False, advice.plan.cost, advice.plan.arena_nbytes
+    return False, advice.seconds, advice.plan.arena_nbytes
 
 
 def best(found: Sequence[Advice]) -> Advice | None:
