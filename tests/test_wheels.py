@@ -88,7 +88,7 @@ def test_the_runtime_is_small_and_carries_no_sources_of_kernels(device: Path) ->
     (site,) = device.parents[1].glob("lib/python*/site-packages")
     subprocess.run([device, "-m", "compileall", "-q", site / "edgetrain"], check=True)
     files = [path for path in (site / "edgetrain").rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= 2_500_000
+    assert sum(path.stat().st_size for path in files) <= 2_750_000  # beside the kernels' 8 MB
     assert not list((site / "edgetrain").glob("kernels/*emit*"))
 
 

@@ -23,6 +23,7 @@ from .source import Options, Scale
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # others may run other programs
+_OF_16_BITS = ("PNG", "PPM")  # whose whole numbers Pillow may say are of 32
 _MOST_PIXELS, _MOST_WORK, _MOST_NBYTES = 2**25, 2**29, 2**28
 _TURNED, _SIDEWAYS = 0x0112, (5, 6, 7, 8)  # of notes (exif): how a picture is to be turned
 
@@ -158,7 +159,10 @@ def _plain(picture: Any, mode: str) -> Any:
         wide = np.asarray(picture)
         if wide.min() < 0 or wide.max() > 2**16 - 1:
             raise ValueError("its pixels have more than 16 bits")
-        picture = _pillow().fromarray((wide >> 8).astype(np.uint8))
+        narrow = picture.mode == "I" and picture.format not in _OF_16_BITS
+        if narrow and wide.max() > 255:
+            raise ValueError("its pixels have 32 bits: save them with 8 or 16")
+        picture = _pillow().fromarray((wide >> (0 if narrow else 8)).astype(np.uint8))
     if picture.mode[:1] == "F":
         raise ValueError("its pixels are floats: save them as .npy files")
     return picture if picture.mode == mode else picture.convert(mode)

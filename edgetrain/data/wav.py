@@ -89,7 +89,7 @@ def _form(path: Path, form: bytes) -> tuple[int, int, bool, int]:
     """(channels, rate, floats, width) of a format part."""
     if len(form) < 16:
         raise _strange(path, "its head is cut short")
-    kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
+    kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", form)
     if kind == _EXTENSIBLE and len(form) >= 26:
         kind = int.from_bytes(form[24:26], "little")
     width = -(-bits // 8)
@@ -102,6 +102,11 @@ def _form(path: Path, form: bytes) -> tuple[int, int, bool, int]:
             f"{path}: {channels} channels, {rate} samples a second; expected 1 to "
             f"{_MOST_CHANNELS} and 1 to {_MOST_RATE}. Convert it."
         )
+    # Numbers of 24 bits may lie in 4 bytes each, at their upper end.
+    if frame == 4 * channels and width == 3:
+        width = 4
+    if frame not in (0, width * channels):
+        raise _strange(path, f"{channels} numbers of {bits} bits take {frame} bytes")
     return channels, rate, kind == _FLOAT, width
 
 

@@ -89,7 +89,7 @@ def library(
     module = _linked(table, program.threads, target, machine, drive, text, size, rewritten)
     _internalise(module, exports)
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
-    _optimise(module, machine, 2)
+    _optimise(module, machine)
     code = _closed(module, target, machine, size)
     return Library(target, code, table.lengths(), len(table.entries), sections(code))
 
@@ -234,7 +234,7 @@ def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.Mo
     _internalise(module, ())
     hot = set() if size else {function.name for function in module.functions}
     module = _parsed(_with_marks(str(module), hot), target, machine)
-    _optimise(module, machine, 2)
+    _optimise(module, machine)
     return module
 
 
@@ -249,9 +249,9 @@ def functions(symbols: set[str], target: Target) -> bytes:
     return machine.emit_object(module)
 
 
-def _optimise(module: llvm.ModuleRef, machine, level: int) -> None:
-    """`level`: at 3, LLVM 22 makes other numbers of the plain lstm_bwd on armv7 and riscv64."""
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
+def _optimise(module: llvm.ModuleRef, machine) -> None:
+    # At 3, LLVM 22 makes other numbers of the plain lstm_bwd on armv7 and riscv64.
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     run_passes(module, machine, ("global_dead_code_eliminate",))

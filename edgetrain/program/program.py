@@ -216,7 +216,9 @@ def _consistent(program: Program) -> Program:
         raise ValueError("persistent: no control block of 64 words")
     for name, array in program.init.items():
         sound = name in slots and slots[name].stored_shape == array.shape
-        if not sound or array.dtype != slots[name].format.dtype and array.dtype.kind not in "fiu":
+        format = slots[name].format if sound else None
+        number = array.dtype.kind in "fiu" and format is not None and format.block == 1
+        if format is None or not (number or array.dtype == format.dtype):
             raise ValueError(f"tensor 'init.{name}': no slot of its shape")
     if program.minibatch % program.microbatch:
         raise ValueError(

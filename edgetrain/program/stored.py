@@ -168,7 +168,9 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
                     f"{path}: not a regular file. Name a file with a bundle's state."
                 )
             half = info.st_size // 2
-            found = [s for start in {0, half} if (s := _good(file, start, half))]
+            # A first save has written one slot, and the file ends there.
+            places = ((0, half), (half, half), (0, info.st_size))
+            found = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
             if not found:
                 raise CheckpointError(
                     f"{path}: {info.st_size} bytes, in neither half a good state; expected a "
@@ -190,14 +192,14 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _good(file: BinaryIO, start: int, half: int) -> tuple[int, bytes, dict[int, _Place]] | None:
-    """(sequence, digest, places by hash) of a slot that holds a state; half a file's bytes."""
+def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, _Place]] | None:
+    """(sequence, digest, places by hash) of a slot of `room` bytes, if it holds a state."""
     file.seek(start)
-    head = file.read(min(_BLOCK, half))
+    head = file.read(min(_BLOCK, room))
     if len(head) < _BLOCK:
         return None
     magic, sequence, digest, length, count, _, crc = _HEADER.unpack_from(head)
-    sound = magic == device.MAGIC and sequence > 0 and 0 < length <= half - _BLOCK
+    sound = magic == device.MAGIC and sequence > 0 and 0 < length <= room - _BLOCK
     if not sound or not 0 < count * _ROW.size <= min(length, _ROWS_NBYTES):
         return None
     rows = file.read(count * _ROW.size)

@@ -208,6 +208,33 @@ def test_pictures_of_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
     np.testing.assert_allclose(found * 255, pixels >> 8, atol=1e-4)
 
 
+@pytest.mark.parametrize("most", [189, 300])
+def test_pictures_of_32_bits_keep_their_range_or_are_refused(tmp_path: Path, most: int) -> None:
+    (tmp_path / "a").mkdir()
+    pixels = np.array([[0, 10, most]], np.int32)
+    Image.fromarray(pixels).save(tmp_path / "a" / "x.tiff")
+    source = open_data(f"images:{tmp_path}")
+    if most > 255:
+        with pytest.raises(DataError, match="32 bits: save them with 8 or 16"):
+            filled(source, (1, 1, 3))
+        return
+    np.testing.assert_allclose(filled(source, (1, 1, 3))[0, 0] * 255, pixels, atol=1e-4)
+
+
+@pytest.mark.parametrize("frame", [4, 5])
+def test_sounds_of_24_bits_in_four_bytes(tmp_path: Path, frame: int) -> None:
+    wanted, path = np.linspace(-0.5, 0.5, 100, dtype=np.float32), tmp_path / "a.wav"
+    write_wav(path, wanted, width=4)
+    data = bytearray(path.read_bytes())
+    data[32:36] = struct.pack("<HH", frame, 24)
+    path.write_bytes(data)
+    if frame == 5:
+        with pytest.raises(DataError, match="1 numbers of 24 bits take 5 bytes"):
+            wav_head(path)
+        return
+    np.testing.assert_allclose(wav_samples(path, wav_head(path)), wanted, atol=1e-6)
+
+
 def test_strips_are_scaled_without_their_ends(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     pixels = np.zeros((1, 200_000, 3), np.uint8)

@@ -109,3 +109,9 @@ def test_whole_numbers_of_own_functions_are_numpys(symbol):
     for k in range(len(given)):
         run(found[k:].ctypes.data, given[k:].ctypes.data, 0, 1)
     assert found.tobytes() == WHOLE[symbol](given).tobytes()
+
+
+@pytest.mark.parametrize("target", ["armv7", "riscv64"])
+def test_our_own_functions_make_an_object_for_others_to_link(target: str) -> None:
+    found = emit.functions({"__truncsfhf2"}, targets.TARGETS[target])
+    assert "__truncsfhf2" in exported(found) and not undefined(found)

@@ -44,11 +44,16 @@ def test_state_in_the_second_half_is_found(program, kept):
     assert read_stored(kept, program).sequence == 1
 
 
+def test_a_file_of_one_save_is_one_slot(program, kept):
+    kept.write_bytes(kept.read_bytes()[: slot_nbytes(program)])
+    assert read_stored(kept, program).sequence == 1
+
+
 @pytest.mark.parametrize("change", ["bit", "cut", "empty"])
 def test_damaged_state_is_refused(program, kept, change):
     data = bytearray(kept.read_bytes())
     data[slot_nbytes(program) - 1] ^= change == "bit"
-    kept.write_bytes({"bit": data, "cut": data[: len(data) // 2], "empty": b""}[change])
+    kept.write_bytes({"bit": data, "cut": data[: len(data) // 4], "empty": b""}[change])
     with pytest.raises(CheckpointError, match="in neither half a good state"):
         read_stored(kept, program)
 
