@@ -22,6 +22,7 @@ CASES = {
     "adagrad": {"optimizer": et.Adagrad(lr=0.02)},
     "lion": {"optimizer": et.Lion(lr=1e-3)},
     "adafactor": {"optimizer": et.Adafactor(lr=0.02)},
+    "sparse adafactor": {"optimizer": et.Adafactor(lr=0.02), "density": 0.3},
 }
 
 
@@ -33,6 +34,18 @@ def program(case, budget=None, **options):
 @pytest.mark.parametrize("case", CASES)
 def test_model_memory_in_blocks_learns_the_digits(case):
     trainer = et.Trainer(program(case), data=DATA)
+    trainer.fit(epochs=2)
+    assert trainer.evaluate()["accuracy"] > 0.85
+
+
+@pytest.mark.parametrize("rewiring", [None, "dsr"])
+@pytest.mark.parametrize("memory", ["fp32", "fp16", "int8"])
+def test_adafactor_keeps_a_moment_for_each_nonzero(memory, rewiring):
+    compiled = program("sparse adafactor", model_memory=memory, rewiring=rewiring)
+    slots = {slot.name: slot for slot in compiled.persistent}
+    assert slots[f"{POOL}.square"].size == slots[POOL].size
+    assert slots[f"{POOL}.square"].dtype == slots[POOL].dtype
+    trainer = et.Trainer(compiled, data=DATA)
     trainer.fit(epochs=2)
     assert trainer.evaluate()["accuracy"] > 0.85
 
