@@ -22,6 +22,7 @@ class Adafactor(Optimizer):
 
     name: ClassVar[str] = "adafactor"
     sums: ClassVar[int] = 2
+    roots: ClassVar[tuple[str, ...]] = ("square",)
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     beta2_decay: float = option(

@@ -17,6 +17,7 @@ class RMSprop(Optimizer):
     """
 
     name: ClassVar[str] = "rmsprop"
+    roots: ClassVar[tuple[str, ...]] = ("square",)
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     alpha: float = option(0.99, "decay of the mean of squares", "A", least=0, below=1)

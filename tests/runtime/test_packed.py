@@ -15,6 +15,7 @@ CASES = {
     "dense": {},
     "sparse": {"density": 0.3},
     "adam": {"optimizer": et.AdamW(lr=3e-3)},
+    "sparse adam": {"optimizer": et.AdamW(lr=3e-3), "density": 0.3},
     "fp16": {"precision": "fp16", "density": 0.3},
     "mixed": {"model_memory": None, "weights": "fp16", "state": "int8", "grads": "int8"},
     "weights": {"model_memory": None, "weights": "int8", "density": 0.5},
