@@ -83,7 +83,10 @@ def update_tape(
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     sums = aligned(partials.nbytes, ALIGN)
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
-    rewire = method.calls(layers, states[POOL]) if layers and method is not None else []
+    rewire: list[Call] = []
+    if layers and method is not None:
+        roots = {s.name for s in states[POOL] if optimizer.is_root(s)}
+        rewire = method.calls(layers, states[POOL], roots)
     return UpdateTape(
         instructions,
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),

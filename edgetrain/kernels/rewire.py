@@ -158,11 +158,33 @@ def csr_close(W, INDEX):
 _STATE = {"check": "slots > 0", "blocks": "S W"}
 
 
-@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key", **_STATE)
+def _pushing(S, rising):
+    """As `moving`, of state; root 1: second moments, which do not become 0 where they are not."""
+    begin, push, finish = moving(S, rising).values()
+    _, push_root, finish_root = moving(S, rising, keep=True).values()
+
+    @inline
+    def push_state(buffer, y, write, value, key, root):
+        if root != 0:
+            push_root(buffer, y, write, value, key)
+        else:
+            push(buffer, y, write, value, key)
+
+    @inline
+    def finish_state(buffer, y, write, key, root):
+        if root != 0:
+            finish_root(buffer, y, write, key)
+        else:
+            finish(buffer, y, write, key)
+
+    return begin, push_state, finish_state
+
+
+@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
 def csr_compress(S, W):
     """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
     ld, ldw = S.ld, W.ld
-    _, push, finish = moving(S, rising=True).values()
+    _, push, finish = _pushing(S, rising=True)
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -170,18 +192,18 @@ def csr_compress(S, W):
         buffer, numbers, write = new(), stream(k.ctl, k.key), 0
         for e in range(k.slots):
             if ldw(k.w, e) != ZERO:
-                push(buffer, k.y, write, ld(k.y, e), numbers)
+                push(buffer, k.y, write, ld(k.y, e), numbers, k.root)
                 write += 1
-        finish(buffer, k.y, write, numbers)
+        finish(buffer, k.y, write, numbers, k.root)
 
     return run
 
 
-@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key", **_STATE)
+@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
 def csr_expand(S, W):
     """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
     ld, ldw = S.ld, W.ld
-    begin, push, finish = moving(S, rising=False).values()
+    begin, push, _ = _pushing(S, rising=False)
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -196,7 +218,7 @@ def csr_expand(S, W):
             if ldw(k.w, e) != ZERO:
                 read -= 1
                 value = ld(k.y, read)
-            push(buffer, k.y, e, value, numbers)
+            push(buffer, k.y, e, value, numbers, k.root)
 
     return run
 

@@ -200,29 +200,6 @@ def second_moments(V):
     return (load_squares, store_squares) if rooted else (load, store_each)
 
 
-def second_moment(V):
-    """Inline load and store of the second moment; fp16 keeps its square root.
-
-    The root of g^2 has the range of g, which the loss scale keeps inside fp16; g^2 has not.
-    """
-    ld, st, sr_store = V.ld, V.st, V.sr
-
-    @inline
-    def load_root(v, i):
-        root = ld(v, i)
-        return root * root
-
-    @inline
-    def store_root(v, i, value, root, key):
-        sr_store(v, i, root, key)
-
-    @inline
-    def store(v, i, value, root, key):
-        st(v, i, value)
-
-    return (load_root, store_root) if V.short_range else (ld, store)
-
-
 @kernel(
     "adam",
     "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",

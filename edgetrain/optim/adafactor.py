@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..formats.csr import POOL
 from ..ir import Call, Value
 from ..units import SMALLEST
 from ..units.plugin import option
@@ -21,6 +22,7 @@ class Adafactor(Optimizer):
 
     name: ClassVar[str] = "adafactor"
     sums: ClassVar[int] = 2
+    roots: ClassVar[tuple[str, ...]] = ("square",)
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     beta2_decay: float = option(
@@ -35,7 +37,7 @@ class Adafactor(Optimizer):
         return True
 
     def init(self, parameter: Value) -> list[Value]:
-        if len(parameter.shape) < 2:
+        if len(parameter.shape) < 2 or parameter.name == POOL:
             return [self._state(parameter, "square")]
         *others, rows, cols = parameter.shape
         name = parameter.name

@@ -17,6 +17,7 @@ class Adagrad(Optimizer):
     """
 
     name: ClassVar[str] = "adagrad"
+    roots: ClassVar[tuple[str, ...]] = ("square",)
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     lr_decay: float = option(0.0, "by which the rate falls with the updates", "D", least=0)

@@ -15,6 +15,7 @@ class Adam(Optimizer):
 
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[int] = 0
+    roots: ClassVar[tuple[str, ...]] = ("moment2",)
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
     beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)

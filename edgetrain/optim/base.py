@@ -18,12 +18,14 @@ class Optimizer(Plugin):
       lr: learning rate that a schedule scales.
       weight_decay: L2 coefficient, or decoupled decay where the optimizer says so.
       sums: arrays of CHUNKS sums at PARTIALS that the kernels work with.
+      roots: tags of states that are second moments, of which short formats keep the roots.
     """
 
     family: ClassVar[str] = "optimizer"
     choice: ClassVar[str] = "optimizer"
     default: ClassVar[str] = "sgd"
     sums: ClassVar[int] = 1
+    roots: ClassVar[tuple[str, ...]] = ()
 
     lr: float = option(0.1, "learning rate", "R", least=0)
     weight_decay: float = option(
@@ -39,6 +41,10 @@ class Optimizer(Plugin):
     def adaptive(self) -> bool:
         """Whether steps are divided by second moments, so that a reset makes them too large."""
         return False
+
+    def is_root(self, state: Value) -> bool:
+        """Whether a state that `init` gave is divided by: where it is not zero it stays so."""
+        return state.name.rpartition(".")[2] in self.roots
 
     def init(self, parameter: Value) -> list[Value]:
         """State values of a parameter; all start at zero."""

@@ -7,7 +7,7 @@ then. The optimizer state of the pool moves with the weights that stay; then it 
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -106,11 +106,14 @@ class Rewiring:
         """Global threshold of the first rewiring, of the first nonzeros; 0 where there is none."""
         return 0.0
 
-    def calls(self, layers: Sequence[Layer], states: Sequence[Value]) -> list[Call]:
+    def calls(
+        self, layers: Sequence[Layer], states: Sequence[Value], roots: Collection[str] = ()
+    ) -> list[Call]:
         """Kernel calls of one rewiring.
 
         Args:
           states: the pool's optimizer state, which moves along.
+          roots: names of states that are second moments.
         """
         pool = {"w": POOL, "table": TABLE, "slots": csr.slots_of(layers), "layers": len(layers)}
         drop, close, grow = [], [], []
@@ -127,6 +130,7 @@ class Rewiring:
         share = {"table": TABLE, "layers": len(layers), **self._share(layers)}
         moved = [
             {"y": s.name, "w": POOL, "slots": pool["slots"], "ctl": "ctl", "key": key_of(s.name)}
+            | {"root": int(s.name in roots)}
             for s in states
         ]
         before = [Call("csr_compress", args) for args in moved]

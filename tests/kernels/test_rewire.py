@@ -75,7 +75,7 @@ def rewire(layers, state, *, fraction=0.0, target=1, own=0, step=0, storage="f32
             y, w = state["momentum"], state[POOL]
             types = {"S": storage if storage in BLOCKED else "f32", "W": storage}
             state["momentum"] = call(
-                name, types, nthreads=threads, y=y, w=w, slots=slots, ctl=ctl, key=99
+                name, types, nthreads=threads, y=y, w=w, slots=slots, ctl=ctl, key=99, root=0
             )["y"]
 
     for number, layer in enumerate(layers):
@@ -203,6 +203,23 @@ def test_blocks_move_with_their_state_and_lose_at_most_two_steps(shapes, thresho
     again = rewire(layers, before, storage="q8", threads=3)
     assert all(after[k].tobytes() == again[k].tobytes() for k in after)
     assert len(after[POOL]) * 64 == slots
+
+
+@pytest.mark.parametrize("root", [0, 1])
+def test_roots_in_blocks_that_are_not_zero_stay_so_and_other_state_may_be_rounded_to_it(root):
+    roots = np.repeat(np.float32([1 / 64, 4]), 64)
+    kept = np.tile(np.float32([1, 0]), 64)  # every second weight is dropped
+    moved = {"slots": 128, "ctl": control(SEED=7, STEP=3), "key": 99, "root": root}
+    types = {"S": "q8", "W": "f32"}
+    out = call("csr_compress", types, y=INT8.encode(roots), w=kept, **moved)["y"]
+    front = decoded(out)[:64]
+    grown = np.roll(np.repeat(np.float32([1, 0]), 64), 32)
+    back = decoded(call("csr_expand", types, y=out, w=grown, **moved)["y"])
+    assert not back[grown == 0].any()
+    for found in (front, back[grown != 0]):
+        assert (found[32:] == 4).all()
+        assert found[:32].all() == bool(root)
+        assert found[:32].max() <= 1 / 16
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16"])

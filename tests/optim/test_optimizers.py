@@ -81,6 +81,15 @@ def test_optimizer_state_has_the_parameter_s_shape_and_storage(optimizer, names)
     ]
 
 
+@pytest.mark.parametrize("case", OPTIMIZER_CASES)
+def test_state_that_is_divided_by_is_declared(case):
+    optimizer = OPTIMIZER_CASES[case]
+    state = optimizer.init(Value("w", (192,), "f32", "parameter"))
+    tags = [v.name.removeprefix("w.") for v in state if optimizer.is_root(v)]
+    assert tags == [tag for tag in ("moment2", "square") if f"w.{tag}" in [v.name for v in state]]
+    assert bool(tags) == optimizer.adaptive
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [("lamb", {}), ("sgd", {"beta1": 0.9}), ("sgd", {"lr": -1.0}), ("sgd", {"lr": math.nan}),

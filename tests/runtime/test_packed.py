@@ -15,13 +15,16 @@ CASES = {
     "dense": {},
     "sparse": {"density": 0.3},
     "adam": {"optimizer": et.AdamW(lr=3e-3)},
+    "sparse adam": {"optimizer": et.AdamW(lr=3e-3), "density": 0.3},
     "fp16": {"precision": "fp16", "density": 0.3},
     "mixed": {"model_memory": None, "weights": "fp16", "state": "int8", "grads": "int8"},
     "weights": {"model_memory": None, "weights": "int8", "density": 0.5},
     "rmsprop": {"optimizer": et.RMSprop(lr=2e-3, momentum=0.5, centered=True)},
+    "centered": {"optimizer": et.RMSprop(lr=2e-3, centered=True), "density": 0.3},
     "adagrad": {"optimizer": et.Adagrad(lr=0.02)},
     "lion": {"optimizer": et.Lion(lr=1e-3)},
     "adafactor": {"optimizer": et.Adafactor(lr=0.02)},
+    "sparse adafactor": {"optimizer": et.Adafactor(lr=0.02), "density": 0.3},
 }
 
 
@@ -33,6 +36,37 @@ def program(case, budget=None, **options):
 @pytest.mark.parametrize("case", CASES)
 def test_model_memory_in_blocks_learns_the_digits(case):
     trainer = et.Trainer(program(case), data=DATA)
+    trainer.fit(epochs=2)
+    assert trainer.evaluate()["accuracy"] > 0.85
+
+
+def test_centered_steps_have_a_limit_where_gradients_hardly_change():
+    optimizer = et.RMSprop(lr=1e-5, momentum=0.5, centered=True)
+    options = {"optimizer": optimizer, "model_memory": None, "state": "int8"}
+    compiled = digits_program(threads=1, **options)
+    slots = {slot.name: slot.dtype for slot in compiled.persistent}
+    kept = {tag: slots[f"conv1.weight.{tag}"] for tag in ("square", "mean", "momentum")}
+    assert kept == {"square": "f32", "mean": "f32", "momentum": "q8"}
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(size=(16, 1, 8, 8)).astype(np.float32), np.arange(16) % 10
+    trainer = et.Trainer(compiled)
+    before = {name: np.array(values) for name, values in trainer.parameters.items()}
+    for _ in range(20):
+        trainer.step(x, y)
+    moved = max(np.abs(v - before[name]).max() for name, v in trainer.parameters.items())
+    trainer.close()
+    # A step is at most lr * 10 / (1 - momentum); of a difference of 0, lr * g / eps.
+    assert moved < 20 * 20 * 1e-5
+
+
+@pytest.mark.parametrize("rewiring", [None, "dsr"])
+@pytest.mark.parametrize("memory", ["fp32", "fp16", "int8"])
+def test_adafactor_keeps_a_moment_for_each_nonzero(memory, rewiring):
+    compiled = program("sparse adafactor", model_memory=memory, rewiring=rewiring)
+    slots = {slot.name: slot for slot in compiled.persistent}
+    assert slots[f"{POOL}.square"].size == slots[POOL].size
+    assert slots[f"{POOL}.square"].dtype == slots[POOL].dtype
+    trainer = et.Trainer(compiled, data=DATA)
     trainer.fit(epochs=2)
     assert trainer.evaluate()["accuracy"] > 0.85
 

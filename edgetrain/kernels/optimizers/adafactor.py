@@ -13,11 +13,11 @@ import numpy as np
 from .. import control
 from ..jit import inline
 from ..registry import kernel
-from ..update import SECOND_MOMENT, second_moment, zeroing
+from ..update import SECOND_MOMENT, second_moments, zeroing
 from ..words.block import first as part
 from ..words.block import get_wide, new_wide, put_wide
 from ..words.mathf import sqrt64
-from ..words.packed import LENGTH, get, loader, new, put, storer
+from ..words.packed import LENGTH, Packed, get, loader, new, put, storer
 from ..words.power import exp2_wide, log2_wide
 from ..words.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
 from ..words.rng import stream
@@ -209,9 +209,21 @@ def adafactor(W, G):
     return run
 
 
+def _chunks(V):
+    """Inline border(n, chunk) of fixed chunks; they begin with a block where moments have any."""
+    whole = isinstance(V, Packed)
+
+    @inline
+    def border(n, chunk):
+        return part(n, chunk, CHUNKS) if whole else div(n * chunk, CHUNKS)
+
+    return border
+
+
 @kernel(
     "adafactor_vector_moments",
     "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:r:i64[64] n key power:f eps:f",
+    blocks="W G V",
 )
 def adafactor_vector_moments(W, G, V):
     """As adafactor_moments and adafactor_steps at once, with a moment v for each element.
@@ -219,24 +231,31 @@ def adafactor_vector_moments(W, G, V):
     fp16 v holds the moment's root; the steps that are summed are of the moment before rounding.
     """
     ldw, ldg = W.ld, G.ld
-    load_second, store_second = second_moment(V)
+    load_second, store_second = second_moments(V)
+    border = _chunks(V)
 
     def run(thread, nthreads, k):
         if ld_i64(k.ctl, SKIP) != 0:
             return
         weight, factor = np.float32(share(k.ctl, k.power)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         square_key = hash32(stream(k.ctl, k.key), SECOND_MOMENT)
+        v = new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             weights = steps = 0.0
-            for i in range(div(k.n * chunk, CHUNKS), div(k.n * (chunk + 1), CHUNKS)):
-                weights += np.float64(ldw(k.w, i)) * np.float64(ldw(k.w, i))
-                gradient = ldg(k.g, i) * factor
-                second = load_second(k.v, i)
-                second += (gradient * gradient - second) * weight
-                root = np.float32(sqrt64(np.float64(second)))
-                store_second(k.v, i, second, root, square_key)
-                step = np.float64(gradient) / np.float64(max(root, k.eps))
-                steps += step * step
+            end = border(k.n, chunk + 1)
+            for first in range(border(k.n, chunk), end, LENGTH):
+                m = min(LENGTH, end - first)
+                load_second(v, k.v, first, m)
+                for j in range(m):
+                    value = np.float64(ldw(k.w, first + j))
+                    weights += value * value
+                    gradient, second = ldg(k.g, first + j) * factor, get(v, j)
+                    second += (gradient * gradient - second) * weight
+                    put(v, j, second)
+                    root = np.float32(sqrt64(np.float64(second)))
+                    step = np.float64(gradient) / np.float64(max(root, k.eps))
+                    steps += step * step
+                store_second(k.v, first, m, v, square_key)
             st_f64(k.sums, chunk, weights)
             st_f64(k.sums, CHUNKS + chunk, steps)
 
@@ -246,24 +265,31 @@ def adafactor_vector_moments(W, G, V):
 @kernel(
     "adafactor_vector",
     "w:m:W[n] g:m:G[n] v:r:V[n] sums:r:f64[128] ctl:r:i64[64] n key eps:f least:f most:f wd:f",
+    blocks="W G V",
 )
 def adafactor_vector(W, G, V):
     """As adafactor, with a moment v for each element."""
-    ldw, srw, ldg, stg = W.ld, W.sr, G.ld, G.st
-    load_second, _ = second_moment(V)
+    load_w, store_w, ldg = loader(W), storer(W), G.ld
+    load_second, _ = second_moments(V)
     zero = zeroing(G)
 
     def run(thread, nthreads, k):
-        lo, hi = div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
         if ld_i64(k.ctl, SKIP) != 0:
             zero(k.g, lo, hi)
             return
         weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         size, kept = sizes(k.ctl, k.sums, k.n, k.least, k.most, k.wd)
-        for i in range(lo, hi):
-            root = np.float32(sqrt64(np.float64(load_second(k.v, i))))
-            step = np.float64(ldg(k.g, i) * factor) / np.float64(max(root, k.eps))
-            srw(k.w, i, ldw(k.w, i) * kept - np.float32(size * step), weight_key)
-            stg(k.g, i, ZERO)
+        w, v = new(), new()
+        for first in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - first)
+            load_w(w, k.w, first, m)
+            load_second(v, k.v, first, m)
+            for j in range(m):
+                root = np.float32(sqrt64(np.float64(get(v, j))))
+                step = np.float64(ldg(k.g, first + j) * factor) / np.float64(max(root, k.eps))
+                put(w, j, get(w, j) * kept - np.float32(size * step))
+            store_w(k.w, first, m, w, weight_key)
+        zero(k.g, lo, hi)
 
     return run
