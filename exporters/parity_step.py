@@ -239,9 +239,15 @@ class Comparison:
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
     def _is_exact(self, name: str) -> bool:
-        """Whether all that an update of a parameter reads and writes is float32."""
+        """Whether all that an update of a parameter reads and writes is float32.
+
+        A clipped update reads every accumulator: their norm is in the factor.
+        """
         tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
-        stored = [self._slots.stored(name, tag) for tag in tags if self._slots.has(name, tag)]
+        read = [(name, tag) for tag in tags]
+        if self._session.program.recipe["max_grad_norm"]:
+            read += [(other, accumulator_name("")) for other in self._order]
+        stored = [self._slots.stored(*slot) for slot in read if self._slots.has(*slot)]
         return self._storage.weights is FP32 and all(format is FP32 for format in stored)
 
 

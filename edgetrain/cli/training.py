@@ -234,7 +234,7 @@ def evaluate(arguments: Namespace) -> int:
         if arguments.metrics:
             from ..runtime.metrics import check_metrics
 
-            check_metrics(arguments.metrics, session.loss)
+            check_metrics(arguments.metrics, session.loss, session.output.shape)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()

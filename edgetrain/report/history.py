@@ -17,11 +17,14 @@ from .page import finite
 HISTORY_FILE = "history.json"
 MOST_ROWS = 2048  # of steps; twice as many before they are joined
 _MOST_NOTES = 200
+_MOST_WORDS = 300  # letters of a note
 _VERSION = 1
 # Columns of steps: the first is the last step of a row, `n` how many steps it stands for.
 COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
 _MEANS = ("loss", "grad_norm")
 _SUMS = ("n", "skipped")
+_WHOLE = ("step", "n", "skipped")
+_MOST = 2**53  # of what is counted
 
 
 class History:
@@ -111,7 +114,7 @@ class History:
 
     def _note(self, step: int, words: str) -> None:
         if len(self.notes) < _MOST_NOTES:
-            self.notes.append((int(step), words[:300]))
+            self.notes.append((int(step), words[:_MOST_WORDS]))
 
     # On disk.
 
@@ -139,21 +142,79 @@ class History:
             kept = json.loads(Path(path).read_bytes())
             if kept["version"] != _VERSION:
                 return history
-            steps = {
-                name: [math.nan if v is None else float(v) for v in kept["steps"][name]]
-                for name in COLUMNS
-            }
-            epochs = [dict(epoch) for epoch in kept["epochs"]]
-            if any(not isinstance(epoch["step"], int) for epoch in epochs):
-                return history
-            notes = [(int(step), str(words)) for step, words in kept["notes"]]
-            confusion = None if kept["confusion"] is None else dict(kept["confusion"])
-        except (OSError, ValueError, KeyError, TypeError):
+            steps = {name: _column(name, kept["steps"][name]) for name in COLUMNS}
+            epochs = [_epoch(epoch) for epoch in _listed(kept["epochs"])]
+            notes = [(_whole(step), _text(words)) for step, words in _listed(kept["notes"])]
+            confusion = _table(kept["confusion"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return history
         if len({len(column) for column in steps.values()}) == 1:
             history.steps, history.epochs = steps, epochs
             history.notes, history.confusion = notes, confusion
         return history
+
+
+# What a file holds, as it is: a ValueError, or another that `read` expects, where it is damaged.
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    return value[:_MOST_WORDS].encode(errors="replace").decode()
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
+
+
+def _column(name: str, values: Any) -> list[float]:
+    found = [math.nan if v is None else _number(v) for v in _listed(values)]
+    if name in _WHOLE and not all(v.is_integer() and 0 <= v <= _MOST for v in found):
+        raise ValueError("expected whole numbers")
+    return found
+
+
+def _epoch(kept: Any) -> dict[str, Any]:
+    """An epoch's event with the results of its evaluation."""
+    found: dict[str, Any] = {"epoch": _whole(kept["epoch"]), "step": _whole(kept["step"])}
+    for name in ("loss", "seconds"):
+        if name in kept:
+            found[name] = _number_or_none(kept[name])
+    if "evaluation" in kept:
+        results = kept["evaluation"].items() if isinstance(kept["evaluation"], dict) else None
+        if results is None:
+            raise ValueError("expected results by name")
+        found["evaluation"] = {_text(name): _number_or_none(value) for name, value in results}
+    return found
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _table(kept: Any) -> dict[str, Any] | None:
+    """A confusion matrix; None where it is none: the rest may be sound."""
+    try:
+        counts = [[_number(n) for n in _listed(row)] for row in _listed(kept["counts"])]
+        if any(len(row) != len(counts) or min(row) < 0 or max(row) > _MOST for row in counts):
+            return None
+        return {"epoch": _whole(kept["epoch"]), "counts": kept["counts"]}
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
 
 
 def _joined(name: str, one: tuple[float, float], other: tuple[float, float]) -> float:

@@ -56,7 +56,8 @@ class Learner(Uncopied):
         if settings.metrics:
             from .metrics import check_metrics
 
-            check_metrics(settings.metrics, Loss.of_json(self.program.recipe["loss"]))
+            loss = Loss.of_json(self.program.recipe["loss"])
+            check_metrics(settings.metrics, loss, self.program.outputs["eval"][0].shape)
         self._callbacks = Callbacks(settings.callbacks)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None

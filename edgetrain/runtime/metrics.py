@@ -45,7 +45,7 @@ class Metrics:
             if callable(item):
                 self._own[name] = item
             else:
-                self._names.append(_checked(name, loss))
+                self._names.append(_checked(name, loss, shape))
         if loss.sample_weights and loss.accuracy and "accuracy" not in self._names:
             self._names.append("accuracy")  # the kernel counts targets, whatever they weigh
         self.wanted = bool(self._own) or any(n not in ("perplexity",) for n in self._names)
@@ -56,11 +56,6 @@ class Metrics:
         self._table: np.ndarray | None = None
         self._tops: dict[str, float] = {}
         self._tabled = [name for name in self._names if name in _OF_TABLES]
-        if self._tabled and (self._classes or 0) > _MOST_CLASSES:
-            raise UsageError(
-                f"metric {self._tabled[0]}: of {self._classes} classes; expected at most "
-                f"{_MOST_CLASSES}, as it counts each pair. Leave it out, or choose top5."
-            )
         self._count, self._right, self._absolute, self._squares = 0.0, 0.0, 0.0, 0.0
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -199,7 +194,7 @@ def _called(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _checked(name: Any, loss: Loss) -> str:
+def _checked(name: Any, loss: Loss, shape: tuple[int, ...]) -> str:
     if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
@@ -212,11 +207,23 @@ def _checked(name: Any, loss: Loss) -> str:
     if of_classes != (classes or _is_binary(loss)) or (_is_binary(loss) and name == "perplexity"):
         fits = "classes" if of_classes else "values"
         raise UsageError(f"metric {name}: of {fits}; the loss is {loss.name}. Choose another.")
+    n = (loss.limit(shape) or 0) if name in _OF_TABLES and classes and shape else 0
+    if n > _MOST_CLASSES:
+        raise UsageError(
+            f"metric {name}: of {n} classes; expected at most {_MOST_CLASSES}, as it counts each "
+            "pair. Leave it out, or choose top5."
+        )
     return name
 
 
-def check_metrics(asked: Any, loss: Loss) -> None:
-    """Raises UsageError: an unknown metric, or one that such a loss has no use for."""
+def check_metrics(asked: Any, loss: Loss, shape: tuple[int, ...]) -> None:
+    """What making `Metrics` of them would say, before anything runs.
+
+    Args:
+      asked, loss, shape: as in `Metrics`.
+    Raises:
+      UsageError: an unknown metric, or one that such a loss has no use for.
+    """
     for name, item in _pairs(asked):
         if not callable(item):
-            _checked(name, loss)
+            _checked(name, loss, shape)

@@ -1,6 +1,7 @@
 """The parity report: judges what it should, names what departs first, is JSON."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,6 +117,18 @@ def test_parity_departs_where_the_engine_moves_what_torch_holds(path, monkeypatc
 def test_parity_clips_as_training_does(path):
     for most in (0.01, 100.0):
         assert parity(path, steps=2, optimizer=et.SGD(lr=0.1), max_grad_norm=most).ok, most
+
+
+@pytest.mark.parametrize("short", [{"grads": "int8"}, {"grads": "fp16"}, {"model_memory": "int8"}])
+def test_parity_judges_no_clipped_update_of_rounded_gradients(short):
+    """What clips comes from all gradients, so a vector whose own is whole moves otherwise too."""
+    digits = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
+    report = parity(digits, steps=2, batch=4, threads=1, max_grad_norm=0.5, **short)
+    assert report.ok, report.first
+    assert {r.tolerance for r in report.rows if r.kind in ("parameter", "state")} == {None}
+    free = parity(digits, steps=2, batch=4, threads=1, **short)
+    judged = {row.name for row in free.rows if row.kind == "parameter" and row.tolerance}
+    assert free.ok and ("fp16" in short.values() or judged)
 
 
 def test_parity_takes_given_inputs_a_loss_and_a_budget(path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from edgetrain.cli import main
 from edgetrain.errors import DataError, RunError
 from edgetrain.losses import Loss
 from edgetrain.runtime.metrics import Metrics
@@ -128,7 +129,7 @@ def test_a_minibatch_of_weight_0_is_skipped_and_says_why(model, loss, said):
         minibatch=SAMPLES, microbatch=8,
     )  # fmt: skip
     events: list[dict] = []
-    trainer = et.Trainer(found, (x, target, 0 * w), on_event=events.append)
+    trainer = et.Trainer(found, (x, target, 0 * w))
     try:
         with pytest.raises(RunError, match="weight"):
             trainer.fit(steps=2)
@@ -230,3 +231,27 @@ def test_accuracy_of_many_classes_takes_no_table():
     assert counted.results(0.0) == {"accuracy": 0.5, "top5": 1.0}
     with pytest.raises(et.UsageError, match="metric f1: of 131072 classes; expected at most 4096"):
         Metrics(["f1"], Loss("cross_entropy"), (2, 2**17))
+
+
+@pytest.mark.parametrize("name", ["f1", "precision", "recall", "confusion"])
+def test_tables_of_too_many_classes_are_refused_before_a_step(tmp_path, capsys, name):
+    net, classes = Net(WIDTH), 5000
+    net.add("MatMul", ["x", net.weight("one", WIDTH, classes)], "y")
+    made = et.compile(net.model("y"), minibatch=4, microbatch=2)
+    x = np.zeros((8, WIDTH), np.float32)
+    given = (x, np.arange(8))
+    said = f"metric {name}: of 5000 classes; expected at most 4096"
+    with pytest.raises(et.UsageError, match=said):
+        et.Trainer(made, given, metrics=[name])
+    with et.Trainer(made, given, metrics=["top5"]) as trainer:
+        with pytest.raises(et.UsageError, match=said):
+            trainer.evaluate(given, metrics=name)
+        assert trainer.evaluate(given)["samples"] == 8
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(8))
+    saved = made.save(tmp_path / "m.edge")
+    for argv in (["eval", saved], ["train", saved, "--epochs", "1", "--out", tmp_path / "run"]):
+        given = [*argv, "--data", f"npz:{tmp_path}/data.npz", "--metrics", f"top5,{name}"]
+        assert main([str(part) for part in given]) == 2
+        told = capsys.readouterr()
+        assert said in told.err and "epoch" not in told.out
+    assert not list(tmp_path.glob("run/*.ckpt"))
