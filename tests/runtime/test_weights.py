@@ -129,7 +129,7 @@ def test_a_minibatch_of_weight_0_is_skipped_and_says_why(model, loss, said):
         minibatch=SAMPLES, microbatch=8,
     )  # fmt: skip
     events: list[dict] = []
-    trainer = et.Trainer(found, (x, target, 0 * w))
+    trainer = et.Trainer(found, (x, target, 0 * w), on_event=events.append)
     try:
         with pytest.raises(RunError, match="weight"):
             trainer.fit(steps=2)
