@@ -15,10 +15,16 @@ from ..update import UpdateTape, update_tape
 
 POINTS = 48  # plans kept of each microbatch
 SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itself
+HALF_LONG = 300  # up to so many a search finds more for its work
 LONG_SCHEDULE = 600  # from so many on half the points
-# Most steps -> effort of the search for schedules at most, in its own unit of work.
-EFFORTS = ((LONG_SCHEDULE, 8), (5 * LONG_SCHEDULE, 12), (2**31, 5))
-STEP_EFFORT = 0.06  # at most, for each step
+# By steps of the problem: effort of a search at most, and at most for each step.
+EFFORTS = (
+    (SHORT_SCHEDULE, 8, 0.06),
+    (HALF_LONG, 32, 0.24),
+    (LONG_SCHEDULE, 8, 0.06),
+    (5 * LONG_SCHEDULE, 12, 0.06),
+    (2**31, 5, 0.06),
+)
 PLACE_EFFORT = 0.25  # of placement at most, for each buffer
 # Part of the front that rounds of the search must improve for more; where a short one has seeds.
 GAIN, SHORT_GAIN = 0.01, 0.001
@@ -191,9 +197,9 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
 def _found(candidate: Candidate, seeds: Sequence[Schedule]) -> list[Schedule]:
     """What one search finds; a short one without seeds ends with its effort, others sooner."""
     problem = candidate.train.problem
-    most = next(effort for steps, effort in EFFORTS if len(problem.steps) <= steps)
-    effort = min(most, len(problem.steps) * STEP_EFFORT)
-    short = len(problem.steps) <= SHORT_SCHEDULE
+    count = len(problem.steps)
+    effort = next(min(most, count * each) for steps, most, each in EFFORTS if count <= steps)
+    short = count <= SHORT_SCHEDULE
     gain = (SHORT_GAIN if seeds else 0.0) if short else GAIN
     return remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
 
