@@ -39,6 +39,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "weights": (["int8"], []),
     "state": (["int8"], ["--momentum", "0.5"]),
     "grads": (["int8"], []),
+    "saved": (["int8"], []),
     "density": (["0.5"], []),
     "density_override": (["conv2.*=0.5"], []),
     "distribution": (["erk"], ["--density", "0.5"]),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer
@@ -35,6 +35,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
     "model_memory": {"choices": [*MEMORIES], "help": "storage of weights, state and gradients"},
     **dict.fromkeys(_PARTS, {"choices": [*MEMORIES], "help": "the same, of one of these alone"}),
+    "saved": {"choices": [*SAVED], "help": "storage of what backward reads, rounded"},
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer
@@ -17,7 +17,9 @@ from ..units.options import check_departures, check_types, typed
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED}
+STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
+# Options that a Program names where they are set alone: those of earlier ones read the same.
+_NEW = ("saved",)
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Options:
       minibatch, microbatch: samples of an update, samples of one pass.
       precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
         may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
+      saved: storage of what backward reads of convolutions, products, norms and activations, int8;
+        None: as forward computed it.
       density: fraction of nonzero weights; 1 is dense.
       density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
@@ -56,6 +60,7 @@ class Options:
     weights: str | None = None
     state: str | None = None
     grads: str | None = None
+    saved: str | None = None
     density: float = 1.0
     density_overrides: Mapping[str, float] = field(default_factory=dict)
     distribution: str = "uniform"
@@ -121,6 +126,7 @@ class Options:
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out = {name: value for name, value in out.items() if value or name not in _NEW}
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),

@@ -77,7 +77,8 @@ RECIPE = record(
         "target": one_of(*targets.names()),
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
-    }
+    },
+    {"saved": one_of(*MEMORIES)},
 )
 
 _COUNTED = record(
