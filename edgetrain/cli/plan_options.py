@@ -52,6 +52,13 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "max_grad_norm": {
         "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
     },
+    "fused_update": {
+        "action": "store_true",
+        "help": "update each weight as soon as its gradient is known: no buffer of gradients",
+    },
+    "loss_scale": {
+        "type": number_within(least=1), "metavar": "S", "help": "constant loss scale (fp16: moves)",
+    },
     "max_extra_forward": {
         "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
     },

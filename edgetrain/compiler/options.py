@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
-from ..optim import SGD, Optimizer
+from ..optim import SGD, Optimizer, loss_scale_of
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
@@ -19,7 +19,7 @@ from ..units.options import check_departures, check_types, typed
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
-_NEW = ("saved",)
+_NEW = ("saved", "fused_update", "loss_scale")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
+        more: no buffer of gradients. Of minibatches of one microbatch.
+      loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
+        fp16 one that moves.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
@@ -75,6 +79,8 @@ class Options:
     train_constants: tuple[str, ...] = ()
     allow_constants: bool = False
     max_grad_norm: float = 0.0
+    fused_update: bool = False
+    loss_scale: float | None = None
     output: str | None = None
     target: str = targets.HOST
 
@@ -120,6 +126,10 @@ class Options:
             object.__setattr__(self, "rewiring", None)
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
+        if self.loss_scale is not None:
+            finite_number("loss_scale", self.loss_scale, least=1)
+        if self.fused_update:
+            _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
@@ -166,6 +176,30 @@ def _check_containers(options: Options) -> None:
         if size < 1:
             raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
     object.__setattr__(options, "dims", dims)
+
+
+def _check_fused(options: Options) -> None:
+    """Weights move before the gradient's norm is known.
+
+    Raises:
+      UsageError: names the option that needs it, or several microbatches.
+    """
+    label = "fused_update: weights move before all gradients are known"
+    if options.microbatch not in (None, options.minibatch):
+        raise UsageError(
+            f"fused_update: microbatches of {options.microbatch} in minibatches of "
+            f"{options.minibatch} have to add their gradients up. Make them equal."
+        )
+    if options.max_grad_norm:
+        raise UsageError(
+            f"{label}, so they cannot be clipped to max_grad_norm {options.max_grad_norm:g}. Leave "
+            "one of them out."
+        )
+    if loss_scale_of(options.precision, options.loss_scale).dynamic:
+        raise UsageError(
+            f"{label}, so no loss scale can move with them, as precision {options.precision} needs. "
+            "Give a constant loss_scale such as 1024, or precision fp32."
+        )
 
 
 def _density(value: Any) -> float:

@@ -78,7 +78,7 @@ RECIPE = record(
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
     },
-    {"saved": one_of(*MEMORIES)},
+    {"saved": one_of(*MEMORIES), "fused_update": boolean, "loss_scale": number(1, 2.0**24)},
 )
 
 _COUNTED = record(
