@@ -3,10 +3,11 @@
     python -m benchmarks.low_bits mnist mnist.npz [--seeds 3] [--epochs 2] [--net mnist]
     python -m benchmarks.low_bits digits [--steps 10000] [--only 'fp16, saved int8']
 
-MNIST: LeNet-300-100 (or, at the higher rate, three convolutions with batch-norm), minibatches of 100 in microbatches of 25, Nesterov, at two learning rates; the
-seeds are paired: the same weights and samples for every storage. Digits: one long run at a constant
-rate of each storage; the accuracy at its quarters shows whether weights drift. One line a run. What
-is saved for backward is rounded where a storage says so, by itself or beside model memory.
+MNIST: LeNet-300-100 (at the higher rate also three convolutions with batch-norm), minibatches of
+100 in microbatches of 25, Nesterov, at two learning rates; the seeds are paired: the same weights
+and samples for every storage. Digits: one long run at a constant rate of each storage; the accuracy
+at its quarters shows whether weights drift. One line a run. What is saved for backward is rounded
+where a storage says so, by itself or beside model memory.
 """
 
 import argparse

@@ -69,6 +69,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
+    "fused_update": ([], []),
+    "loss_scale": (["64"], []),
     "max_extra_forward": (["1"], []),
     "threads": (["1"], []),
     "seed": (["7"], []),

@@ -26,7 +26,9 @@ def trained(graph: Graph) -> list[Value]:
     return [
         value
         for name, value in graph.values.items()
-        if value.role == "parameter" and not value.view_of and accumulator_name(name) in graph.values
+        if value.role == "parameter"
+        and not value.view_of
+        and accumulator_name(name) in graph.values
     ]
 
 
@@ -90,7 +92,9 @@ def _update(parameter: Value, grad: Value, state: list[Value], options: Options)
     )
     outputs = (parameter.name, grad.name, *(value.name for value in state), PARTIALS)
     inputs = (grad.name, parameter.name)
-    return Node(f"{parameter.name}.update", "fused_update", inputs, outputs, {"calls": calls}, "update")
+    return Node(
+        f"{parameter.name}.update", "fused_update", inputs, outputs, {"calls": calls}, "update"
+    )
 
 
 def _writers(graph: Graph) -> dict[str, int]:

@@ -197,7 +197,7 @@ def _check_fused(options: Options) -> None:
         )
     if loss_scale_of(options.precision, options.loss_scale).dynamic:
         raise UsageError(
-            f"{label}, so no loss scale can move with them, as precision {options.precision} needs. "
+            f"{label}, so no loss scale can move; precision {options.precision} needs one. "
             "Give a constant loss_scale such as 1024, or precision fp32."
         )
 

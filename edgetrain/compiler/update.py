@@ -109,4 +109,4 @@ def _updates(
         sums.append(Call("grad_sumsq", args))
         key = key_of(f"update {parameter.name}")
         updates += optimizer.update(parameter, grad, states[parameter.name], key)
-    return [*sums, *check, replace(last, args=last.args | decide), *commit, *updates]
+    return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]
