@@ -5,13 +5,20 @@ to it and gone after the weight's update. The update stands behind every node of
 the weight or needs, in whatever plan, a value that is computed with it: such a node may have it
 recomputed. So every plan computes with the weights of the step's beginning, and has the bits of a
 run that updates at the end. Source: LOMO (Lv et al. 2023), for which there is SGD alone.
+
+Layers of the pool of sparse weights are updated one by one where an optimizer treats each element
+by itself and there are several; in blocks of 8 bits, whose edges layers share, and under Adafactor
+the pool is one weight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..formats import BLOCKED
+from ..formats.csr import POOL
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
+from ..ops.registry import op
 from ..optim.base import CHUNKS, PARTIALS
 from .autodiff import accumulator_name
 from .options import Options
@@ -19,16 +26,17 @@ from .precision import storages, stored_as
 from .remat.problem import Schedule
 
 ROLE = "fused"  # of a gradient that lives until its update
+_ELEMENTWISE = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "lion")
 
 
 def trained(graph: Graph) -> list[Value]:
-    """Parameters that have a gradient, in the order of the graph's values."""
+    """Parameters that have a gradient or an update, in the order of the graph's values."""
+    moved = {node.inputs[1] for node in graph.nodes if node.op == "fused_update"}
     return [
         value
         for name, value in graph.values.items()
-        if value.role == "parameter"
-        and not value.view_of
-        and accumulator_name(name) in graph.values
+        if value.role == "parameter" and not value.view_of
+        if name in moved or accumulator_name(name) in graph.values
     ]
 
 
@@ -48,26 +56,29 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
     """
     if not options.fused_update:
         return graph
-    parameters, states = trained(graph), states_of(graph, options)
+    states = states_of(graph, options)
     partials = Value(PARTIALS, (CHUNKS * options.optimizer.sums,), "f64", "statistic")
     values = dict(graph.values) | {PARTIALS: partials}
-    for parameter in parameters:
-        values |= {value.name: value for value in states[parameter.name]}
-        name = accumulator_name(parameter.name)
-        values[name] = replace(values[name], role=ROLE)
-    for name, value in values.items():
-        if value.view_of and values[graph.root(name)].role == ROLE:
+    for state in states.values():
+        values |= {value.name: value for value in state}
+    graph, layers = _layered(replace(graph, values=values), options)
+    values = dict(graph.values)
+    grads = {accumulator_name(p.name): p for p in trained(graph)} | dict.fromkeys(layers)
+    for name, value in graph.values.items():
+        if graph.root(name) in grads:
             values[name] = replace(value, role=ROLE)
     first, last = _writers(graph), _last_uses(graph)
     before: dict[int, list[Node]] = {}
     behind: dict[int, list[Node]] = {}
-    for parameter in parameters:
-        grad = values[accumulator_name(parameter.name)]
-        clear = Node(f"{grad.name}.clear", "grad_clear", (), (grad.name,), phase="backward")
-        before.setdefault(first[grad.name], []).append(clear)
-        at = max(last[grad.name], last.get(parameter.name, 0))
-        update = _update(parameter, grad, states[parameter.name], options)
-        behind.setdefault(at, []).append(update)
+    for name, parameter in grads.items():
+        if name not in first:
+            continue  # the pool's own, where its layers have theirs
+        clear = Node(f"{name}.clear", "grad_clear", (), (name,), phase="backward")
+        before.setdefault(first[name], []).append(clear)
+        owner = parameter or values[POOL]
+        ends = values[layers.get(name, owner.name)]
+        update = _update(owner, values[name], states[owner.name], options, ends)
+        behind.setdefault(max(last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
     loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
     behind[loss] = [_begin(options), *behind.get(loss, ())]
@@ -76,25 +87,65 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
     return graph.with_nodes(nodes, values)
 
 
+def _layered(graph: Graph, options: Options) -> tuple[Graph, dict[str, str]]:
+    """The graph with a gradient for each layer of the pool, and that -> the layer's pointers."""
+    pool = accumulator_name(POOL)
+    if pool not in graph.values or options.optimizer.name not in _ELEMENTWISE:
+        return graph, {}
+    stored = {graph.values[name].dtype for name in graph.values if name.startswith(POOL)}
+    writers = [n for n in graph.nodes if pool in {graph.root(name) for name in n.writes}]
+    if stored & set(BLOCKED) or any(node.op != "conv_csr_dw" for node in writers):
+        return graph, {}
+    values, nodes = dict(graph.values), []
+    layers: dict[str, str] = {}
+    for node in graph.nodes:
+        if node in writers:
+            pointers = op(node.op).named(node)["pointers"]
+            name = f"{pointers}.grad"
+            shape, dtype = (node.attrs["room"],), values[pool].dtype
+            values.setdefault(name, Value(name, shape, dtype, "accumulator"))
+            layers[name] = pointers
+            inputs = tuple("" if n and graph.root(n) == pool else n for n in node.inputs)
+            node = replace(node, inputs=inputs, outputs=(name,))
+        nodes.append(node)
+    if any(values[name].size >= values[POOL].size for name in layers):
+        return graph, {}
+    return replace(graph, nodes=tuple(nodes), values=values), layers
+
+
 def _begin(options: Options) -> Node:
     b1, b2 = options.optimizer.betas
     calls = (Call("fused_begin", {"ctl": "ctl", "c1": 1.0 - b1, "c2": 1.0 - b2}),)
     return Node("fused_begin", "fused_begin", (), ("ctl",), {"calls": calls}, "update")
 
 
-def _update(parameter: Value, grad: Value, state: list[Value], options: Options) -> Node:
+def _update(
+    parameter: Value, grad: Value, state: list[Value], options: Options, ends: Value
+) -> Node:
+    """The update of a parameter, or of a layer of the pool.
+
+    Args:
+      ends: the parameter, or the layer's pointers: who reads it comes before.
+    """
     sums = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": 1}
     key = key_of(f"update {parameter.name}")
-    calls = (
-        Call("grad_sumsq", sums),
-        Call("fused_check", {"partials": PARTIALS, "ctl": "ctl"}),
-        *options.optimizer.update(parameter, grad, state, key),
-    )
+    calls = options.optimizer.update(parameter, grad, state, key)
+    alone = ends.name == parameter.name
+    if not alone:
+        calls = [_of_layer(call, parameter, grad, ends) for call in calls]
+    check = Call("fused_check", {"partials": PARTIALS, "ctl": "ctl"})
     outputs = (parameter.name, grad.name, *(value.name for value in state), PARTIALS)
-    inputs = (grad.name, parameter.name)
-    return Node(
-        f"{parameter.name}.update", "fused_update", inputs, outputs, {"calls": calls}, "update"
-    )
+    inputs = (grad.name, parameter.name, *(() if alone else (ends.name,)))
+    name = f"{ends.name}.update"
+    attrs = {"calls": (Call("grad_sumsq", sums), check, *calls), "ends": ends.name}
+    return Node(name, "fused_update", inputs, outputs, attrs, "update")
+
+
+def _of_layer(call: Call, pool: Value, grad: Value, pointers: Value) -> Call:
+    args = {name: arg for name, arg in call.args.items() if name != "n"}
+    args |= {"pointers": pointers.name, "slots": pool.size}
+    args |= {"room": grad.size, "groups": pointers.size - 1}
+    return replace(call, kernel=f"csr_{call.kernel}", args=args)
 
 
 def _writers(graph: Graph) -> dict[str, int]:
@@ -145,7 +196,7 @@ def keeps_weights(
         for name in node.reads if node is not None else ():
             readers.setdefault(graph.root(name), set()).add(step)
     ended = {
-        step: readers[node.inputs[1]]
+        step: readers[node.attrs["ends"]] - {step}
         for step, node in enumerate(nodes)
         if node is not None and node.op == "fused_update"
     }

@@ -11,7 +11,7 @@ import numpy as np
 from . import control
 from .jit import inline
 from .registry import kernel
-from .words.block import first as part
+from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
 from .words.divisor import divisor
 from .words.mathf import sqrt, sqrt64
 from .words.packed import LENGTH, Packed, get, loader, new, put, storer
@@ -120,24 +120,16 @@ def zeroing(G):
     return zero
 
 
-@kernel(
-    "sgd",
-    "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov",
-    blocks="W G V",
-)
-def sgd(W, G, V):
-    """torch.optim.SGD: weights w, gradients g (zeroed), momentum v where `mu` is not 0, all [n].
-
-    The first update (ADAM_T 1) takes the gradient as momentum, without dampening. v absent: no
-    momentum. Rates from ctl LR and GRAD_FACTOR.
-    """
+def _sgd(W, G, V, span):
+    """`sgd` of what a span takes."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, load_v = loader(W), loader(G), loader(V)
     store_w, store_v, zero = storer(W), storer(V), zeroing(G)
 
     def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
         if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+            zero(grads, lo, hi)
             return
         weight_key = stream(k.ctl, k.key)
         moment_key = hash32(weight_key, FIRST_MOMENT)
@@ -149,7 +141,7 @@ def sgd(W, G, V):
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
+            load_g(g, grads, i, m)
             if k.v == 0:
                 for j in range(m):
                     value = get(w, j)
@@ -164,9 +156,33 @@ def sgd(W, G, V):
                     put(v, j, moment)
                 store_v(k.v, i, m, v, moment_key)
             store_w(k.w, i, m, w, weight_key)
-        zero(k.g, lo, hi)
+        zero(grads, lo, hi)
 
     return run
+
+
+@kernel(
+    "sgd",
+    "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov",
+    blocks="W G V",
+)
+def sgd(W, G, V):
+    """torch.optim.SGD: weights w, gradients g (zeroed), momentum v where `mu` is not 0, all [n].
+
+    The first update (ADAM_T 1) takes the gradient as momentum, without dampening. v absent: no
+    momentum. Rates from ctl LR and GRAD_FACTOR.
+    """
+    return _sgd(W, G, V, WHOLE)
+
+
+@kernel(
+    "csr_sgd",
+    f"w:m:W[slots] g:m:G[room] v?:m:V[slots] {LAYER_OPERANDS} mu:f wd:f dampening:f nesterov",
+    check=LAYER_CHECK,
+)
+def csr_sgd(W, G, V):
+    """`sgd` of a layer's slots of the pool (spans.py)."""
+    return _sgd(W, G, V, LAYER)
 
 
 def second_moments(V):
@@ -200,26 +216,17 @@ def second_moments(V):
     return (load_squares, store_squares) if rooted else (load, store_each)
 
 
-@kernel(
-    "adam",
-    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
-    blocks="W G M V",
-)
-def adam(W, G, M, V):
-    """torch.optim.Adam (decoupled 0: decay added to the gradient) and AdamW (decoupled 1).
-
-    w weights, g gradients (zeroed), m first moment, v second moment, all [n]; fp16 v holds the
-    square root of the moment. c1 = 1 - beta1, b2 = beta2 and c2 = 1 - beta2 come apart: 1 - beta2
-    of a float32 beta2 would be off by 1e-5 of itself. BIAS1 and BIAS2 in ctl are of this update.
-    """
+def _adam(W, G, M, V, span):
+    """`adam` of what a span takes."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, load_m = loader(W), loader(G), loader(M)
     store_w, store_m, zero = storer(W), storer(M), zeroing(G)
     load_second, store_second = second_moments(V)
 
     def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
         if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+            zero(grads, lo, hi)
             return
         weight_key = stream(k.ctl, k.key)
         first_key, second_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
@@ -232,7 +239,7 @@ def adam(W, G, M, V):
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
+            load_g(g, grads, i, m)
             load_m(moment, k.m, i, m)
             load_second(square, k.v, i, m)
             for j in range(m):
@@ -247,6 +254,32 @@ def adam(W, G, M, V):
             store_w(k.w, i, m, w, weight_key)
             store_m(k.m, i, m, moment, first_key)
             store_second(k.v, i, m, square, second_key)
-        zero(k.g, lo, hi)
+        zero(grads, lo, hi)
 
     return run
+
+
+@kernel(
+    "adam",
+    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
+    blocks="W G M V",
+)
+def adam(W, G, M, V):
+    """torch.optim.Adam (decoupled 0: decay added to the gradient) and AdamW (decoupled 1).
+
+    w weights, g gradients (zeroed), m first moment, v second moment, all [n]; fp16 v holds the
+    square root of the moment. c1 = 1 - beta1, b2 = beta2 and c2 = 1 - beta2 come apart: 1 - beta2
+    of a float32 beta2 would be off by 1e-5 of itself. BIAS1 and BIAS2 in ctl are of this update.
+    """
+    return _adam(W, G, M, V, WHOLE)
+
+
+@kernel(
+    "csr_adam",
+    "w:m:W[slots] g:m:G[room] m:m:M[slots] v:m:V[slots] "
+    f"{LAYER_OPERANDS} c1:f b2:f c2:f eps:f wd:f decoupled",
+    check=LAYER_CHECK,
+)
+def csr_adam(W, G, M, V):
+    """`adam` of a layer's slots of the pool (spans.py)."""
+    return _adam(W, G, M, V, LAYER)

@@ -23,7 +23,9 @@ def _sizes(values, attrs) -> dict[str, int]:
         rows = x.size // shape[1]
         shapes = [(rows, shape[1], 1, 1), (*shape, 1, 1), (rows, shape[0], 1, 1)]
     # the pool itself is read; what unpacks it (compiler/packed.py) says otherwise
-    return conv_sizes(*shapes) | {"slots": values["columns"].size, "room": 0, "held": 0}
+    slots, written = values["columns"].size, values["dwt"].size if "dwt" in values else 0
+    room = written if written < slots else 0  # a layer's own gradient (compiler/fused.py)
+    return conv_sizes(*shapes) | {"slots": slots, "room": room, "held": 0}
 
 
 def _flops(values, attrs) -> int:

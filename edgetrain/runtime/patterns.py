@@ -74,7 +74,7 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
         for key in ("room", "held"):  # the layer's slots alone, as many as it may come to have
             if values.get(key):
                 wanted[key] = min(layers[number].cap, columns.size)
-        if "c" in values:
+        if "kh" in values:
             values |= {"rows": values["k"], "channels": values["c"] // values["g"]}
             values |= {"taps": values["kh"] * values["kw"]}
         if any(values[key] != wanted[key] for key in wanted.keys() & values.keys()):

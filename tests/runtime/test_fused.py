@@ -11,6 +11,7 @@ from edgetrain.runtime.checkpoint import latest
 from edgetrain.runtime.returning import MOST
 from tests.digits_runs import digits_program
 from tests.runtime.conftest import assert_same_bits
+from tests.runtime.models import write_forked
 
 STEPS = 10
 CASES = {
@@ -56,6 +57,31 @@ def test_fused_updates_have_the_bits_of_others_in_every_plan(case: str, tmp_path
     for threads in (1, 3):
         found = state_after(many, tmp_path / f"threads-{threads}", threads=threads)
         assert_same_bits(found, expected)
+
+
+LAYERS = {
+    "sgd": et.SGD(lr=0.05, momentum=0.9, nesterov=True),
+    "adamw": et.AdamW(lr=1e-3),
+    "rmsprop": et.RMSprop(lr=1e-3, momentum=0.5, centered=True),
+    "adagrad": et.Adagrad(lr=1e-2),
+    "lion": et.Lion(lr=1e-3),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_the_pool_are_updated_one_by_one(name: str, tmp_path: Path) -> None:
+    model = et.load_onnx(write_forked(tmp_path / "forked.onnx", blocks=4))
+    options = {"density": 0.3, "minibatch": 16, "microbatch": 16, "optimizer": LAYERS[name]}
+    if name == "adamw":
+        options |= {"precision": "fp16", "loss_scale": 512.0}
+    expected = state_after(et.compile(model, **options), None)
+    fused = et.compile(model, fused_update=True, **options)
+    least = fused.account["min_budget_nbytes"]
+    kernels = [row[0] for row in fused.kernels]
+    assert f"csr_{name.removesuffix('w')}" in kernels
+    for k, budget in enumerate((None, least)):
+        compiled = et.compile(model, budget=budget, fused_update=True, **options)
+        assert_same_bits(state_after(compiled, tmp_path / str(k)), expected)
 
 
 def test_the_least_plan_is_smaller_by_most_of_the_gradients() -> None:

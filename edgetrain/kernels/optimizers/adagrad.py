@@ -4,8 +4,8 @@ import numpy as np
 
 from .. import control
 from ..registry import kernel
+from ..spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
 from ..update import SECOND_MOMENT, second_moments, zeroing
-from ..words.block import first as part
 from ..words.mathf import sqrt
 from ..words.packed import LENGTH, get, loader, new, put, storer
 from ..words.prim import hash32, ld_f64, ld_i64, to_real
@@ -15,20 +15,17 @@ LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, 
 _BLOCKS = {"blocks": "W G V"}
 
 
-@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:r:i64[64] n key decay:f eps:f wd:f", **_BLOCKS)
-def adagrad(W, G, V):
-    """torch.optim.Adagrad: w weights, g gradients (zeroed), v sum of squares, all [n].
-
-    fp16 v holds the root of the sum. The rate of update t = 1, 2, .. is LR / (1 + (t - 1) * decay).
-    """
+def _adagrad(W, G, V, span):
+    """`adagrad` of what a span takes."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, store_w = loader(W), loader(G), storer(W)
     load_second, store_second = second_moments(V)
     zero = zeroing(G)
 
     def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
         if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+            zero(grads, lo, hi)
             return
         weight_key = stream(k.ctl, k.key)
         square_key = hash32(weight_key, SECOND_MOMENT)
@@ -38,7 +35,7 @@ def adagrad(W, G, V):
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
+            load_g(g, grads, i, m)
             load_second(v, k.v, i, m)
             for j in range(m):
                 value = get(w, j)
@@ -48,6 +45,25 @@ def adagrad(W, G, V):
                 put(v, j, second)
             store_w(k.w, i, m, w, weight_key)
             store_second(k.v, i, m, v, square_key)
-        zero(k.g, lo, hi)
+        zero(grads, lo, hi)
 
     return run
+
+
+@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:r:i64[64] n key decay:f eps:f wd:f", **_BLOCKS)
+def adagrad(W, G, V):
+    """torch.optim.Adagrad: w weights, g gradients (zeroed), v sum of squares, all [n].
+
+    fp16 v holds the root of the sum. The rate of update t = 1, 2, .. is LR / (1 + (t - 1) * decay).
+    """
+    return _adagrad(W, G, V, WHOLE)
+
+
+@kernel(
+    "csr_adagrad",
+    f"w:m:W[slots] g:m:G[room] v:m:V[slots] {LAYER_OPERANDS} decay:f eps:f wd:f",
+    check=LAYER_CHECK,
+)
+def csr_adagrad(W, G, V):
+    """`adagrad` of a layer's slots of the pool (spans.py)."""
+    return _adagrad(W, G, V, LAYER)

@@ -4,14 +4,48 @@ import numpy as np
 
 from .. import control
 from ..registry import kernel
+from ..spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
 from ..update import FIRST_MOMENT, zeroing
-from ..words.block import first as part
 from ..words.packed import LENGTH, get, loader, new, put, storer
 from ..words.prim import hash32, ld_f64, ld_i64
 from ..words.rng import stream
 
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
 ZERO, ONE = np.float32(0), np.float32(1)
+
+
+def _lion(W, G, M, span):
+    """`lion` of what a span takes."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
+    load_w, load_g, load_m, store_w, store_m = loader(W), loader(G), loader(M), storer(W), storer(M)
+    zero = zeroing(G)
+
+    def run(thread, nthreads, k):
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(grads, lo, hi)
+            return
+        weight_key = stream(k.ctl, k.key)
+        moment_key = hash32(weight_key, FIRST_MOMENT)
+        rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        lr, kept = np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
+        w, g, moments = new(), new(), new()
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, grads, i, m)
+            load_m(moments, k.m, i, m)
+            for j in range(m):
+                gradient, moment = get(g, j) * factor, get(moments, j)
+                toward = k.b1 * moment + k.c1 * gradient
+                sign = ONE if toward > ZERO else (-ONE if toward < ZERO else ZERO)
+                put(w, j, get(w, j) * kept - lr * sign)
+                put(moments, j, k.b2 * moment + k.c2 * gradient)
+            store_w(k.w, i, m, w, weight_key)
+            store_m(k.m, i, m, moments, moment_key)
+        zero(grads, lo, hi)
+
+    return run
 
 
 @kernel(
@@ -25,32 +59,14 @@ def lion(W, G, M):
     w -= lr * (sign(b1 * m + c1 * g) + wd * w); then m = b2 * m + c2 * g. The sign of 0 is 0.
     Source: Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2.
     """
-    load_w, load_g, load_m, store_w, store_m = loader(W), loader(G), loader(M), storer(W), storer(M)
-    zero = zeroing(G)
+    return _lion(W, G, M, WHOLE)
 
-    def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
-        if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
-            return
-        weight_key = stream(k.ctl, k.key)
-        moment_key = hash32(weight_key, FIRST_MOMENT)
-        rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        lr, kept = np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
-        w, g, moments = new(), new(), new()
-        for i in range(lo, hi, LENGTH):
-            m = min(LENGTH, hi - i)
-            load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
-            load_m(moments, k.m, i, m)
-            for j in range(m):
-                gradient, moment = get(g, j) * factor, get(moments, j)
-                toward = k.b1 * moment + k.c1 * gradient
-                sign = ONE if toward > ZERO else (-ONE if toward < ZERO else ZERO)
-                put(w, j, get(w, j) * kept - lr * sign)
-                put(moments, j, k.b2 * moment + k.c2 * gradient)
-            store_w(k.w, i, m, w, weight_key)
-            store_m(k.m, i, m, moments, moment_key)
-        zero(k.g, lo, hi)
 
-    return run
+@kernel(
+    "csr_lion",
+    f"w:m:W[slots] g:m:G[room] m:m:M[slots] {LAYER_OPERANDS} b1:f c1:f b2:f c2:f wd:f",
+    check=LAYER_CHECK,
+)
+def csr_lion(W, G, M):
+    """`lion` of a layer's slots of the pool (spans.py)."""
+    return _lion(W, G, M, LAYER)

@@ -5,8 +5,8 @@ import numpy as np
 from .. import control
 from ..jit import inline
 from ..registry import kernel
+from ..spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
 from ..update import FIRST_MOMENT, SECOND_MOMENT, second_moments, zeroing
-from ..words.block import first as part
 from ..words.mathf import sqrt
 from ..words.packed import LENGTH, get, loader, new, put, storer
 from ..words.prim import hash32, ld_f64, ld_i64
@@ -17,18 +17,9 @@ ZERO = np.float32(0)
 MEAN = 0x1B873593  # stream of the mean gradient
 
 
-@kernel(
-    "rmsprop",
-    "w:m:W[n] g:m:G[n] v:m:V[n] m?:m:M[n] v_mean?:m:A[n] ctl:r:i64[64] n key "
-    "alpha:f c:f eps:f wd:f mu:f",
-    blocks="W G V M A",
-)
-def rmsprop(W, G, V, M, A):
-    """torch.optim.RMSprop: w weights, g gradients (zeroed), v mean of squares, all [n].
-
-    m: momentum of the steps; v_mean: mean gradient of the centered form; absent: none. c is
-    1 - alpha; fp16 v holds the root of the mean. Rates from ctl LR and GRAD_FACTOR.
-    """
+def _rmsprop(W, G, V, M, A, span):
+    """`rmsprop` of what a span takes."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, load_m, load_mean = loader(W), loader(G), loader(M), loader(A)
     store_w, store_m, store_mean = storer(W), storer(M), storer(A)
     load_second, store_second = second_moments(V)
@@ -45,9 +36,9 @@ def rmsprop(W, G, V, M, A):
         return sqrt(left if left > ZERO else ZERO)
 
     def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
         if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+            zero(grads, lo, hi)
             return
         weight_key = stream(k.ctl, k.key)
         moment_key, square_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
@@ -57,7 +48,7 @@ def rmsprop(W, G, V, M, A):
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
+            load_g(g, grads, i, m)
             load_second(v, k.v, i, m)
             if k.m != 0:
                 load_m(moments, k.m, i, m)
@@ -79,6 +70,32 @@ def rmsprop(W, G, V, M, A):
                 store_m(k.m, i, m, moments, moment_key)
             if k.v_mean != 0:
                 store_mean(k.v_mean, i, m, means, mean_key)
-        zero(k.g, lo, hi)
+        zero(grads, lo, hi)
 
     return run
+
+
+@kernel(
+    "rmsprop",
+    "w:m:W[n] g:m:G[n] v:m:V[n] m?:m:M[n] v_mean?:m:A[n] ctl:r:i64[64] n key "
+    "alpha:f c:f eps:f wd:f mu:f",
+    blocks="W G V M A",
+)
+def rmsprop(W, G, V, M, A):
+    """torch.optim.RMSprop: w weights, g gradients (zeroed), v mean of squares, all [n].
+
+    m: momentum of the steps; v_mean: mean gradient of the centered form; absent: none. c is
+    1 - alpha; fp16 v holds the root of the mean. Rates from ctl LR and GRAD_FACTOR.
+    """
+    return _rmsprop(W, G, V, M, A, WHOLE)
+
+
+@kernel(
+    "csr_rmsprop",
+    "w:m:W[slots] g:m:G[room] v:m:V[slots] m?:m:M[slots] v_mean?:m:A[slots] "
+    f"{LAYER_OPERANDS} alpha:f c:f eps:f wd:f mu:f",
+    check=LAYER_CHECK,
+)
+def csr_rmsprop(W, G, V, M, A):
+    """`rmsprop` of a layer's slots of the pool (spans.py)."""
+    return _rmsprop(W, G, V, M, A, LAYER)
