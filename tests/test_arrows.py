@@ -34,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {
         "program", "kernels", "losses", "optim", "sparse", "data", "formats", "errors", "units",
     },
+    "flower": {"runtime", "program", "data", "sparse", "formats", "errors", "units"},
     "report": {"program", "formats", "errors", "units"},
     "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {
@@ -56,6 +57,7 @@ LIBRARIES = {
     "llvmlite": {"kernels"},
     "rich": {"cli"},
     "PIL": {"data"},
+    "flwr": {"flower"},
     "matplotlib": {"report"},
     "scipy": {"compiler"},
 }
