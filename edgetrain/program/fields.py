@@ -7,7 +7,7 @@ The account may hold further figures, which are only shown.
 """
 
 from ..formats import FORMATS, MEMORIES, PRECISIONS
-from ..ir.graph import PERSISTENT
+from ..ir.values import PERSISTENT
 from ..kernels import targets
 from .schema import (
     boolean,

@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.labels import numbered_as
-from ..data.registry import open_evaluation
+from ..data.registry import numbered_as, open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
