@@ -35,6 +35,9 @@ ARROWS: dict[str, set[str]] = {
         "program", "kernels", "losses", "optim", "sparse", "data", "formats", "errors", "units",
     },
     "flower": {"runtime", "program", "data", "sparse", "formats", "errors", "units"},
+    "ort": {
+        "api", "runtime", "program", "kernels", "losses", "optim", "errors", "units",
+    },
     "report": {"program", "formats", "errors", "units"},
     "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {

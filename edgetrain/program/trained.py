@@ -108,6 +108,18 @@ def names_in_file(program: Program) -> list[str]:
         raise ProgramError(_damaged(program, error)) from error
 
 
+def outputs_in_file(program: Program) -> list[str]:
+    """The outputs of the stored model.
+
+    Raises:
+      ProgramError: the Program's graph is damaged.
+    """
+    try:
+        return [value.text(_NAME) for value in _parsed(program)[1].messages(_OUTPUTS)]
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+
+
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What of `state` goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}
