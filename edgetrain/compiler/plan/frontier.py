@@ -93,6 +93,8 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):
             return found
+        if found[-1].arena_nbytes >= plan.arena_nbytes:
+            break  # what is in the way is not what can move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
