@@ -231,7 +231,7 @@ def add_sliced_loss(
     }
     made |= _rooms(builder, head, options)
     if evaluate:
-        made["best"] = builder.value(f"{BEST_CLASSES}.rows", (head.rows, BEST), "i32", "statistic")
+        made["best"] = builder.value(f"{BEST_CLASSES}.rows", (head.rows, BEST), "f32", "statistic")
         made["scores"] = builder.value("loss.scores", (head.rows, BEST), "f32", "statistic")
     attrs = _attrs(head, arrays, made, options)
     inputs = [x, head.w, head.bias, target, *arrays.values()]
@@ -266,9 +266,7 @@ def add_sliced_gradient(
         made["add"] = builder.value("loss.add", (block[1], head.width), "f32", "statistic")
     inputs = [head.x, head.w, head.bias, found["t"], found["stat"], *arrays.values()]
     attrs = _attrs(head, arrays, made, options)
-    builder.node(
-        "linear_loss_bwd", inputs, made.values(), attrs, name="loss.bwd", phase="backward"
-    )
+    builder.node("linear_loss_bwd", inputs, made.values(), attrs, name="loss.bwd", phase="backward")
     if made["dx"]:
         grads.alias(head.x, made["dx"])
 
@@ -320,9 +318,9 @@ def _best(builder: Builder, head: Head, rows: str) -> str:
     """The best classes [batch, ..., BEST] in the order of the targets."""
     shape = (*builder.values[TARGET].shape, BEST)
     if head.walk is None:
-        return builder.value(BEST_CLASSES, shape, "i32", "statistic", rows)
+        return builder.value(BEST_CLASSES, shape, "f32", "statistic", rows)
     dims, strides = head.walk
-    out = builder.value(BEST_CLASSES, shape, "i32", "statistic")
+    out = builder.value(BEST_CLASSES, shape, "f32", "statistic")
     to = (*(BEST * stride for stride in strides), 1)
     whole = (*dims, BEST)
     moves = ((0, 0, 0, whole, tuple(contiguous(whole)), to),)

@@ -14,10 +14,10 @@ from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from ..units.rungs import ALLOWED
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-ALLOWED = ("slices",)  # rungs of `allow`
 STORED = {"precision": PRECISIONS, **STORED}
 
 
@@ -117,6 +117,7 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         for name in self.allow:
             if name not in ALLOWED:
                 raise UsageError(f"allow {name!r}: expected one of {', '.join(ALLOWED)}.")

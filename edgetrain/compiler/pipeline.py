@@ -141,9 +141,7 @@ def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str
     return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
-def with_loss(
-    forward: Graph, options: Options, microbatch: int, head: Head | None = None
-) -> Graph:
+def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
     """Forward and loss, without backward."""
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")

@@ -67,8 +67,12 @@ class _Walk:
             yield Call("unpack", args, {"w": start * width})
 
     def product(
-        self, a: tuple[str, int, int, int], b: tuple[str, int, int, int], c: tuple[str, int, int],
-        sizes: tuple[int, int, int], more: Mapping[str, Any],
+        self,
+        a: tuple[str, int, int, int],
+        b: tuple[str, int, int, int],
+        c: tuple[str, int, int],
+        sizes: tuple[int, int, int],
+        more: Mapping[str, Any],
     ) -> Call:
         """c[m, n] (+)= a[m, k] b[k, n]: (value, elements before it, strides of rows and k)."""
         (a_name, a_skip, am, ak), (b_name, b_skip, bn, bk), (c_name, c_skip, cm) = a, b, c
@@ -110,7 +114,9 @@ class LinearLoss(Op):
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         walk = _Walk(node, graph, ("x", "w", "bias", "t"))
-        attrs, of, calls = node.attrs, walk.of, []
+        attrs, of = node.attrs, walk.of
+        calls: list[Call] = []
+        args: dict[str, Any]
         for first, rows, start, count in walk.slices():
             calls += walk.logits(first, rows, start, count)
             args = {"x": of["part"], "t": of["t"], "stat": of["stat"]}
@@ -142,7 +148,9 @@ class LinearLossBackward(Op):
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         walk = _Walk(node, graph, ("x", "w", "bias", "t", "stat"))
-        attrs, of, calls = node.attrs, walk.of, []
+        attrs, of = node.attrs, walk.of
+        calls: list[Call] = []
+        args: dict[str, Any]
         for first, rows, start, count in walk.slices():
             calls += walk.logits(first, rows, start, count)
             args = {"x": of["part"], "t": of["t"], "stat": of["stat"], "ctl": "ctl"}

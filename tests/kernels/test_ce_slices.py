@@ -14,7 +14,7 @@ TOLERANCE = {"f32": 2e-6, "f16": 2.0**-10}
 def sliced(x, t, cw, smoothing, width, storage="f32"):
     """What the slices leave in stat, and the best five of each row."""
     rows, n = x.shape
-    stat, best = np.full((rows, 5), np.nan), np.full((rows, 5), 7, np.int32)
+    stat, best = np.full((rows, 5), np.nan), np.full((rows, 5), 7, np.float32)
     scores = np.full((rows, 5), np.nan, np.float32)
     for start in range(0, n, width):
         part = np.ascontiguousarray(x[:, start : start + width])

@@ -22,7 +22,6 @@ from ..words.prim import (
     ld_i64,
     mod,
     st_f64,
-    st_i32,
     to_float,
     to_real,
 )
@@ -61,17 +60,17 @@ def _inserter(S):
                 k = last
                 while k > at and value > _weight(scores, k - 1):
                     _st32(scores, k, _weight(scores, k - 1))
-                    st_i32(classes, k, ld_i32(classes, k - 1))
+                    _st32(classes, k, _weight(classes, k - 1))
                     k -= 1
                 _st32(scores, k, value)
-                st_i32(classes, k, start + j)
+                _st32(classes, k, to_float(start + j))
 
     return insert
 
 
 @kernel(
     "ce_slice",
-    "x:r:S[rows*n] t:r:i32[rows] cw?:r:f32[start+n] stat:m:f64[5*rows] best?:m:i32[5*rows] "
+    "x:r:S[rows*n] t:r:i32[rows] cw?:r:f32[start+n] stat:m:f64[5*rows] best?:m:f32[5*rows] "
     "scores?:m:f32[5*rows] rows n start smoothing:f",
     check="min(rows, n) >= 1",
 )
@@ -120,7 +119,7 @@ def ce_slice(S):
             if k.best != 0:
                 for j in range(BEST if k.start == 0 else 0):
                     _st32(k.scores, BEST * row + j, np.float32(-np.inf))
-                    st_i32(k.best, BEST * row + j, -1)
+                    _st32(k.best, BEST * row + j, -ONE)
                 insert(k.x, base, k.n, k.start, k.best, k.scores, BEST * row)
 
     return run
