@@ -112,7 +112,8 @@ def compile(
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      allow, density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
+      allow, density, density_overrides, distribution, rewiring, target: see
+      `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

@@ -84,11 +84,6 @@ def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
     )
 
 
-def sliceable(graph: Graph, output: str, options: Options) -> bool:
-    """Whether `sliced_head` would find one if it were allowed."""
-    return isinstance(_found(graph, output, options), Head)
-
-
 def _found(graph: Graph, output: str, options: Options) -> Head | str:
     """The head, or what is in its place."""
     loss = options.loss

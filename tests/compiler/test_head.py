@@ -169,6 +169,13 @@ def test_plans_and_threads_change_no_bit(words, stored: str) -> None:
         et.compile(words("time"), budget=front[0].arena_nbytes - 1, threads=3, **given)
 
 
+def test_a_budget_that_is_too_small_says_that_slices_help(words) -> None:
+    with pytest.raises(et.BudgetError, match="--allow slices"):
+        et.compile(words("plain"), budget=1000)
+    with pytest.raises(et.BudgetError, match="Try --precision fp16 or --density"):
+        et.compile(words("plain"), budget=1000, **SLICES)
+
+
 def test_evaluation_and_metrics_need_no_logits(words, tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     x = draw.integers(0, CLASSES, (30, TIME)).astype(np.int32)
