@@ -63,8 +63,8 @@ def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     bare = _kept(model, make_options(minibatch=4), 4).arena_nbytes
     assert bare - sum(row.saved_nbytes for row in climbed.values()) == plan.arena_nbytes
     assert {row.kind for row in rows} <= {SAME_BITS, SAME_MATHEMATICS, APPROXIMATE}
-    if taken == "all":
-        assert min(climbed[rung.name].saved_nbytes for rung in RUNGS) > 0
+    if taken != "nothing":
+        assert climbed["fp16"].saved_nbytes > 0
 
 
 def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
