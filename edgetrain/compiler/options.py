@@ -14,6 +14,7 @@ from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from ..units.rungs import ALLOWED
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
@@ -43,6 +44,8 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
+        slices: the classes of a linear layer under cross_entropy are taken some at a time.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
@@ -71,6 +74,7 @@ class Options:
     allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
+    allow: tuple[str, ...] = ()
     target: str = targets.HOST
 
     def __post_init__(self) -> None:
@@ -113,6 +117,10 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
+        for name in self.allow:
+            if name not in ALLOWED:
+                raise UsageError(f"allow {name!r}: expected one of {', '.join(ALLOWED)}.")
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
         if self.max_extra_forward is not None:
@@ -121,6 +129,8 @@ class Options:
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if not self.allow:
+            del out["allow"]  # as before there was any
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
@@ -130,6 +140,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            **({"allow": list(self.allow)} if self.allow else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -150,7 +161,7 @@ def _check_containers(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
-    for name in ("train", "freeze", "train_constants"):
+    for name in ("train", "freeze", "train_constants", "allow"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):

@@ -77,7 +77,8 @@ RECIPE = record(
         "target": one_of(*targets.names()),
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
-    }
+    },
+    {"allow": _PATTERNS, "output_shape": several(integer(1, 2**48), most=16)},
 )
 
 _COUNTED = record(

@@ -264,7 +264,7 @@ class Trainer(Learner):
         if metrics:
             from .metrics import check_metrics
 
-            check_metrics(metrics, self.session.loss, self.session.output.shape)
+            check_metrics(metrics, self.session.loss, self.program)
         found = self._tested if data is None else _opened(data, self._shapes)
         if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)
