@@ -191,6 +191,8 @@ def microbatches(model: Model, options: Options) -> list[int]:
     if options.microbatch is not None:
         return [options.microbatch]
     fixed = fixed_batch(model, options.dims)
+    if options.fused_update and fixed in (0, None, options.minibatch):
+        return [options.minibatch]
     if fixed:
         if options.minibatch % fixed:
             rebatched(model, options.dims)
