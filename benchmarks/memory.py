@@ -1,6 +1,6 @@
 """Table 3 of the Low-Memory Training report: its computed megabytes, and our arena.
 
-    python -m benchmarks.memory [MODEL.onnx] [--model-memory int8] [--saved int8]
+    python -m benchmarks.memory [MODEL.onnx | dynamicconv] [--model-memory int8] [--saved int8]
 
 MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the zoo's where none is given.
 Each row is compiled to a Program, which trains two real steps inside the report's figure in a
@@ -8,6 +8,7 @@ process of its own; what that process grew by, from the Program read to the end 
 is measured beside it: memory of its own, and with the pages of files (libraries) that it touched.
 With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at;
 with --saved int8 also what backward reads lies in 8 bits.
+`dynamicconv` is the report's Table 4: see dynamicconv.py.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,15 @@ def train(path: Path) -> dict[str, Any]:
     before = resident_nbytes()
     session = Session(program)
     random = np.random.default_rng(0)
-    images, targets = program.inputs["micro"][0], program.targets["micro"]
+    slots = (*program.inputs["micro"], program.targets["micro"])
 
     def fill(indices: np.ndarray) -> None:
-        session.arena.view(images)[...] = random.standard_normal(images.shape)
-        session.arena.view(targets)[...] = random.integers(0, 10, targets.shape)
+        for slot in slots:
+            limit = program.limits.get(slot.name)
+            drawn = random.integers(0, limit, slot.shape) if limit else None
+            session.arena.view(slot)[...] = (
+                random.standard_normal(slot.shape) if drawn is None else drawn
+            )
 
     start = time.perf_counter()
     losses = [session.minibatch(program.minibatch, fill).loss for _ in range(2)]
@@ -101,7 +106,7 @@ def train(path: Path) -> dict[str, Any]:
     return found | {"digest": whole.hexdigest()[:12]}
 
 
-def measure(model: Model, row: Row) -> str:
+def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = compiled) -> str:
     """A line of the table: compiled here, trained in a process of its own from its Program."""
     try:
         program = compiled(model, row)
@@ -130,11 +135,15 @@ def _line(row: Row, *cells: str) -> str:
     return f"| {settings} | {row.megabytes} | " + " | ".join(cells) + " |"
 
 
-def lines(model: Model, rows: Sequence[Row] = ROWS) -> Iterator[str]:
+def lines(
+    model: Model,
+    rows: Sequence[Row] = ROWS,
+    compiled: Callable[[Model, Row], Program] = compiled,
+) -> Iterator[str]:
     """The table, a line as soon as it is known."""
     yield from HEAD
     for row in rows:
-        yield measure(model, row)
+        yield measure(model, row, compiled)
 
 
 def main() -> None:
@@ -148,8 +157,14 @@ def main() -> None:
     if args.program is not None:
         print(json.dumps(train(args.program)))
         return
-    rows = SAVED_ROWS if args.saved else INT8_ROWS if args.model_memory else ROWS
-    for line in lines(load_onnx(args.model) if args.model else wrn28_2(), rows):
+    if args.model == "dynamicconv":
+        from . import dynamicconv
+
+        table = dynamicconv.lines(args.model_memory)
+    else:
+        rows = SAVED_ROWS if args.saved else INT8_ROWS if args.model_memory else ROWS
+        table = lines(load_onnx(args.model) if args.model else wrn28_2(), rows)
+    for line in table:
         print(line, flush=True)
 
 

@@ -161,13 +161,13 @@ def expected(
       Integers of the field lie in [0, limit); None where there is no limit.
     """
     chosen, model = make_options(**options), _known(model)
-    graph = build_graphs(model, chosen, 2).evaluate
+    graphs = build_graphs(model, chosen, 2)
+    graph, shape = graphs.evaluate, graphs.shape
     found: dict[str, tuple[tuple[int, ...], int | None]] = {
         spec.name: (graph.values[spec.name].shape[1:], None)
         for spec in model.inputs
         if spec.name in graph.values
     }
-    shape = graph.values[graph.outputs[0]].shape
     if chosen.loss.takes_target:
         found["y"] = (chosen.loss.target_shape(shape)[1:], chosen.loss.limit(shape))
     return found
@@ -351,8 +351,7 @@ def gradient_program(
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)
-        graph = build_graphs(model, known, batch).evaluate
-        return graph.values[graph.outputs[0]].shape
+        return build_graphs(model, known, batch).shape
 
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
     sizes = {"minibatch": batch, "microbatch": batch, "fused_update": False}  # gradients are read

@@ -81,6 +81,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "train_constants": (["*"], []),
     "allow_constants": ([], []),
     "output": (["logits"], []),
+    "allow": (["slices"], []),
     "target": (["cortex-m7"], []),
 }
 PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]

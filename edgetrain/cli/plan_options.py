@@ -10,6 +10,7 @@ from ..losses import Loss
 from ..optim import Optimizer
 from ..units import parse_bytes
 from ..units.options import flag
+from ..units.rungs import ALLOWED
 from .namespace import Namespace
 from .numeric import number_within, refused
 from .plugins import options_of
@@ -85,6 +86,11 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true", "help": "leave weights that became constants as they are",
     },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
+    "allow": {
+        "action": "append", "choices": [*ALLOWED],
+        "help": "a rung of the ladder of plan --explain that changes the order of sums: "
+        + ", ".join(f"{name} ({what})" for name, what in ALLOWED.items()),
+    },
     "target": {
         "choices": targets.names(), "metavar": "NAME",
         "help": f"processor to plan for: {', '.join(targets.names())} (host)",

@@ -14,12 +14,13 @@ from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from ..units.rungs import ALLOWED
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
-_NEW = ("saved", "fused_update", "loss_scale")
+_NEW = ("saved", "fused_update", "loss_scale", "allow")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
+        slices: the classes of a linear layer under cross_entropy are taken some at a time.
       fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
         more: no buffer of gradients. Of minibatches of one microbatch.
       loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
@@ -82,6 +85,7 @@ class Options:
     fused_update: bool = False
     loss_scale: float | None = None
     output: str | None = None
+    allow: tuple[str, ...] = ()
     target: str = targets.HOST
 
     def __post_init__(self) -> None:
@@ -124,6 +128,10 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
+        for name in self.allow:
+            if name not in ALLOWED:
+                raise UsageError(f"allow {name!r}: expected one of {', '.join(ALLOWED)}.")
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
         if self.loss_scale is not None:
@@ -146,6 +154,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            **({"allow": list(self.allow)} if self.allow else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -166,7 +175,7 @@ def _check_containers(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
-    for name in ("train", "freeze", "train_constants"):
+    for name in ("train", "freeze", "train_constants", "allow"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):

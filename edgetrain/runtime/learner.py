@@ -60,7 +60,7 @@ class Learner(Uncopied):
             from .metrics import check_metrics
 
             loss = Loss.of_json(self.program.recipe["loss"])
-            check_metrics(settings.metrics, loss, self.program.outputs["eval"][0].shape)
+            check_metrics(settings.metrics, loss, self.program)
         self._callbacks = Callbacks(settings.callbacks)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
@@ -192,8 +192,30 @@ class Learner(Uncopied):
 
         Args:
           x: as in `step`; of one sample without an axis that counts samples, the output has none.
+        Raises:
+          UsageError: logits are computed in slices and never whole.
         """
+        if self.program.sliced:
+            raise UsageError(
+                "predict: this Program was compiled with allow slices: its logits "
+                f"{list(self.program.output_shape)} are never whole. Use best_classes, or compile "
+                "without."
+            )
         return self._given.predict(x)
+
+    def best_classes(self, x: Any) -> np.ndarray:
+        """The five classes of the largest logits of each position, the best first, int32.
+
+        -1 stands behind the last of fewer classes.
+
+        Args:
+          x: as in `predict`.
+        Raises:
+          UsageError: logits are not computed in slices; `predict` gives all.
+        """
+        if not self.program.sliced:
+            raise UsageError("best_classes: of Programs compiled with allow slices. Use predict.")
+        return self._given.predict(x).astype(np.int32)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and running statistics by torch's names: float32 copies."""

@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.labels import numbered_as
-from ..data.registry import open_evaluation
+from ..data.registry import numbered_as, open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
@@ -294,7 +293,7 @@ class Trainer(Learner):
         if metrics:
             from .metrics import check_metrics
 
-            check_metrics(metrics, self.session.loss, self.session.output.shape)
+            check_metrics(metrics, self.session.loss, self.program)
         found = self._tested if data is None else _opened(data, self._shapes)
         if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)

@@ -26,7 +26,7 @@ EFFORTS = (
     (5 * LONG_SCHEDULE, 12, 0.06),
     (2**31, 5, 0.06),
 )
-PLACE_EFFORT = 0.25  # of placement at most, for each buffer
+PLACE_EFFORT, MOST_PLACED = 0.25, 55_000  # of placement at most: each buffer's, over buffers
 # Part of the front that rounds of the search must improve for more; where a short one has seeds.
 GAIN, SHORT_GAIN = 0.01, 0.001
 
@@ -89,7 +89,8 @@ class Draft(_Scheduled):
     def placed(self) -> "Plan":
         """With an address for every value."""
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
-        effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * len(placed.buffers))
+        count = len(placed.buffers)
+        effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * count, MOST_PLACED / max(count, 1))
         beside = self.candidate.persistent_nbytes
         offsets, height = arena.place(placed.buffers, effort=effort, beside=beside)
         return Plan(
