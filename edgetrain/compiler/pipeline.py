@@ -61,9 +61,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
             f"output {output!r}: shape {list(shape)} does not begin with "
             f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
         )
-    forward = fusion.absorb_transposes(forward)
-    forward = fusion.absorb_activations(forward)
-    forward = mark_derived(forward)
+    forward = mark_derived(fusion.absorb_activations(fusion.absorb_transposes(forward)))
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph

@@ -20,15 +20,14 @@ from ..ir import Builder, Graph, Node, Value
 from ..ops.registry import op
 
 # Backward ops that may read roundings, and which slopes: those that have a bound.
-_READERS = frozenset({
-    "conv_dw", "conv_csr_dw", "matmul_grad", "bn_reduce", "bn_dx", "bn_dx_eval", "group_norm_dx",
-    "group_norm_dparam", "layer_norm_dx", "layer_norm_dparam", "rms_norm_dx", "rms_norm_dparam",
-    "unary_bwd",
-})  # fmt: skip
-_SLOPES = frozenset({
-    "leaky_relu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "erf", "elu", "softplus",
-    "softsign", "mish", "sin", "cos", "selu", "silu", "clip", "gelu", "gelu_tanh",
-})  # fmt: skip
+_READERS = """
+    conv_dw conv_csr_dw matmul_grad bn_reduce bn_dx bn_dx_eval group_norm_dx group_norm_dparam
+    layer_norm_dx layer_norm_dparam rms_norm_dx rms_norm_dparam unary_bwd
+"""
+_SLOPES = """
+    leaky_relu hardswish hardsigmoid sigmoid tanh erf elu softplus softsign mish sin cos selu silu
+    clip gelu gelu_tanh
+"""
 # Codes of words/act.py: those that have kinks, and what stands for other activations.
 _CLIP, _HARDSWISH, _LEAKY = 2, 3, 6
 _KINKS = frozenset((1, _CLIP, _HARDSWISH, _LEAKY))
@@ -119,9 +118,9 @@ def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
 
 
 def _may_round(node: Node, root: str, graph: Graph) -> bool:
-    if node.op not in _READERS or root in {graph.root(name) for name in node.writes}:
+    if node.op not in _READERS.split() or root in {graph.root(name) for name in node.writes}:
         return False
-    return node.op != "unary_bwd" or node.attrs["f"] in _SLOPES
+    return node.op != "unary_bwd" or node.attrs["f"] in _SLOPES.split()
 
 
 def _sides(node: Node, root: str, graph: Graph) -> Sides | None:

@@ -78,12 +78,11 @@ class Returns:
                 f"step {step + 1}: {_WHY}, the {MOST}th such step of the run. Lower the learning "
                 f"rate; the last good state is {loaded.used}."
             )
-        self._emit({
-            "event": "warning",
-            "message": f"step {step + 1}: {_WHY} (norm {result.grad_norm}); going back to "
-            f"{loaded.used} and on past this minibatch ({len(self.failed)} of {MOST} that end a "
-            "run).",
-        })  # fmt: skip
+        message = (
+            f"step {step + 1}: {_WHY} (norm {result.grad_norm}); going back to {loaded.used} and on "
+            f"past this minibatch ({len(self.failed)} of {MOST} that end a run)."
+        )
+        self._emit({"event": "warning", "message": message})
         return loaded
 
 

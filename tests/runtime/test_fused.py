@@ -24,11 +24,13 @@ CASES = {
     "int8": {"model_memory": "int8"},
     "sparse": {"density": 0.3},
     "sparse int8 adafactor": {
-        "density": 0.3, "model_memory": "int8", "optimizer": et.Adafactor(lr=0.02),
+        "density": 0.3,
+        "model_memory": "int8",
+        "optimizer": et.Adafactor(lr=0.02),
     },
     "fp16": {"precision": "fp16", "loss_scale": 1024.0, "saved": "int8"},
     "frozen": {"train": ("conv3.*", "norm*"), "freeze_bn": True},
-}  # fmt: skip
+}
 
 
 def program(budget=None, **options):
@@ -102,9 +104,12 @@ def test_a_step_that_fails_is_passed_over_as_without_fused_updates(tmp_path: Pat
     data, said = _digits(7, 90), []
     expected = state_after(program(), None, 25, data)
     trainer = et.Trainer(
-        program(fused_update=True), data, tmp_path, save_steps=4,
+        program(fused_update=True),
+        data,
+        tmp_path,
+        save_steps=4,
         on_event=lambda event: said.append(event),
-    )  # fmt: skip
+    )
     trainer.fit(steps=25)
     assert_same_bits(dict(trainer.session.state()), expected)
     failed = latest(tmp_path).meta["failed"]
