@@ -82,6 +82,19 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: dict.fromkeys(_PARTS),
     ),
     Rung(
+        "saved int8", APPROXIMATE, "what backward reads is kept in blocks of 8 bits", "--saved int8",
+        lambda options: options.saved is not None,
+        lambda options: {"saved": INT8.memory},
+        lambda options: {"saved": None},
+    ),
+    Rung(
+        "fused update", SAME_BITS, "weights move as gradients come, which have no buffer",
+        "--fused-update",
+        lambda options: options.fused_update,
+        lambda options: {"fused_update": True},
+        lambda options: {"fused_update": False},
+    ),
+    Rung(
         SLICES, SAME_MATHEMATICS, "logits exist some classes at a time, and are computed twice",
         f"--allow {SLICES}", **_allow(SLICES),
     ),

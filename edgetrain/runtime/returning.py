@@ -79,8 +79,8 @@ class Returns:
                 f"rate; the last good state is {loaded.used}."
             )
         message = (
-            f"step {step + 1}: {_WHY} (norm {result.grad_norm}); going back to {loaded.used} and on "
-            f"past this minibatch ({len(self.failed)} of {MOST} that end a run)."
+            f"step {step + 1}: {_WHY} (norm {result.grad_norm}); going back to {loaded.used} and "
+            f"on past this minibatch ({len(self.failed)} of {MOST} that end a run)."
         )
         self._emit({"event": "warning", "message": message})
         return loaded
