@@ -82,7 +82,8 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: dict.fromkeys(_PARTS),
     ),
     Rung(
-        "saved int8", APPROXIMATE, "what backward reads is kept in blocks of 8 bits", "--saved int8",
+        "saved int8", APPROXIMATE, "what backward reads is kept in blocks of 8 bits",
+        "--saved int8",
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
         lambda options: {"saved": None},

@@ -86,6 +86,43 @@ def test_layers_of_the_pool_are_updated_one_by_one(name: str, tmp_path: Path) ->
         assert_same_bits(state_after(compiled, tmp_path / str(k)), expected)
 
 
+@pytest.mark.parametrize("allow", [(), ("slices",)])
+def test_a_table_that_is_tied_to_the_head_is_updated_after_both(allow, tmp_path: Path) -> None:
+    model = _tied(tmp_path / "tied.onnx")
+    options = {"minibatch": 4, "microbatch": 4, "allow": allow, "optimizer": et.AdamW(lr=1e-2)}
+    draw = np.random.default_rng(0)
+    data = tuple(draw.integers(0, 700, (16, 6)).astype(np.int32) for _ in "xy")
+    expected = state_after(et.compile(model, **options), None, 8, data)
+    fused = et.compile(model, fused_update=True, **options)
+    least = et.compile(
+        model, budget=fused.account["min_budget_nbytes"], fused_update=True, **options
+    )
+    for k, compiled in enumerate((fused, least)):
+        assert_same_bits(state_after(compiled, tmp_path / str(k), 8, data), expected)
+
+
+def _tied(path: Path):
+    """Words in, words out: one table at both ends."""
+    import torch
+    from torch import nn
+
+    from edgetrain.exporters import export_torch
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.inner = nn.Embedding(700, 16), nn.Linear(16, 16)
+            self.head = nn.Linear(16, 700, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, x):
+            return self.head(torch.tanh(self.inner(self.table(x))))
+
+    torch.manual_seed(0)
+    export_torch(Words(), (torch.randint(700, (2, 6)),), path)
+    return et.load_onnx(path)
+
+
 def test_the_least_plan_is_smaller_by_most_of_the_gradients() -> None:
     plain, fused = (program(fused_update=fused).account for fused in (False, True))
     saved = plain["min_budget_nbytes"] - fused["min_budget_nbytes"]
