@@ -71,8 +71,10 @@ def _made(peer: Peer) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     if peer.zoo == "resnet18":
         module: nn.Module = ResNet((2, 2, 2, 2), False, 64, 10)
         return module, torch.randn(peer.batch, 3, 64, 64), torch.randint(0, 10, (peer.batch,))
-    x = entry.example_inputs(peer.batch, "full")[0]
-    return entry.build("full"), x, entry.target(peer.batch, "full")
+    x, module = entry.example_inputs(peer.batch, "full")[0], entry.build("full")
+    if peer.zoo == "mobilenet_v2":
+        x = torch.randn(peer.batch, 3, 64, 64)
+    return module, x, entry.target(peer.batch, "full")
 
 
 class _Growth:

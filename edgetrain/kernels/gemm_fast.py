@@ -46,6 +46,15 @@ class Side(NamedTuple):
     k: int
 
 
+class Part(NamedTuple):
+    """A tile of c: its rows and columns; rows of its matrix before it, and from it on."""
+
+    rows: int
+    columns: int
+    before: int
+    after: int
+
+
 class Lines(NamedTuple):
     """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
     `even` of them are k.cm apart, the next ones `step` further."""
@@ -244,7 +253,8 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
             row_of(left, b.address, at + j * b.own, b.own, valid, tile.at + 4 * j, terms, how)
 
     @inline
-    def accumulate(a, b, a0, b0, panels, tile, how, rows, columns, before, after, k2, k):
+    def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):
+        rows, columns = part.rows, part.columns
         small, most = panels.block == SMALL_BLOCK, panels.most
         direct = right_lies and b.own == 1 and mod(columns, WIDTH) == 0 and (small or rows <= tall)
         if small and direct and both_lie:
@@ -259,28 +269,27 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                     to, how = Rows(panels.chain, 4 * panels.row, 0), SET
                 while s < terms:
                     # what is left for the last panel can be turned too
-                    part = min(terms - s, whole)
-                    if part > side and 0 < terms - s - part < side:
-                        part -= side
+                    count = min(terms - s, whole)
+                    if count > side and 0 < terms - s - count < side:
+                        count -= side
                     right_at = b0 + q * b.k2 + (p + s) * b.k
                     if turned:
                         right = Rows(0, 0, 0)
                     elif direct:
                         right = Rows(b.address + 4 * right_at, 4 * WIDTH, 4 * b.k)
                     else:
-                        pack_columns(b, right_at, panels.b, panels.pitch, part, columns)
+                        pack_columns(b, right_at, panels.b, panels.pitch, count, columns)
                         right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
                     at = a0 + q * a.k2 + (p + s) * a.k
                     for i in range(0, rows, block):
                         height, sums = min(block, rows - i), Rows(to.at + i * to.own, to.own, 0)
-                        left = pack_rows(
-                            a, at + i * a.own, before + i, after - i, height, part, panels
-                        )
+                        row, before, after = at + i * a.own, part.before + i, part.after - i
+                        left = pack_rows(a, row, before, after, height, count, panels)
                         if turned:
-                            turn_all(left, b, right_at, to, columns, part, how)
+                            turn_all(left, b, right_at, to, columns, count, how)
                         else:
-                            sweep(left, right, sums, height, columns, part, how)
-                    s, how = s + part, GO_ON
+                            sweep(left, right, sums, height, columns, count, how)
+                    s, how = s + count, GO_ON
                 if to.at != tile.at:
                     _add_tile(tile, panels.chain, panels.row, rows, columns)
                 how = ADD
@@ -351,7 +360,8 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 if straight:
                     tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
                 sums = Rows(tile, 4 * row, 0)
-                accumulate(a, b, a0, b0, place, sums, how, rows, columns, i, m - i, k2, terms)
+                part = Part(rows, columns, i, m - i)
+                accumulate(a, b, a0, b0, place, sums, how, part, k2, terms)
                 if not straight or k.bias != 0:
                     bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
                     to = Lines(c0, i, even, cz2)

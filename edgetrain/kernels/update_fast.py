@@ -66,9 +66,13 @@ def _squares(G: Storage):
 
 
 _none = define(FOUR(), lambda b, args: ir.Constant(QUAD, [0.0] * 4))
-_parts = [define(types.float64(FOUR), lambda b, args, k=k: b.extract_element(args[0], I32(k)))
-          for k in range(4)]  # fmt: skip
-_first, _second, _third, _fourth = _parts
+
+
+def _lane(k: int):
+    return define(types.float64(FOUR), lambda b, args: b.extract_element(args[0], I32(k)))
+
+
+_first, _second, _third, _fourth = (_lane(k) for k in range(4))
 
 
 @kernel("grad_sumsq", SUMSQ, variant="wide", when="lanes > 1 and (G == 'f32' or G == 'f16')")

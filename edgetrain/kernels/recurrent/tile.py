@@ -19,6 +19,7 @@ from ..words.prim import F32, I8, I32, I64, POINTER
 from ..words.vector import WIDTH, constant, fused, load_first, load_vector, outline, shuffle, splat
 
 TALL = 4  # rows of a tile
+AHEAD = 12  # rows of a matrix that are fetched before they are needed
 _V = ir.VectorType(F32, WIDTH)
 
 
@@ -33,6 +34,14 @@ class Factor(NamedTuple):
 
 def _at(builder, pointer, nbytes):
     return builder.gep(pointer, [nbytes], source_etype=I8)
+
+
+def fetch(builder, pointer):
+    """Bring a line into the caches; any address will do."""
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
+    name = "llvm.prefetch.p0"
+    known = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    builder.call(known, [pointer, I32(0), I32(3), I32(1)])
 
 
 def _row(builder, base, step, k: int, last, nbytes: int):
@@ -106,7 +115,13 @@ def _dot_tile(storage, rows: int):
         whole = builder.ashr(k, I64(4))
         rest = builder.and_(k, I64(WIDTH - 1))
 
+        further = builder.mul(w_step, I64(columns * storage.nbytes))
+
         def full(index, totals):
+            # the next rows of the matrix come from far
+            at = builder.add(further, builder.mul(index, I64(storage.nbytes * WIDTH)))
+            for p in right:
+                fetch(builder, _at(builder, p, at))
             return multiply(index, totals, lambda p: load_vector(builder, storage, p))
 
         def part(index, totals):
@@ -178,6 +193,8 @@ def _outer_tile(left, right, vectors: int):
         def body(index, totals):
             line = _at(builder, w, builder.mul(builder.mul(index, w_step), I64(right.nbytes)))
             places = [_at(builder, line, I64(WIDTH * v * right.nbytes)) for v in range(vectors)]
+            for place in places:  # the same columns of a row to come
+                fetch(builder, _at(builder, place, builder.mul(w_step, I64(AHEAD * right.nbytes))))
             if vectors == 1:
                 weights = [load_first(builder, right, places[0], valid)]
             else:
