@@ -1,12 +1,13 @@
 """Plans that are not yet chosen from: one candidate a microbatch, and its schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...kernels import jit
 from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat
+from ..fused import fuse_updates, keeps_weights
 from ..options import Options
 from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
@@ -132,6 +133,7 @@ def make_candidate(
 ) -> Candidate:
     """Graphs, problems and the parts that do not depend on the schedule."""
     graphs = build_graphs(model, options, microbatch)
+    graphs = replace(graphs, train=fuse_updates(graphs.train, options))
     train = tape_problem(graphs.train, options.threads, target)
     evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
     order = remat.store_all(evaluate.problem, 0)[0]
@@ -202,7 +204,8 @@ def _found(candidate: Candidate, seeds: Sequence[Schedule]) -> list[Schedule]:
     effort = next(min(most, count * each) for steps, most, each in EFFORTS if count <= steps)
     short = count <= SHORT_SCHEDULE
     gain = (SHORT_GAIN if seeds else 0.0) if short else GAIN
-    return remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
+    found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
+    return keeps_weights(candidate.train.nodes, candidate.train.graph, found)
 
 
 def make_draft(
