@@ -61,24 +61,32 @@ class Slots(NamedTuple):
 @loop
 def _least(here, right, left, right_cap, left_cap, low, keep, gone, total):
     """Lower here[m] from `low` on to total + right[m - keep] + left[m - gone]."""
-    end, both = here.size, ZERO
+    end = here.size
     right_end, left_end = keep + right_cap + 1, gone + left_cap + 1
     both = min(end, min(right_end, left_end))
-    for m in range(low, both):
-        value = total + right[m - keep] + left[m - gone]
-        here[m] = value if value < here[m] else here[m]
-    low = max(low, both)
-    most = total + left[left_cap]
-    for m in range(low, min(end, right_end)):
-        value = most + right[m - keep]
-        here[m] = value if value < here[m] else here[m]
-    most = total + right[right_cap]
-    for m in range(low, min(end, left_end)):
-        value = most + left[m - gone]
-        here[m] = value if value < here[m] else here[m]
-    most = total + right[right_cap] + left[left_cap]
-    for m in range(max(low, max(right_end, left_end)), end):
-        here[m] = most if most < here[m] else here[m]
+    if both > low:
+        into, one = here[low:both], right[low - keep : both - keep]
+        other = left[low - gone : both - gone]
+        for m in range(into.size):
+            value = total + one[m] + other[m]
+            into[m] = value if value < into[m] else into[m]
+        low = both
+    if min(end, right_end) > low:
+        _least_of(here[low:right_end], right[low - keep :], total + left[left_cap])
+        low = min(end, right_end)
+    elif min(end, left_end) > low:
+        _least_of(here[low:left_end], left[low - gone :], total + right[right_cap])
+        low = min(end, left_end)
+    most, into = total + right[right_cap] + left[left_cap], here[low:]
+    for m in range(into.size):
+        into[m] = most if most < into[m] else into[m]
+
+
+@loop
+def _least_of(into, part, rest):
+    for m in range(min(into.size, part.size)):
+        value = rest + part[m]
+        into[m] = value if value < into[m] else into[m]
 
 
 @CHAIN.entry
