@@ -4,7 +4,6 @@ Tests and benchmarks alone use it; `edgetrain.compiler.remat` plans without.
 """
 
 from collections.abc import Iterator
-from itertools import chain as chain_iterables
 
 from edgetrain.compiler import remat
 from edgetrain.compiler.remat import DEFAULT_EFFORT, Problem, Schedule, Simulation, simulate
@@ -135,18 +134,18 @@ def schedules(problem: Problem, effort: int, solver: str) -> list[Schedule]:
 def within(problem: Problem, stages: Chain, nbytes: int) -> Schedule | None:
     """The first schedule of a chain, from the cheapest down, whose real peak is at most `nbytes`.
 
-    Points that need more than a twentieth above it by the table's count are not tried; more bytes
-    only put more points in front, so they never cost more.
+    Points that need more than a twentieth above it by the table's count are not tried.
     """
     always = sum(problem.nbytes[v] for v in problem.always_live)
     limit = 1.05 * max(0, nbytes - always) + 1
     ladder = Ladder(problem, stages, limit)
-    candidates = (ladder.emit(k) for k, p in enumerate(ladder.points) if p[0] <= limit)
     packed = flatten(problem)
-    for schedule in chain_iterables(candidates, _tightest(problem, stages)):
-        if peak_nbytes(problem, packed, schedule) <= nbytes:
-            return schedule
-    return None
+
+    def fits(schedule: Schedule) -> bool:
+        return peak_nbytes(problem, packed, schedule) <= nbytes
+
+    found = ladder.cheapest(fits)
+    return found or next(filter(fits, _tightest(problem, stages)), None)
 
 
 def _tightest(problem: Problem, chain: Chain) -> Iterator[Schedule]:

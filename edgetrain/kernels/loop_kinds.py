@@ -15,7 +15,7 @@ Flags = Annotated[np.ndarray, "bool", 1]
 IntRows = Annotated[np.ndarray, "int64", 2]
 IntRows32 = Annotated[np.ndarray, "int32", 2]
 FloatRows = Annotated[np.ndarray, "float64", 2]
-FloatTable = Annotated[np.ndarray, "float32", 4]
+FloatRows32 = Annotated[np.ndarray, "float32", 2]
 
 
 class Entry(Protocol):

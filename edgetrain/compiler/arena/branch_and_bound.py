@@ -15,6 +15,7 @@ from .exact import ALLOWED, DONE, Search, fits
 from .lives import Lives, lives, renumbered
 
 MOST_BUFFERS = 2500  # with more nothing is tried: what a search holds grows with their square
+_MANY, _PART = 600, 8  # of many a search is not begun for less than this part of a first turn
 _FAILED = 1 << 18  # places for hashes of states that lead nowhere
 _FIRST_SHARE = 4  # times the share of the others that the first order gets from the second turn on
 _GROWTH = 3  # each turn's share over that of the turn before
@@ -102,7 +103,7 @@ class ExactSearch:
           effort: millions of touched sections.
         """
         count = len(self._size)
-        if count > MOST_BUFFERS:
+        if count > MOST_BUFFERS or (count > _MANY and _PART * effort < first_share(count)):
             return None
         share, spent = first_share(count), 0.0
         while spent < effort:

@@ -24,7 +24,7 @@ from ..pipeline import build_graphs, mixes_samples
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
-LOOSE = 0.0075  # a plan placed this far above its lower bound is worth another schedule
+LOOSE = 0.005  # of the arena: a plan placed this far above its bound is worth another schedule
 CROWDING = (16.0, 24.0, 8.0)  # powers to which room is made in its schedule, one after the other
 TRIES = 2  # other schedules placed instead of it
 
@@ -120,9 +120,8 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
 
 def _tight(plan: Plan) -> bool:
     """Placed about as low as its schedule allows."""
-    persistent = plan.candidate.persistent_nbytes
-    bound = plan.candidate.arena_nbytes(plan.simulation.peak_nbytes) - persistent
-    return plan.arena_nbytes - persistent <= bound * (1 + LOOSE)
+    bound = plan.candidate.arena_nbytes(plan.simulation.peak_nbytes)
+    return plan.arena_nbytes <= bound * (1 + LOOSE)
 
 
 def _undominated(items: Sequence[_Costed]) -> list[_Costed]:

@@ -4,11 +4,13 @@ import json
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.schedule import load_graph, to_problem
 from benchmarks.yardsticks import frontier, solve
 from edgetrain.compiler.remat import simulate
+from edgetrain.compiler.remat.chain.rows import rows_of
 from edgetrain.errors import BudgetError
 
 from .problems import chain
@@ -93,6 +95,24 @@ def test_chain_is_at_or_below_published_pareto_rows(name):
         found = simulate(problem, solve(problem, budget=peak, solver="chain"))
         assert found.peak_nbytes <= peak
         assert 1 + found.extra_cost / once <= slowdown + 1e-9
+
+
+@pytest.mark.parametrize(("values", "runs"), [(8, 7492), (49, 954)])
+def test_chain_of_a_thousand_equal_stages_is_as_cheap_as_the_whole_table(values, runs):
+    problem = chain(1000, nbytes=1)
+    found = simulate(problem, solve(problem, budget=values, solver="chain"))
+    assert (found.peak_nbytes, found.extra_flops) == (values, runs)
+
+
+def test_rows_are_shared_by_equal_stretches_and_by_no_others():
+    parts = [np.array([0, 1, 2, 1, 2, 1])]
+    row = rows_of(parts, True, True)
+    # Stages 2, 3 after a stage of one kind, and 4, 5, which end the chain; 1, 2 begin it.
+    assert row[1, 2] == row[3, 4] != row[0, 1]
+    assert len({row[1, 3], row[3, 5], row[0, 2]}) == 3
+    assert (row[np.tril_indices(6)] == -1).all()
+    coarse = rows_of([np.arange(200)], True, True, reach=8, longest=50)
+    assert coarse[0, 33] == -1 < coarse[0, 32] < coarse[3, 44] < coarse[0, 199]
 
 
 def test_frontier_of_a_chain_ends_without_recompute():

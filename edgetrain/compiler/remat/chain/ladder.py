@@ -2,15 +2,30 @@
 
 Each table halves the bytes of the one before, so that slots get finer where bytes are few; equal
 stretches of a chain share theirs. A chain of n stages, in groups of n / g, costs slots * g^3 for
-each table, which bounds slots and groups alike; it is the same whatever the effort.
+each table, which bounds slots and groups alike; it is the same whatever the effort. For one number
+of bytes there is a table of its own, of single stages (`table_of`).
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
 from ..problem import Problem, Schedule
 from ..store_all import store_all
+from .rows import rows_of, used
 from .stages import Chain, chain_of
 from .table import Grouped, Table
+
+SHORT = 128  # stages: of so many all stretches are tried
+# Of one number of bytes: slots of a stage of mean size, and all of them (of a short chain, of a
+# long one); what its table holds and adds up at most, numbers both.
+STAGE_SLOTS, MOST_SLOTS = 12, (1024, 2048)
+MOST_HELD, MOST_ADDED = 20_000_000, 1_500_000_000
+REACH = 8  # of long chains whose stages are not alike
+_SCALES = (1.0, 0.6, 0.36)  # of the slots, until the table is small enough
+_AMPLE = 0.5  # of all bytes: with more, slots of groups may fit better
+_LONG_SEGMENT, _SHORTEST_LIMIT = 16.0, 32  # stages over the part of all bytes that there is
+_ALL_TRIED, _AHEAD = 32, 8  # stages; points that are tried above the one found by halving
 
 
 def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
@@ -35,14 +50,22 @@ class Ladder:
         most = float((stages.out + stages.saved)[1:].sum() + 2 * needs.max())
         exact = _divisor(stages)
         self.points: list[tuple[float, float, int, Table]] = []
+        self.tables: list[Table] = []
+        if limit < np.inf:
+            table = table_of(stages, min(limit, most))
+            if table is not None:
+                self._note(table)
+                whole = bool((table.costs.row[0, 1:] >= 0).all())
+                if (n > SHORT and limit < _AMPLE * most) or (table.unit == exact and whole):
+                    return  # groups find nothing more, nor do other slots where none is rounded
         # (bytes of the whole table, slots, groups): work grows with slots * groups^3.
-        slots = 256 if n > 128 else min(4096, max(512, 600_000_000 // n**3))
-        plans = [(most * 0.5**rung, slots, 128) for rung in range(6)]
+        slots = 256 if n > SHORT else min(4096, max(512, 600_000_000 // n**3))
+        plans = [(most * 0.5**rung, slots, SHORT) for rung in range(6)]
         fine = [(most * 0.5**rung, 40, 260) for rung in (4, 6)]
         if most / exact <= max(slots, 1024):
-            plans = [(most + exact, int(most / exact) + 1, 128)]
+            plans = [(most + exact, int(most / exact) + 1, SHORT)]
             fine = [(exact * 40, 40, 260), (exact * 12, 12, 500)]
-        if n > 128:
+        if n > SHORT:
             plans += fine
         for nbytes, slots, groups in plans:
             # Four times the bytes of a finer table leave nothing for it to win.
@@ -53,26 +76,27 @@ class Ladder:
         self.points.sort(key=lambda point: (point[1], point[0]))
 
     def _read(self, unit: float, slots: int, size: int) -> None:
-        """Note (bytes, cost) wherever one more slot makes the whole chain cheaper."""
         n = len(self.stages)
-        whole = size == 1
-        table = (
-            Table(self.stages, 0, n, unit, slots)
-            if whole
-            else Grouped(self.stages, size, unit, slots)
-        )
-        costs = table.table[0, 0, table.table.shape[1] - 1]
-        least = np.inf
-        for m in range(slots + 1):
+        if size == 1:
+            self._note(Table(self.stages, 0, n, unit, slots))
+        else:
+            self._note(Grouped(self.stages, size, unit, slots))
+
+    def _note(self, table: Table) -> None:
+        """Note (bytes, cost) wherever one more slot makes the whole chain cheaper."""
+        self.tables.append(table)
+        costs, least = table.whole(), np.inf
+        for m in range(len(costs)):
             if costs[m] < least * (1 - 1e-6):
                 least = float(costs[m])
-                self.points.append((m * unit, least, m, table))
+                self.points.append((m * table.unit, least, m, table))
+        self.points.sort(key=lambda point: (point[1], point[0]))
 
     def emit(self, k: int) -> Schedule:
         """The schedule of one point."""
         _, _, m, table = self.points[k]
         runs: list[tuple[str, int]] = []
-        table.emit(0, 0, table.table.shape[1] - 1, m, runs)
+        table.emit(0, 0, len(table.out) - 1, m, runs)
         return expand(self.problem, self.stages, runs)
 
     def some(self, most: int) -> list[Schedule]:
@@ -80,6 +104,56 @@ class Ladder:
         count = len(self.points)
         chosen = sorted({round(k) for k in np.linspace(0, count - 1, min(most, count))})
         return [self.emit(k) for k in chosen]
+
+    def cheapest(self, fits: Callable[[Schedule], bool]) -> Schedule | None:
+        """The first schedule from the cheapest point down that fits.
+
+        Of longer chains not all points are tried: the last that fits is found by halving, and a few
+        before it are tried for one whose bytes were rounded up.
+        """
+        if len(self.stages) <= _ALL_TRIED:
+            return next((s for k in range(len(self.points)) if fits(s := self.emit(k))), None)
+        best, least = None, np.inf
+        for table in self.tables:
+            mine = [k for k, p in enumerate(self.points) if p[3] is table and p[1] < least]
+            if best is not None and not (mine and fits(self.emit(mine[-1]))):
+                continue
+            low, high = 0, len(mine)
+            while low < high:
+                middle = (low + high) // 2
+                if fits(self.emit(mine[middle])):
+                    high = middle
+                else:
+                    low = middle + 1
+            for k in mine[max(0, low - _AHEAD) : low + 1]:
+                if self.points[k][1] < least and fits(schedule := self.emit(k)):
+                    best, least = schedule, self.points[k][1]
+        return best
+
+
+def table_of(stages: Chain, nbytes: float) -> Table | None:
+    """A table of single stages for one number of bytes; None where it would be too large.
+
+    Slots are as small as can be held: none are rounded where all sizes have a large divisor.
+    """
+    n, exact = len(stages), _divisor(stages)
+    mean = max(1.0, float((stages.out + stages.saved)[1:].mean()))
+    slots = min(MOST_SLOTS[n > SHORT], max(512, round(STAGE_SLOTS * nbytes / mean)))
+    if nbytes / exact <= 2 * slots:
+        slots = int(nbytes / exact)
+    for scale in _SCALES:
+        unit = exact if scale == 1.0 and slots == int(nbytes / exact) else nbytes / (slots * scale)
+        for reach in (0, REACH) if n > SHORT else (0,):
+            share = nbytes / (n * mean)
+            longest = min(n, max(_SHORTEST_LIMIT, int(_LONG_SEGMENT / share))) if reach else n
+            row = rows_of(stages.parts(), True, True, reach, longest)
+            held = used(row, np.cumsum(stages.out + stages.saved)) / unit
+            held = np.minimum(held, slots * scale) + 4
+            ends = used(row, np.arange(n + 1))
+            added = 4 * held * np.minimum(ends, 4 * reach or n)
+            if held.sum() <= MOST_HELD and added.sum() <= MOST_ADDED:
+                return Table(stages, 0, n, unit, int(nbytes / unit), row)
+    return None
 
 
 def _divisor(stages: Chain) -> float:

@@ -36,6 +36,11 @@ class Chain:
         """Stages, the input not among them."""
         return len(self.out) - 1
 
+    def parts(self, span: slice = slice(None)) -> list[np.ndarray]:
+        """All numbers of some stages: where they are equal, so are their tables."""
+        columns = (self.out, self.saved, self.grad, self.cost, self.run, self.back)
+        return [column[span] for column in columns]
+
 
 def chain_of(problem: Problem) -> Chain | None:
     """The stages of a problem whose forward comes first; None where it has fewer than two cuts."""

@@ -6,18 +6,21 @@ either keeps stage k for later (its output, or all that its backward needs) or n
 kept whole are not run again, so that a segment's last stage is recomputed by nobody.
 
 Sources: Beaumont et al. 2019 (heterogeneous chains, persistent schedules); the whole-kept last
-stage is ours. Long chains are cut into groups: exact inside a group, and group borders are the
-only places where longer segments may begin. Known limit: sizes are rounded to slots; what a
-schedule really needs is measured afterwards.
+stage is ours. Stretches (i, j) of equal stages share a row (rows.py), and of long stretches only
+some ends are tried, so that a chain of n stages costs about n * slots * `reach`^2. Chains that are
+too long even so are cut into groups: exact inside a group, and group borders are the only places
+where longer segments may begin. Known limit: sizes are rounded to slots; what a schedule really
+needs is measured afterwards.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Floats32, FloatTable, Ints
-from edgetrain.kernels.loops import Unit
+from edgetrain.kernels.loop_kinds import FloatRows32, Floats32, IntRows32, Ints
+from edgetrain.kernels.loops import ZERO, Unit, loop
 
+from .rows import rows_of, used
 from .stages import Chain
 
 CHAIN = Unit("dynamic program of chains", "edgetrain.compiler.remat.chain", ("table",))
@@ -30,71 +33,140 @@ class Kept(NamedTuple):
     whole: int
 
 
+class Costs(NamedTuple):
+    """What stretches cost, each for the numbers of slots up to those that it can use.
+
+    Attributes:
+      value: float32 (2, all rows end to end), by e; infinity where nothing is known.
+      row: of each stretch, (n + 1, n + 1), rising with its length; -1 where it is not tried.
+      at, cap: first place of a row, and its slots; more of them cost what `cap` slots do.
+    """
+
+    value: FloatRows32
+    row: IntRows32
+    at: Ints
+    cap: Ints
+
+
+class Slots(NamedTuple):
+    """Slots of each stage's output, whole stage beside it, run, gradient; cost of its forward."""
+
+    out: Ints
+    saved: Ints
+    need: Ints
+    grad: Ints
+    cost: Floats32
+
+
+@loop
+def _least(here, right, left, right_cap, left_cap, low, keep, gone, total):
+    """Lower here[m] from `low` on to total + right[m - keep] + left[m - gone]."""
+    end = here.size
+    right_end, left_end = keep + right_cap + 1, gone + left_cap + 1
+    both = min(end, min(right_end, left_end))
+    if both > low:
+        into, one = here[low:both], right[low - keep : both - keep]
+        other = left[low - gone : both - gone]
+        for m in range(into.size):
+            value = total + one[m] + other[m]
+            into[m] = value if value < into[m] else into[m]
+        low = both
+    if min(end, right_end) > low:
+        _least_of(here[low:right_end], right[low - keep :], total + left[left_cap])
+        low = min(end, right_end)
+    elif min(end, left_end) > low:
+        _least_of(here[low:left_end], left[low - gone :], total + right[right_cap])
+        low = min(end, left_end)
+    most, into = total + right[right_cap] + left[left_cap], here[low:]
+    for m in range(into.size):
+        into[m] = most if most < into[m] else into[m]
+
+
+@loop
+def _least_of(into, part, rest):
+    for m in range(min(into.size, part.size)):
+        value = rest + part[m]
+        into[m] = value if value < into[m] else into[m]
+
+
 @CHAIN.entry
-def fill(
-    table: FloatTable, out: Ints, saved: Ints, need: Ints, cost: Floats32, grad: Ints, last: int
-) -> None:
-    """Fill `table[e, i, j, m]` for all i + 1 < j; the entries with j == i + 1 are given.
+def fill(t: Costs, s: Slots, last: int) -> None:
+    """Fill all rows with i + 1 < j; those with j == i + 1 are given.
 
     Args:
-      table: float32 (2, n + 1, n + 1, slots + 1), infinity where nothing is known.
-      out, saved, need, grad: slots of each stage's output, whole stage beside it, run, gradient.
-      cost: of each stage's forward.  last: stage whose gradient appears only with its backward.
+      last: stage whose gradient appears only with its backward.
     """
-    n, slots = out.size - 1, table.shape[3] - 1
-    for d in range(2, n + 1):
+    n, done = s.out.size - 1, ZERO - 1
+    for d in range(1, n + 1):
         for i in range(n - d + 1):
             j = i + d
-            held = 0 if j == last else grad[j]
-            run, total = np.int64(0), np.float32(0)
+            row = np.int64(t.row[i, j])
+            if row <= done:
+                continue
+            done = row
+            held = 0 if j == last else s.grad[j]
+            run, total, cap = ZERO, np.float32(0), t.cap[row]
             for k in range(i + 1, j):
-                total += cost[k]
-                before = out[k - 1] if k - 1 > i else 0
-                run = max(run, out[k] + before + need[k])
+                total += s.cost[k]
+                before = s.out[k - 1] if k - 1 > i else 0
+                run = max(run, s.out[k] + before + s.need[k])
+                left, right = np.int64(t.row[i, k]), np.int64(t.row[k, j])
+                if left < 0 or right < 0:
+                    continue
                 for f in range(2):
-                    keep = out[k] + (saved[k] if f else 0)
+                    keep = s.out[k] + (s.saved[k] if f else 0)
                     low = max(run + held, keep)
-                    gone = keep if f else 0
-                    if low > slots:
-                        continue
-                    left = table[f, i, k, low - gone : slots + 1 - gone]
-                    for e in range(2):
-                        right = table[e, k, j, low - keep : slots + 1 - keep]
-                        here = table[e, i, j, low:]
-                        for m in range(here.size):
-                            value = total + right[m] + left[m]
-                            here[m] = value if value < here[m] else here[m]
+                    for e in range(2 if low <= cap else 0):
+                        _least(
+                            t.value[e, t.at[row] : t.at[row] + cap + 1],
+                            t.value[e, t.at[right] : t.at[right] + t.cap[right] + 1],
+                            t.value[f, t.at[left] : t.at[left] + t.cap[left] + 1],
+                            t.cap[right], t.cap[left], low, keep, keep if f else 0, total,
+                        )  # fmt: skip
 
 
 @CHAIN.entry
-def choose(
-    table: FloatTable, out: Ints, saved: Ints, need: Ints, cost: Floats32, grad: Ints, last: int,
-    e: int, i: int, j: int, m: int,
-) -> Kept:  # fmt: skip
-    """What gave `table[e, i, j, m]`."""
-    held = 0 if j == last else grad[j]
-    run, total = np.int64(0), np.float32(0)
-    best, best_k, best_f = np.inf, 0, 0
+def choose(t: Costs, s: Slots, last: int, e: int, i: int, j: int, m: int) -> Kept:
+    """What gave the cost of a stretch for m slots."""
+    held = 0 if j == last else s.grad[j]
+    run, total = ZERO, np.float32(0)
+    best, best_k, best_f = np.inf, ZERO, ZERO
     for k in range(i + 1, j):
-        total += cost[k]
-        before = out[k - 1] if k - 1 > i else 0
-        run = max(run, out[k] + before + need[k])
+        total += s.cost[k]
+        before = s.out[k - 1] if k - 1 > i else 0
+        run = max(run, s.out[k] + before + s.need[k])
+        left, right = np.int64(t.row[i, k]), np.int64(t.row[k, j])
+        if left < 0 or right < 0:
+            continue
         for f in range(2):
-            keep = out[k] + (saved[k] if f else 0)
+            keep = s.out[k] + (s.saved[k] if f else 0)
             if m >= max(run + held, keep):
+                beside = t.value[e, t.at[right] + min(m - keep, t.cap[right])]
                 gone = keep if f else 0
-                value = total + table[e, k, j, m - keep] + table[f, i, k, m - gone]
+                value = total + beside + t.value[f, t.at[left] + min(m - gone, t.cap[left])]
                 if value < best:
-                    best, best_k, best_f = value, k, f
+                    best, best_k, best_f = value, np.int64(k), np.int64(f)
     return Kept(best_k, best_f)
 
 
 class Table:
-    """The dynamic program of stages first + 1 .. last of a chain, in slots of `unit` bytes."""
+    """The dynamic program of stages first + 1 .. last of a chain, in slots of `unit` bytes.
 
-    def __init__(self, chain: Chain, first: int, last: int, unit: float, slots: int) -> None:
+    Args:
+      row: of each stretch, as rows_of gives them; None: all are tried.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        first: int,
+        last: int,
+        unit: float,
+        slots: int,
+        row: np.ndarray | None = None,
+    ) -> None:
         span = slice(first, last + 1)
-        self.chain, self.first, self.slots = chain, first, slots
+        self.chain, self.first, self.unit, self.slots = chain, first, unit, slots
         rounded = [np.rint(x[span] / unit).astype(np.int64) for x in (chain.out, chain.saved)]
         self.out, self.saved = rounded
         self.need = np.rint(chain.run[span] / unit).astype(np.int64)
@@ -102,31 +174,56 @@ class Table:
         self.cost = (chain.cost[span] / chain.cost.sum()).astype(np.float32)
         n = last - first
         self.last = n if last == len(chain) else -1
-        self.table = np.full((2, n + 1, n + 1, slots + 1), np.inf, np.float32)
         back = np.rint(chain.back[span] / unit).astype(np.int64)
+        if row is None:
+            row = rows_of(chain.parts(span), first == 0, self.last == n)
+        grads = self.grad + back + np.concatenate([[0], self.grad[:-1]])
+        if first == 0 and n:
+            grads[1] -= self.grad[0]
+        cap = self._caps(row, grads)
+        at = np.cumsum(cap + 1) - (cap + 1)
+        value = np.full((2, int((cap + 1).sum())), np.inf, np.float32)
+        self.costs = Costs(value, row, at, cap)
+        self.stages = Slots(self.out, self.saved, self.need, self.grad, self.cost)
         for j in range(1, n + 1):
-            grads = self.grad[j] + back[j] + (self.grad[j - 1] if first + j > 1 else 0)
-            whole = grads + self.out[j] + self.saved[j]
-            self.table[1, j - 1, j, min(grads, slots + 1) :] = 0.0
-            self.table[0, j - 1, j, min(whole, slots + 1) :] = self.cost[j]
+            whole = grads[j] + self.out[j] + self.saved[j]
+            self.of(1, row[j - 1, j])[grads[j] :] = 0.0
+            self.of(0, row[j - 1, j])[whole:] = self.cost[j]
         self._fill()
 
+    def _caps(self, row: np.ndarray, grads: np.ndarray) -> np.ndarray:
+        """Slots with which nothing of a row is run again."""
+        kept = np.cumsum(self.out + self.saved)
+        beside = 2 * int((grads + self.out + self.need).max(initial=0))
+        return np.minimum(self.slots, used(row, kept) + beside)
+
     def _fill(self) -> None:
-        args = (self.out, self.saved, self.need, self.cost, self.grad, self.last)
-        fill(self.table, *args)
+        fill(self.costs, self.stages, self.last)
+
+    def of(self, e: int, row: int) -> np.ndarray:
+        """Costs of a row, from no slot on."""
+        at = self.costs.at[row]
+        return self.costs.value[e, at : at + self.costs.cap[row] + 1]
+
+    def whole(self) -> np.ndarray:
+        """Costs of all stages for 0 .. `slots` slots."""
+        found = self.of(0, self.costs.row[0, -1])
+        return np.concatenate([found, np.repeat(found[-1:], self.slots + 1 - len(found))])
 
     def emit(self, e: int, i: int, j: int, m: int, into: list[tuple[str, int]]) -> None:
         """Append the runs ("F", stage) and ("B", stage) of a state; i and j count from `first`."""
-        if j == i + 1:
-            self.leaf(e, j, m, into)
-            return
-        args = (self.out, self.saved, self.need, self.cost, self.grad, self.last)
-        k, f = choose(self.table, *args, e, i, j, m)
-        for stage in range(i + 1, k + 1):
-            self.run(stage, into)
-        keep = int(self.out[k] + (self.saved[k] if f else 0))
-        self.emit(e, k, j, m - keep, into)
-        self.emit(f, i, k, m - (keep if f else 0), into)
+        waiting = [(e, i, j, m)]
+        while waiting:
+            e, i, j, m = waiting.pop()
+            if j == i + 1:
+                self.leaf(e, j, m, into)
+                continue
+            k, f = choose(self.costs, self.stages, self.last, e, i, j, m)
+            for stage in range(i + 1, k + 1):
+                self.run(stage, into)
+            keep = int(self.out[k] + (self.saved[k] if f else 0))
+            waiting.append((f, i, k, m - (keep if f else 0)))
+            waiting.append((e, k, j, m - keep))
 
     def run(self, stage: int, into: list[tuple[str, int]]) -> None:
         into.append(("F", self.first + stage))
@@ -171,19 +268,22 @@ class Grouped(Table):
             zero,
         )
         self.spans = pairs
-        super().__init__(merged, 0, len(pairs), unit, slots)
+        row = rows_of([np.array([0, *map(id, self.groups)]), *merged.parts()], True, True)
+        super().__init__(merged, 0, len(pairs), unit, slots, row)
 
     def _fill(self) -> None:
         for j, group in enumerate(self.groups, 1):
-            n = group.table.shape[1] - 1
-            self.table[0, j - 1, j] = group.table[0, 0, n]
-            need = max(
-                int(np.argmax(np.isfinite(group.table[1, k - 1, k]))) for k in range(1, n + 1)
-            )
-            self.table[1, j - 1, j] = np.inf
-            if np.isfinite(group.table[1, 0, 1]).any():
-                self.table[1, j - 1, j, need:] = 0.0
+            row, ones = self.costs.row[j - 1, j], np.diagonal(group.costs.row, 1)
+            self.of(0, row)[:] = group.whole()
+            need = max(int(np.argmax(np.isfinite(group.of(1, one)))) for one in ones)
+            self.of(1, row)[:] = np.inf
+            if np.isfinite(group.of(1, ones[0])).any():
+                self.of(1, row)[need:] = 0.0
         super()._fill()
+
+    def _caps(self, row: np.ndarray, grads: np.ndarray) -> np.ndarray:
+        """A group may use more than its stages as one."""
+        return np.full(int(row.max()) + 1, self.slots)
 
     def run(self, stage: int, into: list[tuple[str, int]]) -> None:
         a, b = self.spans[stage - 1]
