@@ -21,6 +21,7 @@ from .head import SLICES
 from .options import Options
 from .plan.candidates import Draft, Plan, make_candidate, make_draft
 from .plan.frontier import find_frontier
+from .touched import ROWS
 
 SAME_BITS, SAME_MATHEMATICS = "same bits", "same mathematics"
 APPROXIMATE = "approximate"
@@ -84,6 +85,10 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         SLICES, SAME_MATHEMATICS, "logits exist some classes at a time, and are computed twice",
         f"--allow {SLICES}", **_allow(SLICES),
+    ),
+    Rung(
+        ROWS, SAME_MATHEMATICS, "gradients of embeddings have a row for each token of a minibatch",
+        f"--allow {ROWS}", **_allow(ROWS),
     ),
 )  # fmt: skip
 

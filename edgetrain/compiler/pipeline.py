@@ -19,6 +19,7 @@ from .head import Head, add_sliced_loss, sliced_head
 from .options import Options
 from .precision import assign_storage, mark_derived
 from .sparsify import sparsify
+from .touched import by_touched_rows
 from .verify import verify
 from .weights import chosen_weights
 
@@ -72,6 +73,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
 
     train = training_graph(forward, options, output, trained, microbatch, head)
     for a_pass in (
+        lambda graph: by_touched_rows(graph, options, microbatch),
         stage_statistics,
         fusion.apply_in_readers,
         fusion.mask_relus,
