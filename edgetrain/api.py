@@ -111,10 +111,8 @@ def compile(
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
-      minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
-      train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      allow, density, density_overrides, distribution, rewiring, target: see
-      `compiler.options.Options`.
+      minibatch, microbatch, precision, model_memory, saved, density, train, freeze, threads, seed,
+      target, dims and the other fields of `compiler.options.Options`: see there.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -357,7 +355,8 @@ def gradient_program(
         return build_graphs(model, known, batch).shape
 
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
-    return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)
+    sizes = {"minibatch": batch, "microbatch": batch, "fused_update": False}  # gradients are read
+    return compile(model, budget=budget, loss=chosen, **options | sizes)
 
 
 def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:

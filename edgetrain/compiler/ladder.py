@@ -83,12 +83,28 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: dict.fromkeys(_PARTS),
     ),
     Rung(
+        "saved", APPROXIMATE, "what backward reads is stored in 8 bits", "--saved int8",
+        lambda options: options.saved is not None,
+        lambda options: {"saved": INT8.memory},
+        lambda options: {"saved": None},
+    ),
+    Rung(
         SLICES, SAME_MATHEMATICS, "logits exist some classes at a time, and are computed twice",
         f"--allow {SLICES}", **_allow(SLICES),
     ),
     Rung(
         ROWS, SAME_MATHEMATICS, "gradients of embeddings have a row for each token of a minibatch",
         f"--allow {ROWS}", **_allow(ROWS),
+    ),
+    Rung(
+        "fused update", SAME_BITS, "a weight moves as soon as its gradient is known",
+        "--fused-update",
+        lambda options: options.fused_update,
+        lambda options: {
+            "fused_update": True, "microbatch": options.microbatch or options.minibatch,
+            "loss_scale": options.loss_scale or (None if options.precision == "fp32" else 1024.0),
+        },
+        lambda options: {"fused_update": False},
     ),
 )  # fmt: skip
 
@@ -173,9 +189,10 @@ def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> 
         with stage(f"planning {rung.name}"):
             try:
                 changed = replace(options, **rung.on(options))
+                fixed = [changed.microbatch] if changed.microbatch else sizes
                 other = [
                     found
-                    for size in sizes
+                    for size in fixed
                     for found in find_frontier(model, replace(changed, microbatch=size), target)
                 ]
             except EdgetrainError as error:

@@ -18,6 +18,7 @@ from .choice import Choice
 from .head import Head, add_sliced_loss, sliced_head
 from .options import Options
 from .precision import assign_storage, mark_derived
+from .saved import pack_saved
 from .sparsify import sparsify
 from .touched import by_touched_rows
 from .verify import verify
@@ -76,7 +77,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         lambda graph: by_touched_rows(graph, options, microbatch),
         stage_statistics,
         fusion.apply_in_readers,
-        fusion.mask_relus,
+        lambda graph: fusion.mask_relus(graph, every=options.saved is not None),
         fusion.drop_views,
     ):
         train = verify(a_pass(train))
@@ -84,6 +85,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     for a_pass in (
         lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options),
+        lambda graph: pack_saved(graph, options.saved),
     ):
         train = verify(a_pass(train))
 

@@ -11,7 +11,7 @@ summed over other chunks.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import ModelError
+from ..errors import ModelError, UsageError
 from ..ir import Call, Graph, Node, Value
 from .autodiff import accumulator_name
 from .options import Options
@@ -35,6 +35,10 @@ def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
     """
     if ROWS not in options.allow:
         return graph
+    if options.fused_update:
+        raise UsageError(
+            f"allow {ROWS}: with fused_update gradients have no buffer. Leave one of them out."
+        )
     values, rooms = dict(graph.values), _rooms(graph, options, options.minibatch // microbatch)
     if not rooms:
         raise ModelError(

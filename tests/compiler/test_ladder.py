@@ -73,7 +73,10 @@ def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
     left = {row.name: row for row in ladder(model, options, front, plan) if not row.taken}
     assert left.keys() == {rung.name for rung in RUNGS}
     for rung in RUNGS:
-        changed = make_options(minibatch=4, microbatch=2, **rung.on(options))
+        if left[rung.name].problem:
+            assert rung.name == "fused update"  # a minibatch of several microbatches
+            continue
+        changed = make_options(**{"minibatch": 4, "microbatch": 2, **rung.on(options)})
         least = plan_model(model, changed)[1][0].arena_nbytes
         assert front[0].arena_nbytes - left[rung.name].saved_nbytes == least
 

@@ -95,6 +95,8 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):
             return found
+        if found[-1].arena_nbytes >= plan.arena_nbytes:
+            break  # what is in the way is not what can move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
@@ -189,6 +191,8 @@ def microbatches(model: Model, options: Options) -> list[int]:
     if options.microbatch is not None:
         return [options.microbatch]
     fixed = fixed_batch(model, options.dims)
+    if options.fused_update and fixed in (0, None, options.minibatch):
+        return [options.minibatch]
     if fixed:
         if options.minibatch % fixed:
             rebatched(model, options.dims)
