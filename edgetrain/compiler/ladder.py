@@ -62,51 +62,74 @@ def _allow(name: str) -> dict[str, Any]:
 # In the order in which they are climbed; a new one is a row.
 RUNGS: tuple[Rung, ...] = (
     Rung(
-        "density", APPROXIMATE, "weights are sparse, and their places move", "--density 0.3",
+        "density",
+        APPROXIMATE,
+        "weights are sparse, and their places move",
+        "--density 0.3",
         lambda options: options.density < 1 or bool(options.density_overrides),
         lambda options: {"density": 0.3, "rewiring": "dsr"},
         lambda options: {
-            "density": 1.0, "density_overrides": {}, "distribution": "uniform", "rewiring": "dsr",
+            "density": 1.0,
+            "density_overrides": {},
+            "distribution": "uniform",
+            "rewiring": "dsr",
         },
     ),
     Rung(
-        "fp16", APPROXIMATE, "values are stored in 16 bits", "--precision fp16",
+        "fp16",
+        APPROXIMATE,
+        "values are stored in 16 bits",
+        "--precision fp16",
         lambda options: options.precision == "fp16",
         lambda options: {"precision": "fp16"},
         lambda options: {"precision": "fp32"},
     ),
     Rung(
-        "int8", APPROXIMATE, "weights, state and gradients in blocks of 8 bits",
+        "int8",
+        APPROXIMATE,
+        "weights, state and gradients in blocks of 8 bits",
         "--model-memory int8",
         lambda options: any(getattr(options, name) == INT8.memory for name in _PARTS),
         lambda options: {"model_memory": INT8.memory},
         lambda options: dict.fromkeys(_PARTS),
     ),
     Rung(
-        "saved", APPROXIMATE, "what backward reads is stored in 8 bits", "--saved int8",
+        "saved",
+        APPROXIMATE,
+        "what backward reads is stored in 8 bits",
+        "--saved int8",
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
         lambda options: {"saved": None},
     ),
     Rung(
-        SLICES, SAME_MATHEMATICS, "logits exist some classes at a time, and are computed twice",
-        f"--allow {SLICES}", **_allow(SLICES),
+        SLICES,
+        SAME_MATHEMATICS,
+        "logits exist some classes at a time, and are computed twice",
+        f"--allow {SLICES}",
+        **_allow(SLICES),
     ),
     Rung(
-        ROWS, SAME_MATHEMATICS, "gradients of embeddings have a row for each token of a minibatch",
-        f"--allow {ROWS}", **_allow(ROWS),
+        ROWS,
+        SAME_MATHEMATICS,
+        "gradients of embeddings have a row for each token of a minibatch",
+        f"--allow {ROWS}",
+        **_allow(ROWS),
     ),
     Rung(
-        "fused update", SAME_BITS, "a weight moves as soon as its gradient is known",
+        "fused update",
+        SAME_BITS,
+        "a weight moves as soon as its gradient is known",
         "--fused-update",
         lambda options: options.fused_update,
         lambda options: {
-            "fused_update": True, "microbatch": options.microbatch or options.minibatch,
+            "fused_update": True,
+            "microbatch": options.microbatch or options.minibatch,
             "loss_scale": options.loss_scale or (None if options.precision == "fp32" else 1024.0),
         },
         lambda options: {"fused_update": False},
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -99,16 +99,8 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         evaluate = verify(a_pass(evaluate))
     arrays = dict(sparse.arrays)
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
-    return Graphs(
-        train,
-        evaluate,
-        shape,
-        arrays,
-        sparse.layers,
-        sparse.rewiring,
-        sparse.dense,
-        head is not None,
-    )
+    layers, moved = sparse.layers, sparse.rewiring
+    return Graphs(train, evaluate, shape, arrays, layers, moved, sparse.dense, head is not None)
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:

@@ -60,10 +60,15 @@ def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
             attrs = {"rows": rows, "room": room}
             nodes.append(
                 Node(
-                    places.name, "row_places", (index.name,), (places.name, known.name), attrs,
-                    node.phase, node.origin,
+                    places.name,
+                    "row_places",
+                    (index.name,),
+                    (places.name, known.name),
+                    attrs,
+                    node.phase,
+                    node.origin,
                 )
-            )  # fmt: skip
+            )
             node = replace(node, inputs=(node.inputs[0], places.name))
         nodes.append(node)
     return graph.with_nodes(nodes, values)

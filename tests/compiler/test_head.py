@@ -72,11 +72,12 @@ LOSSES = {
     "usual": Loss("cross_entropy"),
     "smoothing": Loss("cross_entropy", label_smoothing=0.1),
     "weights": Loss(
-        "cross_entropy", class_weights=tuple(0.5 + k % 3 for k in range(CLASSES)),
+        "cross_entropy",
+        class_weights=tuple(0.5 + k % 3 for k in range(CLASSES)),
         label_smoothing=0.2,
     ),
     "samples": Loss("cross_entropy", sample_weights=True),
-}  # fmt: skip
+}
 STORED = {
     "fp32": {},
     "fp16": {"precision": "fp16"},

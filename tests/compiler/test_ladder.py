@@ -44,10 +44,13 @@ TAKEN = {
     "nothing": {},
     "fp16": {"precision": "fp16"},
     "all": {
-        "precision": "fp16", "model_memory": "int8", "density": 0.5, "allow": ("slices",),
+        "precision": "fp16",
+        "model_memory": "int8",
+        "density": 0.5,
+        "allow": ("slices",),
         "microbatch": 2,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("taken", TAKEN)

@@ -33,9 +33,15 @@ def test_rows_are_spread_and_reset(rng, storage: str) -> None:
     dense = naive_rows.spread(format.decode(x).reshape(-1)[: room * width], known, room, width)
     for start, count in ((0, 8), (8, 5)):
         out = same_for_threads(
-            "row_spread", {"G": storage}, x=x, map=known[start : start + count].copy(),
-            y=(count, width), count=count, width=width, room=room,
-        )  # fmt: skip
+            "row_spread",
+            {"G": storage},
+            x=x,
+            map=known[start : start + count].copy(),
+            y=(count, width),
+            count=count,
+            width=width,
+            room=room,
+        )
         np.testing.assert_array_equal(out["y"], dense[start : start + count])
     out = same_for_threads(
         "row_reset", {"G": storage}, g=x, g_map=known, n=room * width, size=known.size
