@@ -13,7 +13,7 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
-from .compiler.touched import map_name
+from .compiler.touched import whole
 from .data.items import named_inputs
 from .data.source import Source
 from .data.tensors import as_array
@@ -383,19 +383,6 @@ def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray
     return float(session.reals[control.LOSS_SUM]) / session.divisor
 
 
-def _whole(session, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A gradient; rows of a table that were not touched are zeros."""
-    known = session.values.get(map_name(name))
-    if known is None:
-        return decoded(session.values[name], shape)
-    room = session.program.slot(name).shape
-    rows = decoded(session.values[name], room)
-    out = np.zeros(shape, np.float32)
-    touched = np.flatnonzero(known[:-1])
-    out[touched] = rows[known[touched] - 1]
-    return out
-
-
 def gradients(session) -> dict[str, np.ndarray]:
     """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
@@ -405,7 +392,7 @@ def gradients(session) -> dict[str, np.ndarray]:
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
         if slot.role == "parameter" and slot.name != POOL and name in session.values:
-            found = _whole(session, name, slot.shape)
+            found = whole(session.values, name, slot.shape)
             out[slot.name] = found.astype(np.float32) * np.float32(factor)
     for layer in session.layers:
         found = dense(layer, session.values, accumulator_name(POOL))

@@ -11,7 +11,10 @@ summed over other chunks.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ..errors import ModelError, UsageError
+from ..formats import decoded
 from ..ir import Call, Graph, Node, Value
 from .autodiff import accumulator_name
 from .options import Options
@@ -160,3 +163,19 @@ def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator
         "row_reset",
         {"g": gradient.name, "g_map": known.name, "n": gradient.size, "size": known.size},
     )
+
+
+def whole(arrays: Mapping[str, np.ndarray], gradient: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A gradient in its parameter's shape, decoded; rows that were not touched are zeros.
+
+    Args:
+      arrays: persistent values by name, as they are stored.
+    """
+    known = arrays.get(map_name(gradient))
+    if known is None:
+        return decoded(arrays[gradient], shape)
+    touched, out = np.flatnonzero(known[:-1]), np.zeros(shape, np.float32)
+    rows = decoded(arrays[gradient]).reshape(-1)
+    room = rows.size // shape[1]
+    out[touched] = rows[: room * shape[1]].reshape(room, shape[1])[known[touched] - 1]
+    return out
