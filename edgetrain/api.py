@@ -112,7 +112,7 @@ def compile(
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
+      density, density_overrides, distribution, rewiring, target, frozen, lora: see its Options.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

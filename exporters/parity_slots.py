@@ -20,7 +20,7 @@ class Slots:
 
     def __init__(self, session: Session) -> None:
         self._values: Mapping[str, np.ndarray] = session.values
-        self._shapes = {slot.name: slot.shape for slot in session.program.persistent}
+        self._shapes = {slot.name: slot.shape for slot in session.program.lasting}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
     def has(self, name: str, tag: str = "") -> bool:
@@ -46,7 +46,8 @@ class Slots:
             array = np.sqrt(array)
         if layer is None:
             found = self._values[name + tag]
-            found[...] = of_dtype(found.dtype).encode(array)
+            if found.flags.writeable:  # else it is frozen, and mapped
+                found[...] = of_dtype(found.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
         found = self._values[POOL + tag]
@@ -61,6 +62,14 @@ class Slots:
     def _rooted(self, name: str, tag: str) -> bool:
         """Whether the square root is kept, of a second moment in a short format."""
         return tag in _SECOND and self.stored(name, tag) is not FP32
+
+    def is_given(self, name: str) -> bool:
+        """Whether the reference has to take what the session holds: it is rounded otherwise than
+        by an element's storage, or mapped."""
+        if not self.has(name):
+            return False
+        mapped = name in self._values and not self._values[name].flags.writeable
+        return mapped or self.stored(name).block > 1
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import FROZEN, MEMORIES, PRECISIONS
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer
@@ -14,10 +14,11 @@ from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from .lora import Lora, make_lora
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED}
+STORED = {"precision": PRECISIONS, **STORED, "frozen": FROZEN}
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Options:
         compiler/batch_norm.py), True all of them, False none.
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
+      frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
+        are then mapped from the Program's file and take no arena.
+      lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
+        what `train` names, and the rest is mapped.
       max_grad_norm: clip the gradient to this norm; 0 does not.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
@@ -72,6 +77,8 @@ class Options:
     max_grad_norm: float = 0.0
     output: str | None = None
     target: str = targets.HOST
+    frozen: str | None = None
+    lora: str | Lora | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -113,14 +120,21 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "lora", make_lora(self.lora))
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
+    @property
+    def maps(self) -> bool:
+        """Whether weights that are not trained stay in the Program's file."""
+        return self.frozen is not None or self.lora is not None
+
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out = {n: v for n, v in out.items() if v is not None or n not in ("frozen", "lora")}
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),

@@ -15,6 +15,7 @@ from .autodiff import add_loss, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
 from .choice import Choice
+from .frozen import frozen_names, map_frozen
 from .options import Options
 from .precision import assign_storage, mark_derived
 from .sparsify import sparsify
@@ -74,7 +75,9 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
     cuts = slicing.choose(train)
+    still = frozen_names(train, options)
     for a_pass in (
+        lambda graph: map_frozen(graph, still),
         lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options),
     ):
@@ -84,6 +87,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
+        lambda graph: map_frozen(graph, still),
         lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options),
     ):

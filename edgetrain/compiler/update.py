@@ -29,6 +29,7 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
+      mapped: values that stay in the Program's file; they are none of `persistent`.
       sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin.
     """
 
@@ -38,6 +39,7 @@ class UpdateTape:
     persistent_nbytes: int
     sums_nbytes: int
     transient_nbytes: int
+    mapped: tuple[Value, ...] = ()
 
 
 def update_tape(
@@ -82,7 +84,9 @@ def update_tape(
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     sums = aligned(partials.nbytes, ALIGN)
-    nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
+    mapped = tuple(value for value in values.values() if value.mapped)
+    persistent = tuple(value for value in values.values() if not value.mapped)
+    nbytes = sum(aligned(value.nbytes, ALIGN) for value in persistent)
     rewire: list[Call] = []
     if layers and method is not None:
         roots = {s.name for s in states[POOL] if optimizer.is_root(s)}
@@ -90,8 +94,9 @@ def update_tape(
     return UpdateTape(
         instructions,
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),
-        tuple(values.values()),
+        persistent,
         nbytes,
         sums,
         sums + scratch,
+        mapped,
     )

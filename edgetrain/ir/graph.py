@@ -32,6 +32,7 @@ class Value:
     Attributes:
       role: input, target, activation, statistic (always fp32), gradient, or one of PERSISTENT.
       view_of: name of the value whose bytes these are; "" for a root.
+      mapped: a root that is read from the Program's file, where it stays; it takes no arena.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Value:
     dtype: str = "f32"
     role: str = "activation"
     view_of: str = ""
+    mapped: bool = False
 
     @property
     def size(self) -> int:

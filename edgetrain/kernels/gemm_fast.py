@@ -94,8 +94,11 @@ def _row_packer(A):
 def _column_packer(B, side: int):
     """Inline (b, at, panel, pitch, terms, columns): a block of the right factor as vectors.
 
-    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything.
+    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything. Of
+    storages that are not elements one by one it is their own (gemm_groups.py).
     """
+    if hasattr(B, "column_packer"):
+        return B.column_packer(side)
     copy, transpose = copier(B), transposer(B, side)
     vfirst, vst, ld, st = loads_first(B), stores(FP32), B.ld, FP32.st
 

@@ -6,7 +6,7 @@ Fields of the recipe and of slots that are not listed are refused: they belong t
 The account may hold further figures, which are only shown.
 """
 
-from ..formats import FORMATS, MEMORIES, PRECISIONS
+from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir.graph import PERSISTENT
 from ..kernels import targets
 from .schema import (
@@ -48,6 +48,17 @@ _LAYER = row(
 _DENSITY = number(above=0, most=1)
 _PATTERNS = several(text())
 
+# Weight, its matrices A and B, whether it lies [in, out].
+_ADAPTED = row(text(), text(), text(), boolean)
+_LORA = record(
+    {
+        "r": integer(1, 2**20),
+        "alpha": number(above=0),
+        "targets": _PATTERNS,
+        "init": text(),
+        "layers": several(_ADAPTED, most=2**16),
+    }
+)
 RECIPE = record(
     {
         "loss": _PLUGIN,
@@ -77,7 +88,8 @@ RECIPE = record(
         "target": one_of(*targets.names()),
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
-    }
+    },
+    {"frozen": one_of(*FROZEN), "lora": _LORA},
 )
 
 _COUNTED = record(
@@ -124,5 +136,6 @@ PROGRAM = record(
         "aliases": by_name(text()),
         "model_name": text(),
         "work": by_name(by_name(integer(0, 2**62))),
-    }
+    },
+    {"mapped": _SLOTS},
 )

@@ -22,6 +22,7 @@ from ..units.public import Uncopied, called_by_people
 from .arena import Arena, views
 from .feed import Feed, Filler, fields, fill
 from .loading import opened_program
+from .mapping import mapped_arrays
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
 
@@ -89,8 +90,11 @@ class Session(Uncopied):
         self.program = program = opened_program(program)
         self.arena = Arena(program.arena_nbytes)
         self.values = views(self.arena, program)
+        still = {slot.name for slot in program.mapped}
         for name, array in program.init.items():
-            self.values[name][...] = array
+            if name not in still:
+                self.values[name][...] = array
+        self.values |= mapped_arrays(program)
         self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
