@@ -1,9 +1,9 @@
-"""Whole numbers of 8 or 4 bits in groups of 64 with a scale: frozen weights, read and never written.
+"""Whole numbers of 8 or 4 bits in groups of 64 with a scale: frozen weights, never written.
 
 Elements lie in the order of the array, so groups run along its last axis, the inputs of a torch
 layer. A group is its numbers, then the scale as fp16: element = number * scale, the scale the
 largest magnitude over 127 or 7. Of 4 bits, byte j of a group holds element j in its lower half and
-element j + 32 in its upper one, each plus 8. A group with a non-finite element has an infinite
+element j + 32 in its upper one, plus 8 each. A group with a non-finite element has an infinite
 scale. The last group is filled up with zeros.
 """
 

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+
 import numpy as np
 
 from ..errors import ProgramError, RunError
