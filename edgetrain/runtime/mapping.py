@@ -11,6 +11,7 @@ import numpy as np
 
 from ..kernels.decode import Bound, decode
 from ..program import Program
+from .arena import Arena, views
 
 
 def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
@@ -22,6 +23,14 @@ def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
         array.flags.writeable = False
         out[slot.name] = array
     return out
+
+
+def first_values(arena: Arena, program: Program) -> dict[str, np.ndarray]:
+    """Every slot by name, with its initial value; those outside the arena are read-only."""
+    values = views(arena, program)
+    for name in values.keys() & program.init.keys():
+        values[name][...] = program.init[name]
+    return values | mapped_arrays(program)
 
 
 class Placed:
