@@ -34,6 +34,7 @@ def _picked(node, data, index):
 
 
 def gathered_nd(node, inputs) -> int:
+    """Elements that `gather_nd` makes."""
     data, index = inputs
     batch = int(node.attrs.get("batch_dims", 0))
     return prod(index.shape[:-1]) * prod(data.shape[batch + index.shape[-1] :])
@@ -50,6 +51,7 @@ def scatter_nd(node, inputs):
 
 
 def matmul(node, inputs):
+    """A product of constants, such as angles from frequencies and positions."""
     return np.matmul(*inputs)
 
 
