@@ -4,9 +4,6 @@ On request (`Options.maps`). They are read where the file is mapped, in the stor
 for, in training and evaluation alike. Decided before remat, so it is the same in every plan.
 """
 
-from collections.abc import Set
-from dataclasses import replace
-
 from ..ir import Graph
 from .autodiff import accumulator_name
 from .options import Options
@@ -25,11 +22,3 @@ def frozen_names(train: Graph, options: Options) -> frozenset[str]:
             or (value.role == "parameter" and accumulator_name(name) not in train.values)
         )
     )
-
-
-def map_frozen(graph: Graph, names: Set[str]) -> Graph:
-    """The graph with these roots outside the arena."""
-    if not names:
-        return graph
-    values = {n: replace(v, mapped=True) if n in names else v for n, v in graph.values.items()}
-    return replace(graph, values=values)

@@ -20,7 +20,7 @@ from ..ops.registry import op
 
 _WHOLE = (*BLOCKED, *GROUPED)
 # Kernel -> the operand that it may have in groups, where it has a kernel of theirs.
-_IN_GROUPS = {"gemm": "b", "gather": "x"}
+_IN_GROUPS = {"gemm": "b", "gather": "x", "unpack": "w"}
 ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
 
 

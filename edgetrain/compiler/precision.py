@@ -6,7 +6,7 @@ side alone, `weights`, `state` and `grads` a part of it. What is stored in block
 matrices of a block or more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
@@ -45,8 +45,11 @@ def _is_vector(graph: Graph, value: Value) -> bool:
     return short or value.role == "statistic"
 
 
-def assign_storage(graph: Graph, options: Options) -> Graph:
-    """The graph with every value's dtype as it will be stored."""
+def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()) -> Graph:
+    """The graph with every value's dtype as it will be stored; `still`: roots that are mapped."""
+    if still:
+        mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
+        graph = replace(graph, values=mapped)
     chosen = storages(options)
     values = {
         name: replace(value, dtype=_stored(graph, value, chosen))

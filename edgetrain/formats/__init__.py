@@ -30,6 +30,8 @@ MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
 }
 BLOCKED = tuple(format.name for format in MEMORIES.values() if format.block > 1)
+# Of what backward reads.
+SAVED: dict[str, Format] = {n: format for n, format in MEMORIES.items() if format.block > 1}
 # Of weights that are not trained, which are mapped from the Program's file.
 FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}
 GROUPED = (G8.name, G4.name)
@@ -84,6 +86,7 @@ __all__ = [
     "INT8",
     "MEMORIES",
     "PRECISIONS",
+    "SAVED",
     "SUMS",
     "WHOLE",
     "Blocks",

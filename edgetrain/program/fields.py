@@ -7,7 +7,7 @@ The account may hold further figures, which are only shown.
 """
 
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
-from ..ir.graph import PERSISTENT
+from ..ir.values import PERSISTENT
 from ..kernels import targets
 from .schema import (
     boolean,
@@ -89,7 +89,15 @@ RECIPE = record(
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
     },
-    {"frozen": one_of(*FROZEN), "lora": _LORA},
+    {
+        "allow": _PATTERNS,
+        "output_shape": several(integer(1, 2**48), most=16),
+        "saved": one_of(*MEMORIES),
+        "fused_update": boolean,
+        "loss_scale": number(1, 2.0**24),
+        "frozen": one_of(*FROZEN),
+        "lora": _LORA,
+    },
 )
 
 _COUNTED = record(
