@@ -35,7 +35,7 @@ Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
-_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants")
+_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora")
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -139,7 +139,9 @@ def parity(
     """
     model = load_onnx(model) if isinstance(model, str | Path) else model
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
-    model = chosen_weights(model, make_options(**named))
+    model = chosen_weights(model, make_options(seed=seed, **named))
+    if options.pop("lora", None) is not None and options.get("frozen") is None:
+        options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)
     _known("precision", precision, PRECISIONS)
     _known("reference", reference, REFERENCES)

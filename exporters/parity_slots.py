@@ -21,7 +21,7 @@ class Slots:
 
     def __init__(self, session: Session) -> None:
         self._values: Mapping[str, np.ndarray] = session.values
-        self._shapes = {slot.name: slot.shape for slot in session.program.persistent}
+        self._shapes = {slot.name: slot.shape for slot in session.program.lasting}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
     def has(self, name: str, tag: str = "") -> bool:
@@ -47,6 +47,8 @@ class Slots:
             array = np.sqrt(array)
         if layer is None:
             found = self._values[name + tag]
+            if not found.flags.writeable:  # frozen, and mapped
+                return
             if tag and (known := self._values.get(map_name(name + tag))) is not None:
                 touched = np.flatnonzero(array.any(axis=1))
                 known[touched], known[-1] = 1 + np.arange(len(touched)), len(touched)
@@ -68,6 +70,14 @@ class Slots:
     def _rooted(self, name: str, tag: str) -> bool:
         """Whether the square root is kept, of a second moment in a short format."""
         return tag in _SECOND and self.stored(name, tag) is not FP32
+
+    def is_given(self, name: str) -> bool:
+        """Whether the reference has to take what the session holds: it is rounded otherwise than
+        by an element's storage, or mapped."""
+        if not self.has(name):
+            return False
+        mapped = name in self._values and not self._values[name].flags.writeable
+        return mapped or self.stored(name).block > 1
 
     def mask(self, name: str) -> np.ndarray | None:
         """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""

@@ -175,11 +175,11 @@ class Comparison:
             session.reals[word] = 1.0 - beta ** (step - 1)
 
     def _take_blocks(self) -> None:
-        """The reference takes the rounded weights of what the engine has in blocks of 8 bits."""
+        """The reference takes the rounded weights of what the engine has in blocks, or frozen."""
         exact, slots = self._exact, self._slots
         with torch.no_grad():
             for name, tensor in exact.parameters.items():
-                if slots.has(name) and slots.stored(name).block > 1:
+                if slots.is_given(name):
                     tensor.copy_(exact.tensor(slots.read(name)))
 
     def _loss_row(self, step: int, value: float, expected: StepResult, single: StepResult) -> Row:

@@ -45,6 +45,7 @@ def _compare_cases() -> list[Case]:
             Case(op, "constant", [_X, _MASK], lambda x, m, f=f: f(x > 0, torch.tensor(m)),
                  truth=True, mask=True)
         )  # fmt: skip
+    rows.append(Case("IsNaN", "numbers", [_X], torch.isnan, mask=True))
     rows.append(Case("Not", "plain", [_X], lambda x: x <= 0, truth=True, mask=True))
     return rows
 

@@ -61,6 +61,12 @@ def write_bundle(
       RunError: a file cannot be written.
     """
     where, processor = Path(directory), _target(program, target)
+    if program.mapped:
+        raise UsageError(
+            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen and "
+            "mapped from its file, which a bundle has not. Compile the model without --lora and "
+            "--frozen, with --train for what is trained."
+        )
     _check_name(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)

@@ -251,6 +251,11 @@ def _training(command) -> None:
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")
     export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
+    export.add_argument(
+        "--adapter", action="store_true", default=False,
+        help="the adapters of --lora alone, as peft has them, into the directory -o (they are "
+        "merged into the weights)",
+    )  # fmt: skip
     add_best(export)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ..formats import MEMORIES, PRECISIONS, SAVED
+from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer
@@ -77,6 +77,16 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "batch-norms run on their running statistics, which stay: all, or none (those "
         "whose parameters are all frozen; one without parameters where what it normalises comes "
         "from frozen parameters alone, or a pattern names its running mean)",
+    },
+    "lora": {
+        "metavar": "FIELDS",
+        "help": "train low-rank adapters: 'r=8,alpha=16,targets=*.q_proj,*.v_proj' (init=kaiming, "
+        "or normal); all else is frozen, but for --train",
+    },
+    "frozen": {
+        "choices": [*FROZEN],
+        "help": "weights that are not trained stay in the Program's file, stored so (with --lora: "
+        "as --weights says)",
     },
     "train_constants": {
         "action": "append", "metavar": "PATTERN",

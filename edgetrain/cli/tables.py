@@ -39,6 +39,11 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
     )
+    if account.get("mapped_nbytes"):
+        lines.append(
+            f"frozen weights {account['mapped_nbytes']:,} bytes beside the arena, mapped read-only "
+            "from the Program's file"
+        )
     return [*lines, *training_lines(account.get("training", {}))]
 
 

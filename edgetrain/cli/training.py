@@ -264,16 +264,32 @@ def export(arguments: Namespace) -> int:
     """Write the newest state of a run as ONNX."""
     from ..program.trained import export_trained
 
-    check_target(arguments.out, "-o")
+    if not arguments.adapter:
+        check_target(arguments.out, "-o")
     directory = Path(arguments.run)
     if not os.path.isdir(directory):
         raise CheckpointError(f"{directory}: no such directory; expected one of a run.")
     program, state, labels = open_run(directory, best=arguments.best)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
+    if arguments.adapter:
+        return _export_adapter(program, state, arguments)
     path = export_trained(program, state, arguments.out, labels=labels)
     if arguments.json:
         print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
     else:
         print(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
+    return 0
+
+
+def _export_adapter(program: Program, state: Any, arguments: Namespace) -> int:
+    """Write what peft reads."""
+    from ..program.adapters import write_adapter
+
+    path = write_adapter(program, state, arguments.out)
+    files = {file.name: file.stat().st_size for file in sorted(path.iterdir())}
+    if arguments.json:
+        print(to_json({"path": str(path), "files": files}))
+    else:
+        print(f"wrote {path}: {', '.join(f'{n} ({size:,} bytes)' for n, size in files.items())}")
     return 0

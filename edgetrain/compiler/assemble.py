@@ -16,6 +16,7 @@ from ..program import TARGET, Account, Program, Slot
 from ..program.account import KIND_OF_ROLE
 from .arena.problem import aligned
 from .listing import training_facts
+from .lora import lora_recipe
 from .lowering import Instruction, encode
 from .options import Options
 from .pipeline import Graphs
@@ -57,6 +58,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     for value in persistent:
         offsets[value.name] = at
         at += aligned(value.nbytes, ALIGN)
+    mapped = _mapped(plan)
+    offsets |= {slot.name: plan.arena_nbytes + slot.offset for slot in mapped}
     micro = TapeCode(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
     order = tuple(range(len(candidate.evaluate.problem.steps)))
     evaluate = TapeCode(
@@ -90,14 +93,24 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
-        recipe=options.recipe() | _graph_recipe(candidate.graphs),
+        recipe=options.recipe() | _graph_recipe(candidate.graphs) | lora_recipe(model, options),
         limits=_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
         model_name=model.name,
         target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
+        mapped=mapped,
     )
+
+
+def _mapped(plan: Plan) -> tuple[Slot, ...]:
+    """Where frozen weights lie behind the arena's offsets, in the order of the graph."""
+    out, at = [], 0
+    for value in plan.candidate.update.mapped:
+        out.append(Slot(value.name, at, value.shape, value.dtype, value.role))
+        at += aligned(value.nbytes, ALIGN)
+    return tuple(out)
 
 
 def _facts(
@@ -111,6 +124,7 @@ def _facts(
         "peak_live_nbytes": candidate.persistent_nbytes
         + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
         "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
+        "mapped_nbytes": sum(aligned(v.nbytes, ALIGN) for v in candidate.update.mapped),
         "minibatch": options.minibatch,
         "microbatch": candidate.microbatch,
         "threads": options.threads,

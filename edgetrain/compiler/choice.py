@@ -13,7 +13,8 @@ class Choice:
     Args:
       train, freeze: patterns of parameters' names, tied ones' further names included. They may
         name running statistics too: see compiler/batch_norm.py.
-      constants: patterns of constants that were made parameters, beside what `train` names.
+      constants: patterns of constants that were made parameters, beside what `train` names, as
+        the model's adapters are.
     Raises:
       UsageError: a pattern that matches nothing.
     """
@@ -26,7 +27,7 @@ class Choice:
         constants: Sequence[str] = (),
     ) -> None:
         self._model, self._train, self._freeze = model, tuple(train), tuple(freeze)
-        self._constants = tuple(constants)
+        self._constants = (*constants, *model.adapters)
         self._further: dict[str, list[str]] = {}
         for alias, kept in model.aliases.items():
             self._further.setdefault(kept, []).append(alias)

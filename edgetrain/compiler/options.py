@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES, PRECISIONS, SAVED
+from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
@@ -15,12 +15,13 @@ from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
+from .lora import Lora, make_lora
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
+STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
-_NEW = ("saved", "fused_update", "loss_scale", "allow")
+_NEW = ("saved", "fused_update", "loss_scale", "allow", "frozen", "lora")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Options:
         compiler/batch_norm.py), True all of them, False none.
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
+      frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
+        are then mapped from the Program's file and take no arena.
+      lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
+        what `train` names, and the rest is mapped.
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
         slices: the classes of a linear layer under cross_entropy are taken some at a time.
@@ -87,6 +92,8 @@ class Options:
     output: str | None = None
     allow: tuple[str, ...] = ()
     target: str = targets.HOST
+    frozen: str | None = None
+    lora: str | Lora | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -128,6 +135,7 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "lora", make_lora(self.lora))
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         for name in self.allow:
             if name not in ALLOWED:
@@ -140,6 +148,11 @@ class Options:
             _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
+
+    @property
+    def maps(self) -> bool:
+        """Whether weights that are not trained stay in the Program's file."""
+        return self.frozen is not None or self.lora is not None
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""

@@ -11,13 +11,16 @@ in every plan.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..formats import BLOCKED
+from ..formats import BLOCKED, GROUPED
 from ..formats.csr import POOL
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
 from ..kernels.registry import declaration, variants
 from ..ops.registry import op
 
+_WHOLE = (*BLOCKED, *GROUPED)
+# Kernel -> the operand that it may have in groups, where it has a kernel of theirs.
+_IN_GROUPS = {"gemm": "b", "gather": "x", "unpack": "w"}
 ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
 
 
@@ -27,12 +30,12 @@ def spread(graph: Graph, precision: str) -> Graph:
     Args:
       precision: dtype of activations.
     """
-    if not any(value.dtype in BLOCKED for value in graph.values.values()):
+    if not any(value.dtype in _WHOLE for value in graph.values.values()):
         return graph
     values, nodes = dict(graph.values), []
     for node in graph.nodes:
         floats = {}
-        for root, writes in _uses(op(node.op).lower(node, graph), graph).items():
+        for root, writes in _uses(_calls(node, graph), graph).items():
             dtype = "f32" if writes else precision
             shape = (node.attrs["room"],) if _is_pool(root) else graph.values[root].shape
             value = Value(f"{node.name}.{root}~{dtype}", shape, dtype, "gradient")
@@ -57,7 +60,7 @@ def bare(node: Node) -> Node:
 def lowered(node: Node, graph: Graph) -> list[Call]:
     """Calls of a node in order, those that unpack and pack among them."""
     floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
-    calls = op(node.op).lower(bare(node), graph)
+    calls = _calls(bare(node), graph)
     room = node.attrs.get("room", 0)
     before: list[Call] = []
     after: list[Call] = []
@@ -70,13 +73,26 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
             slots = graph.values[root].size
             sizes = {"pointers": pointers, "groups": groups, "slots": slots, "room": sizes["n"]}
         if not writes:
-            before.append(Call(f"{kind}unpack", {"w": root, "y": name} | sizes))
+            dtype = graph.values[root].dtype
+            kernel = f"unpack_{dtype}" if dtype in GROUPED else f"{kind}unpack"
+            before.append(Call(kernel, {"w": root, "y": name} | sizes))
             continue
         numbers = {"ctl": "ctl", "key": key_of(f"{node.name} {number}")}
         after.append(Call(f"{kind}pack_add", {"x": name, "g": root} | numbers | sizes))
         if not _overwritten(root, calls, graph):
             before.append(Call("fill", {"y": name, "value": 0.0, "n": graph.values[name].size}))
     return [*before, *(_on_floats(call, floats, calls, graph, room) for call in calls), *after]
+
+
+def _calls(node: Node, graph: Graph) -> list[Call]:
+    """Calls of a node, by kernels that read groups as they are where there are any."""
+    return [_in_groups(call, graph) for call in op(node.op).lower(node, graph)]
+
+
+def _in_groups(call: Call, graph: Graph) -> Call:
+    operand = call.args.get(_IN_GROUPS.get(call.kernel, ""))
+    dtype = graph.values[operand].dtype if isinstance(operand, str) else ""
+    return replace(call, kernel=f"{call.kernel}_{dtype}") if dtype in GROUPED else call
 
 
 def _is_pool(root: str) -> bool:
@@ -89,8 +105,8 @@ def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     operands = {operand.name: operand for operand in every[0].spec.operands}
     taken = " ".join(declaration(kernel)["blocks"] for kernel in every).split()
     for name, arg in call.args.items():
-        packed = isinstance(arg, str) and graph.values[arg].dtype in BLOCKED
-        if packed and operands[name].storage not in taken:
+        dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
+        if dtype in _WHOLE and operands[name].storage not in (*taken, dtype):
             yield name, graph.root(arg), operands[name].mode != "r"
 
 

@@ -15,6 +15,7 @@ from .autodiff import add_loss, add_target, array_name, check_output, training_g
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
 from .choice import Choice
+from .frozen import frozen_names
 from .head import Head, add_sliced_loss, sliced_head
 from .options import Options
 from .precision import assign_storage, mark_derived
@@ -80,9 +81,10 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
     cuts = slicing.choose(train)
+    still = frozen_names(train, options)
     for a_pass in (
         lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options),
+        lambda graph: assign_storage(graph, options, still),
         lambda graph: pack_saved(graph, options.saved),
     ):
         train = verify(a_pass(train))
@@ -92,13 +94,13 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         fusion.apply_in_readers,
         fusion.drop_views,
         lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options),
+        lambda graph: assign_storage(graph, options, still),
     ):
         evaluate = verify(a_pass(evaluate))
     arrays = dict(sparse.arrays)
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
-    layers, moved = sparse.layers, sparse.rewiring
-    return Graphs(train, evaluate, shape, arrays, layers, moved, sparse.dense, head is not None)
+    pool = sparse.layers, sparse.rewiring, sparse.dense
+    return Graphs(train, evaluate, shape, arrays, *pool, head is not None)
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:

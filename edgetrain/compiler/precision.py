@@ -6,10 +6,10 @@ side alone, `weights`, `state` and `grads` a part of it. What is stored in block
 matrices of a block or more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ..formats import FORMATS, MEMORIES, PRECISIONS
+from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir import Graph, Value
 from .options import Options
 from .packed import spread
@@ -20,7 +20,8 @@ def storages(options: Options) -> dict[str, str]:
     whole = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
     out = {role: MEMORIES[name or whole].name for role, name in chosen.items()}
-    return out | {"activation": PRECISIONS[options.precision].name}
+    frozen = FROZEN.get(options.frozen or options.weights or whole, FROZEN["int8"]).name
+    return out | {"activation": PRECISIONS[options.precision].name, "mapped": frozen}
 
 
 def mark_derived(forward: Graph) -> Graph:
@@ -44,8 +45,11 @@ def _is_vector(graph: Graph, value: Value) -> bool:
     return short or value.role == "statistic"
 
 
-def assign_storage(graph: Graph, options: Options) -> Graph:
-    """The graph with every value's dtype as it will be stored."""
+def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()) -> Graph:
+    """The graph with every value's dtype as it will be stored; `still`: roots that are mapped."""
+    if still:
+        mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
+        graph = replace(graph, values=mapped)
     chosen = storages(options)
     values = {
         name: replace(value, dtype=_stored(graph, value, chosen))
@@ -65,6 +69,8 @@ def _stored(graph: Graph, value: Value, chosen: Mapping[str, str]) -> str:
     if value.dtype != "f32":
         return value.dtype
     root = graph.values[graph.root(value.name)]
+    if root.mapped and root.role == "parameter":
+        return stored_as(root, chosen["mapped"])
     if root.role in chosen and root.role != "activation":
         return stored_as(root, chosen[root.role])
     if root.role == "constant" and len(root.shape) < 2:

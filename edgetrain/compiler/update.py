@@ -30,6 +30,7 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
+      mapped: values that stay in the Program's file; they are none of `persistent`.
       sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin, with
         `rows_nbytes` of SPREAD (touched.py) at their end.
     """
@@ -41,6 +42,7 @@ class UpdateTape:
     sums_nbytes: int
     transient_nbytes: int
     rows_nbytes: int = 0
+    mapped: tuple[Value, ...] = ()
 
 
 def update_tape(
@@ -77,7 +79,9 @@ def update_tape(
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
     rows = aligned(spread.nbytes, ALIGN) if spread is not None else 0
     sums = aligned(partials.nbytes, ALIGN) + rows
-    nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
+    mapped = tuple(value for value in values.values() if value.mapped)
+    persistent = tuple(value for value in values.values() if not value.mapped)
+    nbytes = sum(aligned(value.nbytes, ALIGN) for value in persistent)
     rewire: list[Call] = []
     if layers and method is not None:
         roots = {s.name for s in states[POOL] if optimizer.is_root(s)}
@@ -85,11 +89,12 @@ def update_tape(
     return UpdateTape(
         instructions,
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),
-        tuple(values.values()),
+        persistent,
         nbytes,
         sums,
         sums + scratch,
         rows,
+        mapped,
     )
 
 

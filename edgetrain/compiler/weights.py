@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import ModelError, UsageError
 from ..ops.model import Model
+from .lora import Lora, adapted
 from .options import Options
 
 # One in so many numbers of the weights may stay constant before that is refused.
@@ -25,10 +26,13 @@ def chosen_weights(model: Model, options: Options) -> Model:
         for that.
     """
     patterns = (options.train_constants, options.train, options.freeze)
-    key = (*map(tuple, patterns), options.allow_constants)
+    lora = options.lora if isinstance(options.lora, Lora) else None
+    key = (*map(tuple, patterns), options.allow_constants, lora, lora and options.seed)
     known = _CHOSEN.setdefault(model, {})
     if key not in known:
-        known[key] = _chosen(model, options)
+        base = model if lora is None else replace(model, untrained=())
+        chosen = _chosen(base, options)
+        known[key] = chosen if lora is None else adapted(chosen, lora, options.seed)
     return known[key]
 
 

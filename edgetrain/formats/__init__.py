@@ -11,6 +11,7 @@ from ..ir.storage import FORMATS, Format
 from .blocks import INT8, Blocks
 from .fp16 import FP16
 from .fp32 import FP32
+from .groups import G4, G8
 from .integers import SUMS, WHOLE
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ FLOATS = tuple(format.name for format in PRECISIONS.values())
 MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
 }
+BLOCKED = tuple(format.name for format in MEMORIES.values() if format.block > 1)
 # Of what backward reads.
 SAVED: dict[str, Format] = {n: format for n, format in MEMORIES.items() if format.block > 1}
-BLOCKED = tuple(format.name for format in FORMATS.values() if format.block > 1)
+# Of weights that are not trained, which are mapped from the Program's file.
+FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}
+GROUPED = (G8.name, G4.name)
 
 
 def of_dtype(dtype: "np.dtype") -> Format:
@@ -77,6 +81,8 @@ __all__ = [
     "FORMATS",
     "FP16",
     "FP32",
+    "FROZEN",
+    "GROUPED",
     "INT8",
     "MEMORIES",
     "PRECISIONS",

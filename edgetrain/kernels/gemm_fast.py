@@ -101,8 +101,11 @@ def _row_packer(A):
 def _column_packer(B, side: int):
     """Inline (b, at, panel, pitch, terms, columns): a block of the right factor as vectors.
 
-    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything.
+    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything. Of
+    storages that are not elements one by one it is their own (gemm_groups.py).
     """
+    if hasattr(B, "column_packer"):
+        return B.column_packer(side)
     copy, transpose = copier(B), transposer(B, side)
     vfirst, vst, ld, st = loads_first(B), stores(FP32), B.ld, FP32.st
 
@@ -243,7 +246,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
     sweep, both_lie = _sweeper(tall, vectors), A.name == B.name == "f32"
-    right_lies, row_of = B.name == "f32", turned_row(B, side)
+    right_lies, row_of = B.name == "f32", turned_row(FP32, side)  # called where it is float32
 
     @inline
     def turn_all(left, b, at, tile, columns, terms, how):

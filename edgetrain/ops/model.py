@@ -37,6 +37,7 @@ class Model:
       frozen: parameters that the original did not train; trained only where a pattern asks.
       source: path of the file; "" where there was none.
       untrained: constants that may have been weights; trained only where a pattern asks.
+      adapters: parameters that were added to the file's, trained beside what patterns ask for.
       memory: constants that were folded; one for all models that are made of this one.
     """
 
@@ -54,6 +55,7 @@ class Model:
     frozen: tuple[str, ...] = ()
     source: str = ""
     untrained: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
 
     def __repr__(self) -> str:

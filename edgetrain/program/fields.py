@@ -6,7 +6,7 @@ Fields of the recipe and of slots that are not listed are refused: they belong t
 The account may hold further figures, which are only shown.
 """
 
-from ..formats import FORMATS, MEMORIES, PRECISIONS
+from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir.values import PERSISTENT
 from ..kernels import targets
 from .schema import (
@@ -48,6 +48,17 @@ _LAYER = row(
 _DENSITY = number(above=0, most=1)
 _PATTERNS = several(text())
 
+# Weight, its matrices A and B, whether it lies [in, out].
+_ADAPTED = row(text(), text(), text(), boolean)
+_LORA = record(
+    {
+        "r": integer(1, 2**20),
+        "alpha": number(above=0),
+        "targets": _PATTERNS,
+        "init": text(),
+        "layers": several(_ADAPTED, most=2**16),
+    }
+)
 RECIPE = record(
     {
         "loss": _PLUGIN,
@@ -84,6 +95,8 @@ RECIPE = record(
         "saved": one_of(*MEMORIES),
         "fused_update": boolean,
         "loss_scale": number(1, 2.0**24),
+        "frozen": one_of(*FROZEN),
+        "lora": _LORA,
     },
 )
 
@@ -131,5 +144,6 @@ PROGRAM = record(
         "aliases": by_name(text()),
         "model_name": text(),
         "work": by_name(by_name(integer(0, 2**62))),
-    }
+    },
+    {"mapped": _SLOTS},
 )

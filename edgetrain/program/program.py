@@ -85,6 +85,8 @@ class Program:
       init: initial arrays by slot name; every other persistent slot starts at zero.
       account: the JSON object of `plan --json`.
       recipe: options it was compiled with; `aliases`: further names of tied parameters.
+      mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
+        mapped file itself. A tape's word for one is arena_nbytes + `offset`.
       work: tape -> kernel -> turns of loops that the compiler counted; see runtime/tapes.py.
     """
 
@@ -107,6 +109,7 @@ class Program:
     model_name: str = "model"
     target_count: int = 0
     work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    mapped: tuple[Slot, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -118,6 +121,16 @@ class Program:
     def tape_nbytes(self) -> int:
         """Bytes of all tapes: read-only, outside the arena."""
         return sum(tape.nbytes for tape in self.tapes.values())
+
+    @property
+    def mapped_nbytes(self) -> int:
+        """Bytes of `mapped`, each from a multiple of 64: read-only, outside the arena."""
+        return max((slot.offset + -(-slot.nbytes // 64) * 64 for slot in self.mapped), default=0)
+
+    @property
+    def lasting(self) -> tuple[Slot, ...]:
+        """Slots that live from the first step to the last, those outside the arena at the end."""
+        return (*self.persistent, *self.mapped)
 
     @property
     def sliced(self) -> bool:
@@ -156,7 +169,7 @@ class Program:
         """
         recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
         recipe["microbatch"] = self.microbatch
-        names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.persistent)
+        names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.lasting)
         text = json.dumps([recipe, names, self.model_name], sort_keys=True)
         return sha256(text.encode()).hexdigest()
 
@@ -184,6 +197,8 @@ class Program:
         )  # fmt: skip
         out: dict[str, Any] = {name: getattr(self, name) for name in plain}
         out["persistent"] = [asdict(slot) for slot in self.persistent]
+        if self.mapped:
+            out["mapped"] = [asdict(slot) for slot in self.mapped]
         for name in ("inputs", "outputs"):
             out[name] = {k: [asdict(s) for s in slots] for k, slots in getattr(self, name).items()}
         out["targets"] = {k: asdict(slot) for k, slot in self.targets.items()}
@@ -217,11 +232,14 @@ def _consistent(program: Program) -> Program:
       ValueError: names what contradicts.
     """
     staged = {tape: (*program.inputs[tape], program.targets[tape]) for tape in ("micro", "eval")}
-    for place, group in {"persistent": program.persistent, **staged}.items():
+    for place, group in {"persistent": program.lasting, **staged}.items():
         for name, count in Counter(slot.name for slot in group).items():
             if count > 1:
                 raise ValueError(f"{place}: slot {name!r} {count} times")
-    slots = {slot.name: slot for slot in program.persistent}
+    slots = {slot.name: slot for slot in program.lasting}
+    absent = [slot.name for slot in program.mapped if slot.name not in program.init]
+    if absent:
+        raise ValueError(f"mapped: no tensor 'init.{absent[0]}'")
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
         raise ValueError("persistent: no control block of 64 words")
@@ -229,6 +247,7 @@ def _consistent(program: Program) -> Program:
         sound = name in slots and slots[name].stored_shape == array.shape
         format = slots[name].format if sound else None
         number = array.dtype.kind in "fiu" and format is not None and format.block == 1
+        number = number and slots[name] not in program.mapped
         if format is None or not (number or array.dtype == format.dtype):
             raise ValueError(f"tensor 'init.{name}': no slot of its shape")
     if program.minibatch % program.microbatch:
@@ -272,7 +291,8 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
     # copied, for the file may be written over.
     tapes = {name: np.array(tensors[f"tape.{name}"]) for name in TAPES}
     persistent = tuple(_slot(s) for s in fields["persistent"])
-    formats = {slot.name: slot.format for slot in persistent}
+    mapped = tuple(_slot(s) for s in fields.get("mapped", ()))
+    formats = {slot.name: slot.format for slot in (*persistent, *mapped)}
     init = {k.removeprefix("init."): v for k, v in tensors.items() if k.startswith("init.")}
     init = {k: from_file(v, formats[k]) if k in formats else v for k, v in init.items()}
     return Program(
@@ -295,4 +315,5 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         model_name=fields["model_name"],
         target_count=fields["target_count"],
         work=fields["work"],
+        mapped=mapped,
     )

@@ -16,6 +16,7 @@ from ..errors import ProgramError, RunError
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from ..units.public import as_path
+from .adapters import merged
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
 from .program import Program
@@ -80,8 +81,9 @@ def export_trained(
         )
     try:
         model, graph = _parsed(program)
-        shapes = {slot.name: slot.shape for slot in program.persistent}
+        shapes = {slot.name: slot.shape for slot in program.lasting}
         state = {n: decoded(a, shapes[n]) if n in shapes else a for n, a in state.items()}
+        state = merged(program, state)
         state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
         _finish(graph, state)
         if labels is not None:

@@ -3,7 +3,6 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -95,6 +94,6 @@ def _protect(address: int) -> None:
         return
 
 
-def views(arena: Arena, program: Program) -> Mapping[str, np.ndarray]:
+def views(arena: Arena, program: Program) -> dict[str, np.ndarray]:
     """Every persistent slot by name."""
     return {slot.name: arena.view(slot) for slot in program.persistent}

@@ -24,6 +24,7 @@ from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
 from .arena import Arena
+from .mapping import Placed
 from .signals import Deferral
 from .tapes import check_program
 
@@ -59,6 +60,7 @@ class Executor:
                 "Give fewer, or compile with as many threads."
             )
         kernels = check_program(program, arena.nbytes)
+        placed = Placed(program, arena.address, kernels) if program.mapped else None
         self._base, self._process, self.signals = arena.address, os.getpid(), Deferral()
         self._pairs = in_pairs(program.recipe)
         self._table, entry = self._load(kernels)
@@ -66,7 +68,11 @@ class Executor:
         self._barrier = self._barrier_block()
         self._tapes: dict[str, _Tape] = {}
         for name, words in program.tapes.items():
-            self._keep(name, words, self._table)
+            if placed is None:
+                self._keep(name, words, self._table, self._base)
+            else:  # its words are addresses
+                self._keep(name, placed.words(words), self._table, 0)
+        self._placed = placed
         self._workers = _Workers(self._run, self._barrier, self.threads)
 
     def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
@@ -100,10 +106,10 @@ class Executor:
         """Addresses of kernels without storages."""
         return self._load([(registry.variants(name)[0], {}) for name in names])[0].tolist()
 
-    def _keep(self, name: str, words: np.ndarray, table: np.ndarray) -> None:
+    def _keep(self, name: str, words: np.ndarray, table: np.ndarray, base: int) -> None:
         words = np.ascontiguousarray(words, np.int64)
         start = words.ctypes.data
-        operands = [self._base, start, start + words.nbytes, table.ctypes.data,
+        operands = [base, start, start + words.nbytes, table.ctypes.data,
                     self._barrier.ctypes.data]  # fmt: skip
         self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
 
@@ -134,7 +140,7 @@ class Executor:
             own = [operands[operand.name] for operand in kernel.spec.operands]
             words += [number, len(own), *own]
         table, _ = self._load([(kernel, {}) for kernel in kernels])
-        self._keep(tape, np.array(words, np.int64), table)
+        self._keep(tape, np.array(words, np.int64), table, self._base)
         return self.operands(tape)
 
     def check_process(self) -> None:

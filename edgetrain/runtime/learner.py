@@ -261,6 +261,17 @@ class Learner(Uncopied):
 
         return export_trained(self.program, self.session.state(), path, labels=self.labels)
 
+    def export_adapter(self, directory: str | Path) -> Path:
+        """Write the adapters of a Program that has them, for peft: weights and configuration.
+
+        Raises:
+          ProgramError: it has none.
+          RunError: they are not finite, or cannot be written.
+        """
+        from ..program.adapters import write_adapter
+
+        return write_adapter(self.program, self.session.state(), directory)
+
     def save(self) -> Path | None:
         """Write a checkpoint of the state between minibatches.
 

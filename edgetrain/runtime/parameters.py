@@ -31,7 +31,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     def __init__(self, session: Session, *, buffers: bool = False) -> None:
         self._session = session
         roles = ("parameter", "buffer") if buffers else ("parameter",)
-        slots = [slot for slot in session.program.persistent if slot.role in roles]
+        slots = [slot for slot in session.program.lasting if slot.role in roles]
+        self._still = {slot.name for slot in session.program.mapped}
         self._slots = {slot.name: slot for slot in slots if slot.name != POOL}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
         self._names = tuple(self._layers) + tuple(self._slots)
@@ -122,6 +123,13 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 f"parameter {name!r}: not all values are finite as {storage.name} stores them."
             )
         layer = self._layers.get(name)
+        if name in self._still and storage.encode(array.astype(np.float32)).tobytes() != (
+            self._session.values[name].tobytes()
+        ):
+            raise DataError(
+                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
+                "values. Compile the model with these, or without --frozen and --lora."
+            )
         if layer is not None:
             off = layer.flat(numbers).copy()
             off[self._where(layer)] = 0
@@ -133,6 +141,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         return numbers
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
+        if name in self._still:
+            return  # it is what is there, see `_checked`
         values, layer = self._session.values, self._layers.get(name)
         found = values[POOL if layer else name]
         if layer:

@@ -7,6 +7,7 @@ with the operands of optimizers.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ..errors import ProgramError
 from ..formats.csr import COLUMNS, TABLE, pointers_name
@@ -41,12 +42,21 @@ class Slots:
         self._label = program.model_name
         self._fused = bool(program.recipe.get("fused_update"))
         taken = self._disjoint(program.persistent, arena_nbytes)
+        # Behind the arena and read alone, whatever they were.
+        taken += self._disjoint(
+            [
+                replace(slot, offset=arena_nbytes + slot.offset, role="constant")
+                for slot in program.mapped
+            ],
+            arena_nbytes + program.mapped_nbytes,
+        )
         self._slots = [slot for slot in taken if slot.size]
         self._starts = [slot.offset for slot in self._slots]
         self._check_roles(program)
         for tape, slots in program.inputs.items():
             staged = [*slots, *([program.targets[tape]] if tape in program.targets else [])]
-            self._disjoint([*self._slots, *staged], arena_nbytes)
+            inside = [slot for slot in self._slots if slot.offset < arena_nbytes]
+            self._disjoint([*inside, *staged], arena_nbytes)
         for slots in program.outputs.values():
             for slot in slots:
                 self._disjoint([slot], arena_nbytes)
@@ -77,11 +87,11 @@ class Slots:
         return ordered
 
     def _check_roles(self, program: Program) -> None:
-        slots = {slot.name: slot for slot in program.persistent}
+        slots = {slot.name: slot for slot in program.lasting}
         layers = sparse_layers(program)
         indices = {COLUMNS, TABLE, *(pointers_name(layer.name) for layer in layers)}
         special = dict.fromkeys(indices if layers else (), "index") | {"ctl": "control"}
-        if len(slots) != len(program.persistent):
+        if len(slots) != len(program.lasting):
             raise ProgramError(f"{self._label}: two slots have one name. Compile the model again.")
         for name, slot in slots.items():
             own = special.get(name)

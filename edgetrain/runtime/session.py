@@ -19,9 +19,10 @@ from ..optim.schedules import Constant
 from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
 from ..units.public import Uncopied, called_by_people
-from .arena import Arena, views
+from .arena import Arena
 from .feed import Feed, Filler, fields, fill
 from .loading import opened_program
+from .mapping import first_values
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
 
@@ -88,9 +89,7 @@ class Session(Uncopied):
 
         self.program = program = opened_program(program)
         self.arena = Arena(program.arena_nbytes)
-        self.values = views(self.arena, program)
-        for name, array in program.init.items():
-            self.values[name][...] = array
+        self.values = first_values(self.arena, program)
         self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)

@@ -65,10 +65,10 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
         left = {name: SLACK * turns for name, turns in program.work.get(tape, {}).items()}
         for found in decode(words.tolist(), kernels):
             used.add((found.kernel.name, found.kernel.variant, tuple(found.storages.values())))
-            _check_words(found, arena_nbytes)
+            _check_words(found, arena_nbytes + program.mapped_nbytes)
             extents = found.extents(program.threads, planned)
             regions = _regions(found, extents, program.threads, planned)
-            _check_regions(found, regions, arena_nbytes)
+            _check_regions(found, regions, arena_nbytes, slots)
             for region in regions:
                 _check_slots(found, region, tape, slots)
             if found.kernel.name == "resample":
@@ -117,11 +117,14 @@ def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
         )
 
 
-def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int) -> None:
-    """Operands lie in the arena, at multiples of their elements, and not on scratch."""
+def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, slots: Slots) -> None:
+    """Operands lie in the arena, at multiples of their elements, and not on scratch; those behind
+    it in a mapped slot, which is read alone."""
     for region in regions:
         align = ALIGN if region.mode == "t" else FORMATS[region.storage].alignment
         outside = region.start < 0 or region.stop < region.start or region.stop > arena_nbytes
+        if outside and region.mode == "r" and region.start >= arena_nbytes:
+            outside = not slots.meeting(region.start, region.stop)
         if outside or region.start % align:
             raise ProgramError(
                 f"tape word {found.at}: operand {region.name} of {found.kernel.name} takes bytes "
@@ -208,6 +211,7 @@ def _check_slots(found: Decoded, region: _Region, tape: str, slots: Slots) -> No
 def _check_tables(found: Decoded, program: Program) -> None:
     """Tables of taps are constants whose starts rise, so that no tap is read twice."""
     constants = {slot.offset: slot for slot in program.persistent if slot.role == "constant"}
+    constants |= {program.arena_nbytes + slot.offset: slot for slot in program.mapped}
     for table, size, taps in (("rows", "oh", "rt"), ("cols", "ow", "ct")):
         if found.values[table] < 0:
             continue

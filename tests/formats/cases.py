@@ -16,5 +16,8 @@ FORMAT_CASES: dict[str, tuple[np.ndarray, list[int]]] = {
     # 127 steps of 2^-3, ties upwards, the scale's byte behind 64 elements: 2^(124 - 127)
     "q8": (np.float32([15.875, -1.0, 0.0625, -0.0625]), [127, 248, 1, 0, *[0] * 60, 124]),
     "q8n": (np.float32([0.0, -63.75, 64.0]), [0, 192, 64, *[0] * 61, 127]),
+    # frozen weights: a number times the largest over 127, 7, which stands behind as fp16 (here 1)
+    "g8": (np.float32([127.0, -1.0, 2.5]), [127, 255, 2, *[0] * 61, 0, 0x3C]),
+    "g4": (np.float32([7.0, -1.0, *[0] * 30, 3.5]), [0xCF, 0x87, *[0x88] * 30, 0, 0x3C]),
     "u8": (np.int64([0, 255]), [0, 0xFF]),
 }

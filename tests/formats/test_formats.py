@@ -7,12 +7,15 @@ from edgetrain.cli.arguments import plan_table
 from edgetrain.formats import (
     BLOCKED,
     FORMATS,
+    FROZEN,
+    GROUPED,
     MEMORIES,
     PRECISIONS,
     decoded,
     narrowest,
     of_dtype,
 )
+from edgetrain.kernels.groups import GROUPS
 from edgetrain.kernels.words.packed import PACKED
 from edgetrain.kernels.words.prim import STORAGES
 from tests.formats.cases import FORMAT_CASES
@@ -35,8 +38,8 @@ THROUGH = declared("format_through", "x:r:X[n] y:w:Y[n] n", _through)
 def test_every_format_has_a_case_and_kernels():
     """f64 is a sum's alone: no kernel takes it for a storage variable."""
     assert FORMAT_CASES.keys() == FORMATS.keys()
-    assert STORAGES.keys() == FORMATS.keys() - {"f64", *BLOCKED}
-    assert PACKED.keys() == set(BLOCKED)
+    assert STORAGES.keys() == FORMATS.keys() - {"f64", *BLOCKED, *GROUPED}
+    assert PACKED.keys() == set(BLOCKED) and GROUPS.keys() == set(GROUPED)
     assert len({format.number for format in FORMATS.values()}) == len(FORMATS)
 
 
@@ -74,6 +77,7 @@ def test_kernels_store_and_load_as_the_codec(name):
 def test_precisions_are_what_the_command_line_takes():
     for option in ("model_memory", "weights", "state", "grads"):
         assert plan_table()[option]["choices"] == [*MEMORIES]
+    assert plan_table()["frozen"]["choices"] == [*FROZEN] == [*PRECISIONS, "int8", "int4"]
     assert plan_table()["precision"]["choices"] == [*PRECISIONS]
     assert [*MEMORIES] == [*PRECISIONS, "int8", "int8-nearest"]
     assert narrowest().precision in PRECISIONS

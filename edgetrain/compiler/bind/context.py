@@ -17,6 +17,7 @@ from ...ops.allowance import Allowance, check_list
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.registry import OnnxNode, Subgraph
 from .fold import FOLDS, fold, own_nbytes
+from .makers import Makers
 
 MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
 MAX_VALUE_NBYTES = 2**40
@@ -114,7 +115,7 @@ def _dtype(array: np.ndarray) -> str:
     return {"f": "f32", "b": "u8", "u": "u8"}.get(array.dtype.kind, "i32")
 
 
-class Context:
+class Context(Makers):
     """The ImportContext of registry.py."""
 
     def __init__(

@@ -11,6 +11,7 @@ import numpy as np
 from ...ops.allowance import Allowance, check_list
 from ...ops.registry import OnnxNode
 from ...ops.strides import prod
+from . import fold_masks
 
 _DTYPES = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
@@ -237,6 +238,10 @@ FOLDS: dict[str, Callable] = {
     "NonZero": lambda node, inputs: np.array(np.nonzero(inputs[0]), np.int64),
     "Log": _plain(np.log),
     "Exp": _plain(np.exp),
+    "IsNaN": _plain(np.isnan),
+    "GatherND": fold_masks.gather_nd,
+    "ScatterND": fold_masks.scatter_nd,
+    "MatMul": fold_masks.matmul,
 }
 
 
@@ -290,6 +295,8 @@ _ELEMENTS: dict[str, Callable] = {
     "Range": _counted,
     "ConstantOfShape": lambda node, inputs: prod(_sizes(node, inputs[0])),
     "Gather": _gathered,
+    "GatherND": fold_masks.gathered_nd,
+    "MatMul": fold_masks.multiplied,
     "Concat": lambda node, inputs: sum(x.size for x in inputs),
     "NonZero": lambda node, inputs: inputs[0].size * max(1, inputs[0].ndim),
     **{name: lambda node, inputs: 0 for name in _VIEWS},
@@ -305,7 +312,7 @@ _REDUCED = ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean")
 # What an element takes, a plain one 1.
 _WEIGHTS = {
     "Pow": 32, "Mod": 32, "Div": 32, "Sin": 16, "Cos": 16, "Exp": 8, "Log": 16, "NonZero": 16,
-    "CumSum": 8, "ArgMax": 8, "ArgMin": 8, "Gather": 8, "Where": 4,
+    "GatherND": 16, "ScatterND": 16, "CumSum": 8, "ArgMax": 8, "ArgMin": 8, "Gather": 8, "Where": 4,
 }  # fmt: skip
 # Op -> the first of its inputs that are lists of sizes, axes or places.
 _LISTS = {

@@ -1,0 +1,63 @@
+"""Numpy meaning of what masks and tables of positions are made with: products, picks, replacements.
+
+As in fold.py, what a fold makes is known before it is made.
+"""
+
+import numpy as np
+
+from ...ops.strides import prod
+
+
+def gather_nd(node, inputs):
+    """Picked along as many axes as the last axis of the indices is long."""
+    data, where = _picked(node, *inputs)
+    return data[where]
+
+
+def _picked(node, data, index):
+    """The array, and its indices: one array an axis."""
+    batch = int(node.attrs.get("batch_dims", 0))
+    depth = index.shape[-1]
+    if not 0 <= batch < min(data.ndim, index.ndim) or batch + depth > data.ndim:
+        raise node.fail(
+            f"indices of shape {list(index.shape)} into {list(data.shape)}", "axes that it has"
+        )
+    sizes = np.array(data.shape[batch : batch + depth])
+    if index.size and np.any((index < -sizes) | (index >= sizes)):
+        raise node.fail(f"an index beyond {sizes.tolist()}", "indices inside")
+    shape = index.shape[:-1]
+    outer = [
+        np.arange(data.shape[k]).reshape([-1 if k == j else 1 for j in range(len(shape))])
+        for k in range(batch)
+    ]
+    return data, (*outer, *np.moveaxis(index.astype(np.int64), -1, 0))
+
+
+def gathered_nd(node, inputs) -> int:
+    """Elements that `gather_nd` makes."""
+    data, index = inputs
+    batch = int(node.attrs.get("batch_dims", 0))
+    return prod(index.shape[:-1]) * prod(data.shape[batch + index.shape[-1] :])
+
+
+def scatter_nd(node, inputs):
+    """A copy with some parts replaced."""
+    data, index, updates = inputs
+    if node.attrs.get("reduction", "none") not in ("none", b"none"):
+        raise node.fail(f"reduction {node.attrs['reduction']!r}", "none, of constants")
+    out = np.array(data)
+    out[_picked(node, data, index)[1]] = updates
+    return out
+
+
+def matmul(node, inputs):
+    """A product of constants, such as angles from frequencies and positions."""
+    return np.matmul(*inputs)
+
+
+def multiplied(node, inputs) -> int:
+    """Multiplications, which are more than the elements made."""
+    a, b = inputs
+    return prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) * prod(
+        (*a.shape[-2:], *b.shape[-1:])
+    )

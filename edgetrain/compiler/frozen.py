@@ -1,0 +1,24 @@
+"""Weights that are not trained, and constants, stay in the Program's file: none lies in the arena.
+
+On request (`Options.maps`). They are read where the file is mapped, in the storage that was asked
+for, in training and evaluation alike. Decided before remat, so it is the same in every plan.
+"""
+
+from ..ir import Graph
+from .autodiff import accumulator_name
+from .options import Options
+
+
+def frozen_names(train: Graph, options: Options) -> frozenset[str]:
+    """Roots that no tape writes: parameters without a gradient, constants."""
+    if not options.maps:
+        return frozenset()
+    return frozenset(
+        name
+        for name, value in train.values.items()
+        if not value.view_of
+        and (
+            value.role == "constant"
+            or (value.role == "parameter" and accumulator_name(name) not in train.values)
+        )
+    )

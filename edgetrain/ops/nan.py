@@ -1,0 +1,49 @@
+"""IsNaN: a comparison of a value with itself, or nothing where there can be no NaN.
+
+torch replaces the NaN that a softmax makes of a row in which everything is masked. Where the mask
+is a constant that leaves something in every row there is none, as long as the scores are finite; a
+run whose scores are not is one that has diverged, and stays so instead of going on with zeros.
+"""
+
+import numpy as np
+
+from .registry import onnx_rule
+
+
+@onnx_rule("IsNaN")
+def is_nan(context, node) -> None:
+    x = context.value(node, 0)
+    if _is_sound_softmax(context, node, x.name):
+        context.fold(node, 0, np.zeros((1,) * len(x.shape), np.bool_))
+        return
+    same = context.temporary(node, "same", x.shape, "u8")
+    context.emit(node, "equal", [x, x], [x.shape], outputs=[same], dtype="u8")
+    context.emit(node, "truth", [same], [x.shape], {"want": 0}, dtype="u8")
+
+
+def _is_sound_softmax(context, node, name: str) -> bool:
+    """Whether it is a softmax of rows that constants leave something of."""
+    softmax = context.maker(name)
+    if softmax is None or softmax.op != "softmax":
+        return False
+    scores = context.maker(softmax.inputs[0])
+    if scores is None:
+        return False
+    axis = softmax.attrs["axis"] - len(context.named(name).shape)
+    arrays = [context.array(source) for source in scores.inputs]
+    if scores.op == "where" and arrays[0] is not None:
+        # One side is the scores; the mask has to choose them somewhere in each row.
+        sides = [side for side in (1, 2) if arrays[side] is None]
+        return len(sides) == 1 and _rows(node, context, arrays[0] == (sides[0] == 1), axis)
+    if scores.op == "add":
+        known = [array for array in arrays if array is not None]
+        return len(known) == 1 and _rows(node, context, np.isfinite(known[0]), axis)
+    return scores.op in ("matmul", "mul", "div")
+
+
+def _rows(node, context, left: np.ndarray, axis: int) -> bool:
+    """Whether every row has something left."""
+    context.room(node, left.size, itemsize=1)
+    if left.ndim < -axis:
+        return bool(left.all())
+    return bool(left.any(axis=axis).all())

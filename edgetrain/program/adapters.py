@@ -1,0 +1,134 @@
+"""Low-rank adapters of a trained Program: merged into the weights, or apart as peft has them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import ProgramError
+from ..formats import decoded
+from .atomic import unwritable, write_atomically
+from .finite import nonfinite
+from .program import Program
+
+WEIGHTS_FILE, CONFIG_FILE = "adapter_model.safetensors", "adapter_config.json"
+_PREFIX = "base_model.model."
+
+
+def adapters_of(program: Program) -> tuple[tuple[str, str, str, bool], ...]:
+    """(weight, A, B, whether the weight lies [in, out]) of each adapted weight."""
+    found = program.recipe.get("lora") or {"layers": ()}
+    return tuple((w, a, b, bool(turned)) for w, a, b, turned in found["layers"])
+
+
+def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The state with frozen weights from the Program, and adapters added to theirs.
+
+    Args:
+      state: by name, as numbers; without mapped weights.
+    """
+    out = dict(state)
+    for slot in program.mapped:
+        if slot.role == "parameter":
+            out[slot.name] = decoded(program.init[slot.name], slot.shape)
+    for weight, a, b, turned in adapters_of(program):
+        lora = program.recipe["lora"]
+        scale = np.float32(lora["alpha"] / lora["r"])
+        high, low = (np.asarray(out.pop(name), np.float32) for name in (b, a))
+        delta = scale * (high @ low)
+        out[weight] = np.asarray(out[weight], np.float32) + (delta.T if turned else delta)
+    return out
+
+
+def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: str | Path) -> Path:
+    """Write adapter_model.safetensors and adapter_config.json, which peft reads.
+
+    Args:
+      state: as of a checkpoint.
+    Returns:
+      The directory.
+    Raises:
+      ProgramError: the Program has no adapters.
+      RunError: a number is not finite, or a file cannot be written.
+    """
+    layers, directory = adapters_of(program), Path(directory)
+    if not layers:
+        raise ProgramError(
+            f"Program of {program.model_name!r}: it has no adapters. Compile the model with --lora."
+        )
+    shapes = {slot.name: slot.shape for slot in program.lasting}
+    tensors = {}
+    for _, a, b, _ in layers:
+        for name in (a, b):
+            array = decoded(state[name], shapes[name])
+            tensors[_PREFIX + name] = np.ascontiguousarray(array, "<f4")
+    wrong = nonfinite(tensors)
+    if wrong:
+        raise unfinite(directory, wrong)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise unwritable(directory, "-o", error) from error
+    text = json.dumps(_config(program, layers), indent=2) + "\n"
+    write_atomically(directory / WEIGHTS_FILE, lambda file: _safetensors(file, tensors))
+    write_atomically(directory / CONFIG_FILE, lambda file: _put(file, text.encode()))
+    return directory
+
+
+def unfinite(path: Path, name: str) -> Exception:
+    """What is raised instead of writing numbers that are none."""
+    from ..errors import RunError
+
+    return RunError(
+        f"{path}: not written, for {name!r} is not finite. Export an older checkpoint, or train "
+        "with a lower learning rate."
+    )
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
+    """Length of the header, the header, the arrays one behind the other."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, array in tensors.items():
+        header[name] = {
+            "dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + array.nbytes],
+        }  # fmt: skip
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for array in tensors.values():
+        file.write(array.tobytes())
+
+
+def _config(program: Program, layers) -> dict[str, Any]:
+    """What peft asks of a LoRA; `target_modules` are whole names."""
+    lora = program.recipe["lora"]
+    alpha = float(lora["alpha"])
+    turned = {turned for *_, turned in layers}
+    return {
+        "peft_type": "LORA",
+        "task_type": None,
+        "base_model_name_or_path": None,
+        "r": lora["r"],
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "lora_dropout": 0.0,
+        "target_modules": [weight.removesuffix(".weight") for weight, *_ in layers],
+        "bias": "none",
+        "fan_in_fan_out": turned == {True},
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "use_rslora": False,
+        "use_dora": False,
+        "modules_to_save": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+    }

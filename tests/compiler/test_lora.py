@@ -1,0 +1,246 @@
+"""Low-rank adapters: where they go, what is trained, merged and apart."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.compiler.lora import Lora, layers_of, make_lora
+from edgetrain.errors import DataError, ProgramError, UsageError
+from edgetrain.exporters.parity import parity
+from edgetrain.program.adapters import CONFIG_FILE, WEIGHTS_FILE
+from tests.compiler.nets import Net
+
+TEXT = "r=2,alpha=8,targets=*.q,*.v"
+
+
+def net():
+    """A weight in each layout that products have, [in, out] and [out, in], and a table."""
+    made = Net(6)
+    x = made.add("MatMul", ["x", made.weight("b.q.weight", 6, 8)], "q")
+    turned = made.add("Transpose", [made.weight("b.v.weight", 6, 8)], "v.t", perm=[1, 0])
+    x = made.add("MatMul", [made.add("Relu", [x], "act"), turned], "v")
+    x = made.add("Gemm", [x, made.weight("b.k.weight", 7, 6), made.weight("b.k.bias", 7)], "k",
+                 transB=1)  # fmt: skip
+    x = made.add("Gemm", [x, made.weight("head.weight", 7, 3)], "logits")
+    return made.model(x)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    draw = np.random.default_rng(1)
+    return draw.normal(size=(8, 6)).astype(np.float32), draw.integers(0, 3, 8).astype(np.int32)
+
+
+def compiled(budget=None, **options):
+    given = {"lora": TEXT, "optimizer": et.AdamW(lr=0.05), "minibatch": 8, **options}
+    return et.compile(net(), budget=budget, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("r=8,alpha=16,targets=*.q_proj,*.v_proj", Lora(8, 16.0, ("*.q_proj", "*.v_proj"))),
+        ("targets='q'", Lora(8, 16.0, ("q",))),
+        ("r=4,targets=q,init=normal", Lora(4, 8.0, ("q",), "normal")),
+        ({"r": 1, "targets": ["q"]}, Lora(1, 2.0, ("q",))),
+    ],
+)
+def test_lora_is_made_of_a_text_or_of_fields(text, expected):
+    assert make_lora(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("r=0,targets=q", "a rank of 1"),
+        ("r=2.5,targets=q", "expected a whole number"),
+        ("r=2", "none given"),
+        ("rank=2,targets=q", "no field of this name"),
+        ("2,targets=q", "expected such as"),
+        ("r=2,r=3,targets=q", "2 times"),
+        ("alpha=nan,targets=q", "alpha"),
+        ("alpha=x,targets=q", "is no number"),
+        ("init=zero,targets=q", "kaiming or normal"),
+        (3, "or a Lora"),
+    ],
+)
+def test_lora_refuses_what_it_does_not_know(given, words):
+    with pytest.raises(UsageError, match=words):
+        make_lora(given)
+
+
+def test_targets_name_weights_by_module_by_ending_and_by_name():
+    model = net()
+    for pattern, expected in (
+        ("*.q", {"b.q.weight": True}),
+        ("v", {"b.v.weight": False}),
+        ("b.k.weight", {"b.k.weight": False}),
+        ("head*", {"head.weight": True}),
+        ("b.*", {"b.q.weight": True, "b.v.weight": False, "b.k.weight": False}),
+    ):
+        found = layers_of(model, Lora(targets=(pattern,)))
+        assert {layer.weight: layer.turned for layer in found} == expected, pattern
+    with pytest.raises(UsageError, match="'nothing' names no constant weight .* b.q, b.v, b.k"):
+        layers_of(model, Lora(targets=("b.q", "nothing")))
+
+
+def test_a_weight_that_others_read_too_gets_no_adapter():
+    made = Net(6)
+    table = made.weight("tied.weight", 6, 6)
+    x = made.add("MatMul", ["x", table], "first")
+    made.constants["two"] = np.float32(2)
+    x = made.add("MatMul", [x, made.add("Mul", [table, "two"], "doubled")], "logits")
+    with pytest.raises(UsageError, match="'tied.weight' is read by node .* could not be merged"):
+        compiled_of = made.model(x)
+        et.compile(compiled_of, lora="targets=tied")
+
+
+def test_adapters_alone_are_trained_beside_what_patterns_name():
+    facts = compiled().account["training"]
+    adapters = [f"b.{n}.lora_{m}.weight" for n in "qv" for m in "AB"]
+    assert sorted(facts["trained"]["names"]) == sorted(adapters)
+    assert facts["frozen"]["count"] == 5
+    facts = compiled(train=["head.*", "*.bias"]).account["training"]
+    assert sorted(facts["trained"]["names"]) == sorted([*adapters, "head.weight", "b.k.bias"])
+
+
+def test_frozen_weights_take_no_arena():
+    program = compiled()
+    assert {slot.name for slot in program.mapped} >= {"b.q.weight", "b.k.bias", "head.weight"}
+    kept = {slot.name for slot in program.persistent}
+    assert not kept & {slot.name for slot in program.mapped}
+    assert program.account["mapped_nbytes"] == program.mapped_nbytes > 4 * 48
+    assert sum(program.account["by_kind"].values()) == program.arena_nbytes
+    saved = sum(slot.size for slot in program.saved if slot.role == "parameter")
+    assert saved == 2 * (6 + 8) + 2 * (6 + 8)
+
+
+@pytest.mark.parametrize("frozen", [None, "fp32", "fp16", "int8", "int4"])
+def test_parity_of_adapters_holds_with_every_storage_of_frozen_weights(frozen):
+    report = parity(net(), steps=3, lora=TEXT, frozen=frozen, train=("head.*",))
+    assert report.ok, report.summary()
+    judged = {row.name for row in report.rows if row.kind == "gradient"}
+    assert judged == {f"b.{n}.lora_{m}.weight" for n in "qv" for m in "AB"} | {"head.weight"}
+
+
+def test_adapters_train_alike_in_every_plan_and_on_any_number_of_threads(samples):
+    states = []
+    smallest = compiled(microbatch=4).account["min_budget_nbytes"]
+    for budget, threads in ((None, 1), (smallest, 1), (None, 2)):
+        trainer = et.Trainer(compiled(budget, microbatch=4), threads=threads)
+        for _ in range(4):
+            trainer.step(*samples)
+        states.append({name: array.tobytes() for name, array in trainer.session.state().items()})
+        trainer.close()
+    assert states[0] == states[1] == states[2]
+    with pytest.raises(et.BudgetError):
+        compiled(smallest - 1, microbatch=4)
+
+
+def test_first_output_is_the_models_own(samples):
+    x, _ = samples
+    trainer = et.Trainer(compiled())
+    np.testing.assert_array_equal(
+        trainer.predict(x), next(iter(et.forward(net(), {"x": x}).values()))
+    )
+    trainer.close()
+
+
+@pytest.fixture(scope="module", params=["fp32", "int4"])
+def trained(request, samples, tmp_path_factory):
+    """Some steps of a Program from its file."""
+    path = compiled(frozen=request.param).save(tmp_path_factory.mktemp("lora") / "net.edge")
+    trainer = et.Trainer(et.load_program(path))
+    for _ in range(6):
+        trainer.step(*samples)
+    yield trainer
+    trainer.close()
+
+
+def test_export_merges_adapters_into_weights_of_the_file(trained, samples, tmp_path):
+    x, _ = samples
+    path = trained.export_onnx(tmp_path / "merged.onnx")
+    merged = et.load_onnx(path)
+    assert set(merged.initializers) == set(net().initializers)
+    shown, found = trained.parameters, merged.initializers
+    delta = 4 * shown["b.q.lora_B.weight"] @ shown["b.q.lora_A.weight"]
+    np.testing.assert_allclose(found["b.q.weight"], shown["b.q.weight"] + delta.T, atol=1e-6)
+    out = next(iter(et.forward(path, {"x": x}).values()))
+    np.testing.assert_allclose(out, trained.predict(x), rtol=1e-4, atol=1e-5)
+    assert np.abs(delta).max() > 1e-3
+
+
+def test_adapter_is_written_as_peft_has_it(trained, tmp_path):
+    folder = trained.export_adapter(tmp_path / "adapter")
+    data = (folder / WEIGHTS_FILE).read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    name = "base_model.model.b.v.lora_A.weight"
+    start, stop = header[name]["data_offsets"]
+    array = np.frombuffer(data[8 + length :][start:stop], "<f4").reshape(header[name]["shape"])
+    np.testing.assert_array_equal(array, trained.parameters["b.v.lora_A.weight"])
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 2, 8)
+    assert config["target_modules"] == ["b.q", "b.v"]
+
+
+def test_frozen_parameters_cannot_be_set_to_others(trained):
+    parameters = trained.parameters
+    same = parameters["b.k.weight"]
+    parameters["b.k.weight"] = same
+    with pytest.raises(DataError, match="'b.k.weight': frozen, and mapped"):
+        parameters["b.k.weight"] = same + 1
+
+
+def test_a_program_without_adapters_writes_none(samples, tmp_path):
+    trainer = et.Trainer(compiled(lora=None))
+    with pytest.raises(ProgramError, match="no adapters. Compile the model with --lora"):
+        trainer.export_adapter(tmp_path / "none")
+    trainer.close()
+
+
+def test_a_run_goes_on_from_its_checkpoint(samples, tmp_path):
+    x, y = samples
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    data = et.open_data(f"npz:{tmp_path / 'data.npz'}")
+    whole = et.Trainer(compiled(), data=data)
+    whole.fit(steps=6)
+    first = et.Trainer(compiled(), data=data, out=tmp_path / "run")
+    first.fit(steps=3)
+    first.save()
+    first.close()
+    second = et.Trainer(tmp_path / "run" / "program.edge", data=data)
+    assert second.resume(tmp_path / "run")
+    second.fit(steps=6)
+    for name, array in whole.session.state().items():
+        np.testing.assert_array_equal(second.session.state()[name], array)
+    whole.close()
+    second.close()
+
+
+def test_peft_reads_the_adapter(tmp_path):
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+
+    class Body(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.v = torch.nn.Linear(6, 8), torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.v(torch.relu(self.q(x)))
+
+    torch.manual_seed(0)
+    body, x = Body(), torch.randn(8, 6)
+    path = et.exporters.export_torch(body, (x,), tmp_path / "body.onnx")
+    program = et.compile(path, lora="r=2,targets=q,v", minibatch=8, optimizer=et.SGD(lr=0.5))
+    trainer = et.Trainer(program)
+    for _ in range(5):
+        trainer.step(x.numpy(), np.arange(8, dtype=np.int32) % 3)
+    folder = trainer.export_adapter(tmp_path / "adapter")
+    with torch.no_grad():
+        out = peft.PeftModel.from_pretrained(body, folder)(x).numpy()
+    np.testing.assert_allclose(out, trainer.predict(x.numpy()), rtol=1e-4, atol=1e-5)
+    trainer.close()
