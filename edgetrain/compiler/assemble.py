@@ -73,7 +73,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    output = graph.values[candidate.graphs.output]
+    output = candidate.graphs.evaluate.values[candidate.graphs.output]
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,

@@ -35,20 +35,23 @@ def training_graph(
     """Append loss and backward.
 
     Args:
-      output: the forward value the loss is taken of.
+      output: the forward value the loss is taken of, where the graph has no losses of its own.
       trainable: which parameters get a gradient.
       samples: as in `add_loss`.
     Raises:
       UsageError: nothing to train, or an output that does not depend on what is trained.
     """
     grads = Gradients(forward, trainable)
-    if not grads.needs(output):
+    losses = [node.inputs[0] for node in forward.nodes if node.op == "loss"]
+    if not any(map(grads.needs, losses or [output])):
         raise UsageError(
             f"output {output!r} does not depend on any trainable parameter; choose another output "
             "or train more parameters."
         )
-    staged = add_loss(grads.builder, loss, output, samples)
-    grads.start(output, staged[-1], loss)
+    staged: list[str] = []
+    if not losses:
+        staged = add_loss(grads.builder, loss, output, samples)
+        grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
         op(node.op).vjp(grads, node)
         grads.release(node.outputs)
@@ -68,14 +71,14 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
     mean = loss.takes_mean(value.shape)
     shape = (samples,) if mean else loss.target_shape(value.shape)
     target = builder.value(TARGET, shape, loss.target_dtype, "target")
-    attrs, arrays = _loss_operands(builder, loss, value)
+    attrs, arrays = loss_operands(builder, loss, value)
     partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
     inputs = [output, target, *arrays]
     builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
     return [WEIGHT, target] if loss.sample_weights else [target]
 
 
-def _loss_operands(builder: Builder, loss: Loss, output: Value) -> tuple[dict, list[str]]:
+def loss_operands(builder: Builder, loss: Loss, output: Value) -> tuple[dict, list[str]]:
     """Attributes of the loss's nodes, and the values of its arrays."""
     attrs, arrays = loss.call(output.shape), {}
     for operand, array in loss.arrays(output.shape).items():
@@ -97,8 +100,9 @@ class Gradients:
         self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
         for node in forward.nodes:
             self.builder.node(
-                node.op, node.inputs, node.outputs, node.attrs, name=node.name, origin=node.origin
-            )
+                node.op, node.inputs, node.outputs, node.attrs,
+                name=node.name, phase=node.phase, origin=node.origin,
+            )  # fmt: skip
         self._forward = forward
         self._accumulators: dict[str, str] = {}
         self._needs = self._reach(forward, trainable)
@@ -223,7 +227,7 @@ class Gradients:
 
     def start(self, output: str, target: str, loss: Loss) -> None:
         """The gradient of the loss by the model's output."""
-        attrs, arrays = _loss_operands(self.builder, loss, self.value(output))
+        attrs, arrays = loss_operands(self.builder, loss, self.value(output))
         self.contribute(output, "loss_bwd", [output, target, *arrays], attrs)
 
     def release(self, names: Sequence[str]) -> None:

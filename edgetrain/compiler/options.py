@@ -14,10 +14,13 @@ from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from .segments import Choice as Segmentation
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED}
+# Options that a Program names where they are chosen alone: those of earlier ones read the same.
+_NEW = ("segments", "bptt")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      segments: steps of time in a segment of a recurrence, which is then recomputed segment by
+        segment: a number, off, or auto (long sequences in segments that grow with their root).
+      bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
+        0: all the way.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
@@ -71,6 +78,8 @@ class Options:
     allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
+    segments: str = "auto"
+    bptt: int = 0
     target: str = targets.HOST
 
     def __post_init__(self) -> None:
@@ -91,6 +100,14 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
+        if not (self.segments in ("auto", "off") or self.segments.isdecimal()) or (
+            self.segments.isdecimal() and int(self.segments) < 1
+        ):
+            raise UsageError(
+                f"segments {self.segments!r}: expected auto, off, or steps of time (1 or more)."
+            )
+        if self.bptt < 0:
+            raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
         if self.threads > 1 and not targets.get(self.target).hosted:
@@ -118,9 +135,15 @@ class Options:
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
+    def segmentation(self) -> Segmentation:
+        """How recurrences are cut along time."""
+        length = {"auto": None, "off": 0}.get(self.segments, self.segments)
+        return Segmentation(None if length is None else int(length), self.bptt)
+
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out = {n: v for n, v in out.items() if n not in _NEW or v != getattr(Options, n)}
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),

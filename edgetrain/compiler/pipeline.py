@@ -10,7 +10,7 @@ from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
-from . import fusion, slicing
+from . import fusion, segments, slicing
 from .autodiff import add_loss, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
@@ -58,14 +58,23 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         )
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
-    forward = mark_derived(forward)
+    cut = segments.segmented(forward, options.segmentation(), options.loss)
+    forward = mark_derived(cut.graph)
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     forward = verify(sparse.graph)
 
     def trained(name: str) -> bool:
         return name == POOL or choice(name)
 
+    whole = forward
+    if cut.parts:
+        whole = segments.with_output(forward, cut, bound.graph.values[output])
+        forward, whole = (
+            segments.with_losses(graph, cut, options.loss, shape) for graph in (forward, whole)
+        )
     train = training_graph(forward, options.loss, output, trained, microbatch)
+    if options.bptt:
+        train = segments.interleaved(train)
     for a_pass in (
         stage_statistics,
         fusion.apply_in_readers,
@@ -80,7 +89,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
 
-    evaluate = with_loss(fusion.evaluation_graph(forward), options, microbatch)
+    evaluate = with_loss(fusion.evaluation_graph(whole), options, microbatch)
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
@@ -137,6 +146,8 @@ def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str
 
 def with_loss(forward: Graph, options: Options, microbatch: int) -> Graph:
     """Forward and loss, without backward."""
+    if any(node.op == "loss" for node in forward.nodes):
+        return forward
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     builder.nodes = list(forward.nodes)

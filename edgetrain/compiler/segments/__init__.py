@@ -1,0 +1,82 @@
+"""Recurrences in segments of time, before autodiff.
+
+LSTM, GRU and RNN over many steps, and what runs along time between and after them, head and loss
+among it, become a chain of nodes for each segment, which hands its last states to the next one. So
+the planner may keep the states alone and recompute a segment when its backward comes. How long a
+segment is follows from the number of steps alone, whatever the plan; gradients of weights are sums
+over segments in one order.
+"""
+
+from dataclasses import dataclass, replace
+
+from ...ir import Graph
+from ...losses import Loss
+from .emit import Cut, Cutter, ordered
+from .layout import Span
+from .losses import target_layout, with_losses, with_output
+from .region import LEAST, MARK, lengths_of, region_of, segment_steps
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for: steps of a segment (None: as long sequences need, 0: no segments), and
+    steps after which no gradient goes back (0: it goes all the way)."""
+
+    length: int | None = None
+    window: int = 0
+
+    def of(self, steps: int) -> int:
+        """Steps of a segment of a recurrence over so many."""
+        window = self.window if 0 < self.window < steps else 0
+        if self.length is not None:
+            return min(self.length or steps, window or steps)
+        if window:
+            return window if window < LEAST else segment_steps(window)
+        return segment_steps(steps) if steps >= LEAST else steps
+
+
+def segmented(forward: Graph, choice: Choice, loss: Loss) -> Cut:
+    """The graph with its recurrences in segments; as it is where they are too short."""
+    cut, tried, first = Cut(forward), set(), 0  # type: Cut, set[int], int
+    while True:
+        left = [steps for steps in lengths_of(cut.graph) if steps not in tried]
+        if not left:
+            return cut
+        steps = left[0]
+        tried.add(steps)
+        length = choice.of(steps)
+        if length >= steps:
+            continue
+        region = region_of(cut.graph, steps, length, choice.window)
+        span = region.spans[0]
+
+        def splits(shape, part, span=span) -> bool:
+            return target_layout(loss, shape, part, span) is not None
+
+        found = Cutter(cut.graph, region, first).run(splits)
+        first += len(region.spans)
+        cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
+
+
+def interleaved(graph: Graph) -> Graph:
+    """A training graph whose segments pass no gradient on: each window's backward follows its
+    forward.
+
+    A node belongs to the last segment of whatever it reads; gradients that are summed over
+    segments keep the order of their sums.
+    """
+    window: dict[str, int] = {}
+    ranks = []
+    for at, node in enumerate(graph.nodes):
+        own = node.attrs.get(MARK, -1) if node.phase == "forward" else -1
+        for name in node.reads:
+            own = max(own, window.get(graph.root(name), -1))
+        for name in node.writes:
+            root = graph.root(name)
+            if not graph.values[root].persistent:
+                window[root] = own
+        ranks.append((own, at))
+    return graph.with_nodes(ordered(graph, ranks.__getitem__))
+
+
+__all__ = ["MARK", "Choice", "Cut", "Span", "interleaved", "segmented", "with_losses", "with_output"]
