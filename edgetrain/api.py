@@ -112,6 +112,7 @@ def compile(
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
       minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
       train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
+      segments, bptt,
       density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
@@ -352,8 +353,7 @@ def gradient_program(
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)
-        graph = build_graphs(model, known, batch).evaluate
-        return graph.values[graph.outputs[0]].shape
+        return build_graphs(model, known, batch).shape
 
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
     return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)

@@ -73,7 +73,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    output = candidate.graphs.evaluate.values[candidate.graphs.output]
+    shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -86,15 +86,15 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         ),
         inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
         targets={"micro": micro.target(), "eval": evaluate.target()},
-        outputs={"eval": evaluate.outputs()},
+        outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
         recipe=options.recipe() | _sparse_recipe(candidate.graphs),
-        limits=_limits(graph, options, output),
+        limits=_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
         model_name=model.name,
-        target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
+        target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
     )
 
@@ -135,10 +135,15 @@ def _sparse_recipe(graphs: Graphs) -> dict:
     }
 
 
-def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
+def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
+    """The slot of an output that evaluation does not keep: of no sample."""
+    return Slot(graphs.output, offset, (0, *graphs.shape[1:]), "f32", "activation")
+
+
+def _limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
     """Upper bounds of integer inputs: classes for the target, rows for token ids."""
     limits = {}
-    classes = options.loss.limit(output.shape)
+    classes = options.loss.limit(shape)
     if classes is not None:
         limits[TARGET] = classes
     for node in graph.nodes:

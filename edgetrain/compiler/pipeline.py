@@ -27,6 +27,7 @@ class Graphs:
     """Training and evaluation graph of one microbatch, and what fills their persistent values.
 
     Attributes:
+      shape: of the output; `evaluate` has none where it is too large to be kept whole.
       layers: sparse weights, in pool order; `rewiring` moves them.
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
@@ -34,6 +35,7 @@ class Graphs:
     train: Graph
     evaluate: Graph
     output: str
+    shape: tuple[int, ...]
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
     rewiring: Rewiring | None = None
@@ -68,7 +70,8 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
 
     whole = forward
     if cut.parts:
-        whole = segments.with_output(forward, cut, bound.graph.values[output])
+        if segments.keeps_output(forward, shape):
+            whole = segments.with_output(forward, cut, bound.graph.values[output])
         forward, whole = (
             segments.with_losses(graph, cut, options.loss, shape) for graph in (forward, whole)
         )
@@ -103,6 +106,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         train,
         evaluate,
         output,
+        shape,
         arrays,
         sparse.layers,
         sparse.rewiring,

@@ -77,7 +77,8 @@ RECIPE = record(
         "target": one_of(*targets.names()),
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
-    }
+    },
+    {"segments": text(20), "bptt": integer(0, _SAMPLES)},
 )
 
 _COUNTED = record(

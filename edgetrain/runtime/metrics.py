@@ -225,5 +225,10 @@ def check_metrics(asked: Any, loss: Loss, shape: tuple[int, ...]) -> None:
       UsageError: an unknown metric, or one that such a loss has no use for.
     """
     for name, item in _pairs(asked):
+        if shape and not shape[0]:
+            raise UsageError(
+                f"metric {name!r}: outputs of shape {list(shape[1:])} are made and judged in "
+                "segments of time, and not kept. Compile with segments off."
+            )
         if not callable(item):
             _checked(name, loss, shape)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...ir import Graph
 from ...losses import Loss
+from ...ops.strides import prod
 from .emit import Cut, Cutter, ordered
 from .layout import Span
 from .losses import target_layout, with_losses, with_output
@@ -58,6 +59,19 @@ def segmented(forward: Graph, choice: Choice, loss: Loss) -> Cut:
         cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
 
 
+def keeps_output(graph: Graph, shape: tuple[int, ...]) -> bool:
+    """Whether an output in parts is put together in evaluation: where it takes no more than the
+    states that segments hand on, which training may keep anyway."""
+    handed = sum(
+        graph.values[name].size
+        for node in graph.nodes
+        if MARK in node.attrs and "made" in node.attrs
+        for key, name in zip(node.attrs["made"], node.outputs, strict=True)
+        if key in ("yh", "yc")
+    )
+    return prod(shape) <= handed
+
+
 def interleaved(graph: Graph) -> Graph:
     """A training graph whose segments pass no gradient on: each window's backward follows its
     forward.
@@ -79,4 +93,4 @@ def interleaved(graph: Graph) -> Graph:
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 
-__all__ = ["MARK", "Choice", "Cut", "Span", "interleaved", "segmented", "with_losses", "with_output"]
+__all__ = ["MARK", "Choice", "Cut", "Span", "interleaved", "keeps_output", "segmented", "with_losses", "with_output"]

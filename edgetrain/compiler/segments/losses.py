@@ -51,7 +51,8 @@ def with_losses(graph: Graph, cut: Cut, loss: Loss, shape: Shape) -> Graph:
                 found = True
     assert found
     staged = [WEIGHT, target] if loss.sample_weights else [target]
-    return builder.graph([*graph.inputs, *staged], graph.outputs)
+    outputs = [name for name in graph.outputs if name not in spans]
+    return builder.graph([*graph.inputs, *staged], outputs)
 
 
 def _add(
