@@ -78,7 +78,7 @@ class Options:
     allow_constants: bool = False
     max_grad_norm: float = 0.0
     output: str | None = None
-    segments: str = "auto"
+    segments: str | int = "auto"
     bptt: int = 0
     target: str = targets.HOST
 
@@ -100,12 +100,12 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
-        if not (self.segments in ("auto", "off") or self.segments.isdecimal()) or (
-            self.segments.isdecimal() and int(self.segments) < 1
-        ):
+        segments = str(self.segments)
+        if segments not in ("auto", "off") and not segments.isdecimal() or segments == "0":
             raise UsageError(
-                f"segments {self.segments!r}: expected auto, off, or steps of time (1 or more)."
+                f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
             )
+        object.__setattr__(self, "segments", segments)
         if self.bptt < 0:
             raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
         if not 1 <= self.threads <= 64:
@@ -137,8 +137,9 @@ class Options:
 
     def segmentation(self) -> Segmentation:
         """How recurrences are cut along time."""
-        length = {"auto": None, "off": 0}.get(self.segments, self.segments)
-        return Segmentation(None if length is None else int(length), self.bptt)
+        named: dict[str | int, int | None] = {"auto": None, "off": 0}
+        length = named[self.segments] if self.segments in named else int(self.segments)
+        return Segmentation(length, self.bptt)
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""

@@ -13,7 +13,6 @@ from ...ir import Graph
 from ...losses import Loss
 from ...ops.strides import prod
 from .emit import Cut, Cutter, ordered
-from .layout import Span
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, lengths_of, region_of, segment_steps
 
@@ -93,4 +92,13 @@ def interleaved(graph: Graph) -> Graph:
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 
-__all__ = ["MARK", "Choice", "Cut", "Span", "interleaved", "keeps_output", "segmented", "with_losses", "with_output"]
+__all__ = [
+    "MARK",
+    "Choice",
+    "Cut",
+    "interleaved",
+    "keeps_output",
+    "segmented",
+    "with_losses",
+    "with_output",
+]

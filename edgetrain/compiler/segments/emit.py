@@ -51,9 +51,7 @@ class Cutter:
         self._whole: set[str] = set()
         self._rank = {
             span.start: number
-            for number, span in enumerate(
-                region.spans[::-1] if region.backwards else region.spans
-            )
+            for number, span in enumerate(region.spans[::-1] if region.backwards else region.spans)
         }
 
     def run(self, splits: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Cut:
@@ -111,7 +109,7 @@ class Cutter:
         assert shape is not None, name
         found = self._parts[key] = self.value(value, f"{name}~{segment}", shape)
         if name not in self.made:
-            dims = (value.size // (span.steps * inner), span.count, inner)
+            dims = (value.size // (span.steps * inner), span.length, inner)
             strides, own = (span.steps * inner, inner, 1), contiguous(dims)
             move = (0, span.start * inner, 0, dims, strides, tuple(own))
             attrs = {"moves": (move,), "fill": None}
@@ -195,13 +193,11 @@ class Cutter:
             outputs.append(out)
         if op == "dropout":
             inner = layouts[node.outputs[0]]
-            run = {"span": span.count * inner, "stride": span.steps * inner}
+            run = {"span": span.length * inner, "stride": span.steps * inner}
             op, attrs = "dropout_part", {**attrs, **run, "skip": span.start * inner}
         self.node(op, inputs, outputs, attrs, node, segment)
 
-    def _copied(
-        self, node: Node, layouts: Mapping[str, int], span: Span
-    ) -> tuple[list[str], dict]:
+    def _copied(self, node: Node, layouts: Mapping[str, int], span: Span) -> tuple[list[str], dict]:
         """Inputs and attributes of a copy; one of a whole value takes its steps from there."""
         inner, moves = layouts[node.outputs[0]], []
         for move in moves_of(node):
@@ -214,7 +210,7 @@ class Cutter:
             xo, xs = walk.xo + span.start * own, walk.xs
             if node.inputs[move.source] in self.made:
                 xo, xs = part_side(walk.xo, walk.xs, at, own, span)
-            dims = (*walk.dims[:at], span.count, *walk.dims[at + 1 :])
+            dims = (*walk.dims[:at], span.length, *walk.dims[at + 1 :])
             moves.append((move.source, xo, yo, dims, xs, ys))
         inputs = [
             self.part(name, span, layouts[name]) if name in self.made else name
@@ -249,9 +245,9 @@ class Cutter:
                     made[key] = whole[key]
                 elif not last:
                     made[key] = self.value(like, f"{whole['y']}.{key}~{segment}", shape)
-            attrs = {**node.attrs, "t": span.count, "made": tuple(made)}
+            attrs = {**node.attrs, "t": span.length, "made": tuple(made)}
             self.node(node.op, inputs, list(made.values()), attrs, node, segment)
-            edge = span.start if back else span.start + span.count
+            edge = span.start if back else span.start + span.length
             for key in () if last else states:
                 handed[key] = made[key]
                 if edge in self.region.stops:
@@ -267,7 +263,7 @@ class Cutter:
         if key not in self._parts:
             value = self.graph.values[self.whole(lens)]
             self._parts[key] = self.value(value, f"{lens}~{segment}", value.shape)
-            attrs = {"start": span.start, "count": span.count}
+            attrs = {"start": span.start, "count": span.length}
             like = replace(node, name=f"{lens}.part")
             self.node("segment_lengths", [lens], [self._parts[key]], attrs, like, segment)
         return self._parts[key]

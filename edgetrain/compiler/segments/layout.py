@@ -15,7 +15,7 @@ from ...ops.strides import prod
 class Axis(NamedTuple):
     """The dimension of a shape that holds time: its size is before * steps * after."""
 
-    index: int
+    place: int
     before: int
     after: int
 
@@ -24,12 +24,12 @@ class Span(NamedTuple):
     """Steps [start, start + count) of `steps`."""
 
     start: int
-    count: int
+    length: int
     steps: int
 
     def of(self, size: int) -> int:
         """Elements of the part of a whole of so many."""
-        return size // self.steps * self.count
+        return size // self.steps * self.length
 
 
 def axis_of(shape: Sequence[int], inner: int, steps: int) -> Axis | None:
@@ -49,7 +49,7 @@ def axis_of(shape: Sequence[int], inner: int, steps: int) -> Axis | None:
 
 def inner_of(shape: Sequence[int], axis: Axis) -> int:
     """The layout of an array whose time lies in a dimension like this one."""
-    return axis.after * prod(shape[axis.index + 1 :])
+    return axis.after * prod(shape[axis.place + 1 :])
 
 
 def part_shape(shape: Sequence[int], inner: int, span: Span) -> tuple[int, ...] | None:
@@ -57,7 +57,7 @@ def part_shape(shape: Sequence[int], inner: int, span: Span) -> tuple[int, ...] 
     axis = axis_of(shape, inner, span.steps)
     if axis is None:
         return None
-    return (*shape[: axis.index], span.of(shape[axis.index]), *shape[axis.index + 1 :])
+    return (*shape[: axis.place], span.of(shape[axis.place]), *shape[axis.place + 1 :])
 
 
 class Move(NamedTuple):
@@ -105,7 +105,7 @@ def _apart(dims: Sequence[int], strides: Sequence[int], at: int, inner: int, ste
     """Whether every dimension but `at` stays inside a step or goes over whole times."""
     pairs = [(d, s) for k, (d, s) in enumerate(zip(dims, strides, strict=True)) if k != at]
     return all(
-        d == 1 or (0 <= s and s * (d - 1) < inner) or s % (steps * inner) == 0 for d, s in pairs
+        d == 1 or (s >= 0 and s * (d - 1) < inner) or s % (steps * inner) == 0 for d, s in pairs
     )
 
 
@@ -123,7 +123,7 @@ def source_inner(move: Move, at: int, steps: int) -> int | None:
 
 def part_side(offset: int, strides: Sequence[int], at: int, inner: int, span: Span):
     """Offset and strides of a walk's side whose array is a part of what it was."""
-    whole, now = span.steps * inner, span.count * inner
+    whole, now = span.steps * inner, span.length * inner
     moved = tuple(
         s if k == at or abs(s) < inner or s % whole else s // whole * now
         for k, s in enumerate(strides)

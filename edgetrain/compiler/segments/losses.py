@@ -61,7 +61,7 @@ def _add(
     value, whole = builder.values[name], builder.values[target]
     inner = target_layout(loss, shape, value.shape, span)
     assert inner is not None
-    dims = (whole.size // (span.steps * inner), span.count, inner)
+    dims = (whole.size // (span.steps * inner), span.length, inner)
     walk = (span.steps * inner, inner, 1)
     move = (0, span.start * inner, 0, dims, walk, tuple(contiguous(dims)))
     own = loss.target_shape(value.shape)
@@ -73,9 +73,7 @@ def _add(
         attrs[MARK] = behind.attrs[MARK]
     builder.node("copy", [target], [part], attrs, name=part, origin=behind.origin)
     numbers, arrays = loss_operands(builder, loss, value)
-    partials = builder.value(
-        f"{name}.partials", (256 if arrays else 192,), "f64", "statistic"
-    )
+    partials = builder.value(f"{name}.partials", (256 if arrays else 192,), "f64", "statistic")
     builder.node(
         "loss", [name, part, *arrays], [partials], numbers, name=f"{name}.loss", phase="loss",
         origin=behind.origin,
@@ -91,7 +89,7 @@ def with_output(graph: Graph, cut: Cut, output: Value) -> Graph:
         for name in node.writes:
             if name in spans:
                 span, inner = spans[name], cut.inner
-                dims = (output.size // (span.steps * inner), span.count, inner)
+                dims = (output.size // (span.steps * inner), span.length, inner)
                 walk = (span.steps * inner, inner, 1)
                 move = (0, 0, span.start * inner, dims, tuple(contiguous(dims)), walk)
                 attrs = {"moves": (move,), "fill": None}

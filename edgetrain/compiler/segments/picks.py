@@ -27,7 +27,7 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
         return None
     found = []
     for span in spans:
-        taken = [k for k in range(count) if 0 <= first + pace * k - span.start < span.count]
+        taken = [k for k in range(count) if 0 <= first + pace * k - span.start < span.length]
         if not taken:
             continue
         begin = taken[0]
@@ -70,7 +70,7 @@ def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
             continue
         if x % inner == 0 and at < 0:
             at = k
-        elif 0 < x and x * (size - 1) < inner:
+        elif x > 0 and x * (size - 1) < inner:
             within += x * (size - 1)
         else:
             return None

@@ -65,18 +65,18 @@ def _broadcast(look: Look) -> dict[str, int] | None:
     for name in look.node.reads:
         found = look.axis(name)
         if axis is None and found:
-            axis = found._replace(index=found.index + rank - len(look.shape(name)))
+            axis = found._replace(place=found.place + rank - len(look.shape(name)))
     if axis is None:
         return None
-    size, found_all = look.shape(y)[axis.index], {y: inner_of(look.shape(y), axis)}
+    size, found_all = look.shape(y)[axis.place], {y: inner_of(look.shape(y), axis)}
     for name in look.node.reads:
         shape = look.shape(name)
-        index = axis.index - rank + len(shape)
+        index = axis.place - rank + len(shape)
         if index < 0 or shape[index] == 1:
             continue
         if shape[index] != size:
             return None
-        found_all[name] = inner_of(shape, axis._replace(index=index))
+        found_all[name] = inner_of(shape, axis._replace(place=index))
     return found_all if axis_of(look.shape(y), found_all[y], look.steps) == axis else None
 
 
@@ -93,21 +93,21 @@ def _matmul(look: Look) -> dict[str, int] | None:
     for name, own, place in ((a, rows, rank - 2), (b, columns, rank - 1)):
         found = look.axis(name)
         if axis is None and found:
-            batch = found.index < ranks[name] - 2
-            if not batch and found.index != own:
+            batch = found.place < ranks[name] - 2
+            if not batch and found.place != own:
                 return None
             axis = found._replace(
-                index=found.index + rank - ranks[name] if batch else place,
+                place=found.place + rank - ranks[name] if batch else place,
             )
-    if axis is None or axis.index == rank - 1 and any(node.inputs[2:]):
+    if axis is None or axis.place == rank - 1 and any(node.inputs[2:]):
         return None
     out = {y: inner_of(look.shape(y), axis)}
     for name, own, place in ((a, rows, rank - 2), (b, columns, rank - 1)):
-        index = own if axis.index == place else axis.index - rank + ranks[name]
+        index = own if axis.place == place else axis.place - rank + ranks[name]
         shape = look.shape(name)
-        batch = axis.index < rank - 2 and index >= 0 and shape[index] != 1
-        if axis.index == place or batch:
-            out[name] = inner_of(shape, axis._replace(index=index))
+        batch = axis.place < rank - 2 and index >= 0 and shape[index] != 1
+        if axis.place == place or batch:
+            out[name] = inner_of(shape, axis._replace(place=index))
     return out
 
 
@@ -117,19 +117,19 @@ def _gather(look: Look) -> dict[str, int] | None:
     along, many = look.node.attrs["axis"], len(look.shape(index))
     axis, of_x, of_index = look.axis(y), look.axis(x), look.axis(index)
     if axis is None and of_index:
-        axis = of_index._replace(index=of_index.index + along)
+        axis = of_index._replace(place=of_index.place + along)
     if axis is None and of_x:
-        if of_x.index == along:
+        if of_x.place == along:
             return None
-        axis = of_x._replace(index=of_x.index + (many - 1 if of_x.index > along else 0))
+        axis = of_x._replace(place=of_x.place + (many - 1 if of_x.place > along else 0))
     if axis is None:
         return None
     out = {y: inner_of(look.shape(y), axis)}
-    if along <= axis.index < along + many:
-        out[index] = inner_of(look.shape(index), axis._replace(index=axis.index - along))
+    if along <= axis.place < along + many:
+        out[index] = inner_of(look.shape(index), axis._replace(place=axis.place - along))
     else:
-        place = axis.index if axis.index < along else axis.index - many + 1
-        out[x] = inner_of(look.shape(x), axis._replace(index=place))
+        place = axis.place if axis.place < along else axis.place - many + 1
+        out[x] = inner_of(look.shape(x), axis._replace(place=place))
     return out
 
 
@@ -139,7 +139,7 @@ def _along(look: Look) -> dict[str, int] | None:
     if found is None:
         return None
     axis = axis_of(look.shape(look.node.outputs[0]), [*found.values()][0], look.steps)
-    return found if axis and axis.index != look.node.attrs["axis"] else None
+    return found if axis and axis.place != look.node.attrs["axis"] else None
 
 
 def _rows(look: Look) -> dict[str, int] | None:
@@ -162,7 +162,7 @@ def _reduced(look: Look) -> dict[str, int] | None:
     axis = look.axis(x)
     if axis is None and y in look.known:
         axis = axis_of(kept, look.known[y], look.steps)
-    if axis is None or axis.index in axes:
+    if axis is None or axis.place in axes:
         return None
     return {x: inner_of(shape, axis), y: inner_of(kept, axis)}
 
