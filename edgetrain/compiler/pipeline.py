@@ -68,17 +68,10 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     def trained(name: str) -> bool:
         return name == POOL or choice(name)
 
-    whole = forward
-    if cut.parts:
-        if segments.keeps_output(forward, shape):
-            whole = segments.with_output(forward, cut, bound.graph.values[output])
-        forward, whole = (
-            segments.with_losses(graph, cut, options.loss, shape) for graph in (forward, whole)
-        )
+    forward, judged = segments.judged(forward, cut, bound.graph.values[output], options.loss)
     train = training_graph(forward, options.loss, output, trained, microbatch)
-    if options.bptt:
-        train = segments.interleaved(train)
     for a_pass in (
+        lambda graph: segments.interleaved(graph) if options.bptt else graph,
         stage_statistics,
         fusion.apply_in_readers,
         fusion.mask_relus,
@@ -92,7 +85,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
 
-    evaluate = with_loss(fusion.evaluation_graph(whole), options, microbatch)
+    evaluate = with_loss(fusion.evaluation_graph(judged), options, microbatch)
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,

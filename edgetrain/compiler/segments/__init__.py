@@ -9,7 +9,7 @@ over segments in one order.
 
 from dataclasses import dataclass, replace
 
-from ...ir import Graph
+from ...ir import Graph, Value
 from ...losses import Loss
 from ...ops.strides import prod
 from .emit import Cut, Cutter, ordered
@@ -58,7 +58,22 @@ def segmented(forward: Graph, choice: Choice, loss: Loss) -> Cut:
         cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
 
 
-def keeps_output(graph: Graph, shape: tuple[int, ...]) -> bool:
+def judged(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
+    """The forward graphs of training and of evaluation, where the output is in parts with a loss
+    behind each of them.
+
+    Args:
+      forward: `cut.graph`, whatever has become of it since.
+      output: the whole, as it was.
+    """
+    if not cut.parts:
+        return forward, forward
+    whole = with_output(forward, cut, output) if _keeps(forward, output.shape) else forward
+    train, evaluate = (with_losses(graph, cut, loss, output.shape) for graph in (forward, whole))
+    return train, evaluate
+
+
+def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
     """Whether an output in parts is put together in evaluation: where it takes no more than the
     states that segments hand on, which training may keep anyway."""
     handed = sum(
@@ -92,13 +107,4 @@ def interleaved(graph: Graph) -> Graph:
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 
-__all__ = [
-    "MARK",
-    "Choice",
-    "Cut",
-    "interleaved",
-    "keeps_output",
-    "segmented",
-    "with_losses",
-    "with_output",
-]
+__all__ = ["MARK", "Choice", "interleaved", "judged", "segmented"]
