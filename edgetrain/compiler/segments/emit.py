@@ -272,7 +272,8 @@ class Cutter:
 def ordered(graph: Graph, rank: Callable[[int], tuple[int, int]]) -> list[Node]:
     """The nodes by rising rank of their places, none before what it needs.
 
-    What writes a value that was written before stays behind whoever touched it.
+    What writes a value that was written before stays behind whoever touched it; accumulators are
+    added to in the order that comes out.
     """
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
@@ -286,6 +287,8 @@ def ordered(graph: Graph, rank: Callable[[int], tuple[int, int]]) -> list[Node]:
             readers.setdefault(root, []).append(at)
         for name in node.writes:
             root = graph.root(name)
+            if graph.values[root].role == "accumulator":
+                continue
             before.update(writers.get(root, ()), readers.get(root, ()))
             writers.setdefault(root, []).append(at)
         for other in before - {at}:
