@@ -89,7 +89,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
-        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
+        recipe=options.recipe() | _graph_recipe(candidate.graphs),
         limits=_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
@@ -127,9 +127,10 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     return FORMATS[graph.values[name].dtype].encode(array)
 
 
-def _sparse_recipe(graphs: Graphs) -> dict:
+def _graph_recipe(graphs: Graphs) -> dict:
     method = graphs.rewiring
-    return {
+    sliced = {"output_shape": list(graphs.shape)} if graphs.sliced else {}
+    return sliced | {
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }
@@ -137,7 +138,7 @@ def _sparse_recipe(graphs: Graphs) -> dict:
 
 def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
     """The slot of an output that evaluation does not keep: of no sample."""
-    return Slot(graphs.output, offset, (0, *graphs.shape[1:]), "f32", "activation")
+    return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
 
 
 def _limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:

@@ -6,21 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
-from ..optim import SGD, Optimizer
+from ..optim import SGD, Optimizer, loss_scale_of
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from ..units.rungs import ALLOWED
 from .segments import Choice as Segmentation
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED}
-# Options that a Program names where they are chosen alone: those of earlier ones read the same.
-_NEW = ("segments", "bptt")
+STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
+# Options that a Program names where they are set alone: those of earlier ones read the same.
+_NEW = ("saved", "fused_update", "loss_scale", "allow", "segments", "bptt")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Options:
       minibatch, microbatch: samples of an update, samples of one pass.
       precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
         may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
+      saved: storage of what backward reads of convolutions, products, norms and activations, int8;
+        None: as forward computed it.
       density: fraction of nonzero weights; 1 is dense.
       density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
@@ -46,6 +49,12 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
+        slices: the classes of a linear layer under cross_entropy are taken some at a time.
+      fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
+        more: no buffer of gradients. Of minibatches of one microbatch.
+      loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
+        fp16 one that moves.
       segments: steps of time in a segment of a recurrence, which is then recomputed segment by
         segment: a number, off, or auto (long sequences in segments that grow with their root).
       bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
@@ -63,6 +72,7 @@ class Options:
     weights: str | None = None
     state: str | None = None
     grads: str | None = None
+    saved: str | None = None
     density: float = 1.0
     density_overrides: Mapping[str, float] = field(default_factory=dict)
     distribution: str = "uniform"
@@ -77,7 +87,10 @@ class Options:
     train_constants: tuple[str, ...] = ()
     allow_constants: bool = False
     max_grad_norm: float = 0.0
+    fused_update: bool = False
+    loss_scale: float | None = None
     output: str | None = None
+    allow: tuple[str, ...] = ()
     segments: str | int = "auto"
     bptt: int = 0
     target: str = targets.HOST
@@ -130,21 +143,31 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
+        for name in self.allow:
+            if name not in ALLOWED:
+                raise UsageError(f"allow {name!r}: expected one of {', '.join(ALLOWED)}.")
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
+        if self.loss_scale is not None:
+            finite_number("loss_scale", self.loss_scale, least=1)
+        if self.fused_update:
+            _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
-    def segmentation(self) -> Segmentation:
-        """How recurrences are cut along time."""
+    def segmentation(self, slices: str) -> Segmentation:
+        """How recurrences are cut along time; the head is not where `slices` is allowed."""
         named: dict[str | int, int | None] = {"auto": None, "off": 0}
         length = named[self.segments] if self.segments in named else int(self.segments)
-        return Segmentation(length, self.bptt)
+        return Segmentation(length, self.bptt, slices not in self.allow)
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        out = {n: v for n, v in out.items() if n not in _NEW or v != getattr(Options, n)}
+        out = {
+            name: v for name, v in out.items() if name not in _NEW or v != getattr(Options, name)
+        }
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
@@ -154,6 +177,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            **({"allow": list(self.allow)} if self.allow else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -174,7 +198,7 @@ def _check_containers(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
-    for name in ("train", "freeze", "train_constants"):
+    for name in ("train", "freeze", "train_constants", "allow"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):
@@ -184,6 +208,30 @@ def _check_containers(options: Options) -> None:
         if size < 1:
             raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
     object.__setattr__(options, "dims", dims)
+
+
+def _check_fused(options: Options) -> None:
+    """Weights move before the gradient's norm is known.
+
+    Raises:
+      UsageError: names the option that needs it, or several microbatches.
+    """
+    label = "fused_update: weights move before all gradients are known"
+    if options.microbatch not in (None, options.minibatch):
+        raise UsageError(
+            f"fused_update: microbatches of {options.microbatch} in minibatches of "
+            f"{options.minibatch} have to add their gradients up. Make them equal."
+        )
+    if options.max_grad_norm:
+        raise UsageError(
+            f"{label}, so they cannot be clipped to max_grad_norm {options.max_grad_norm:g}. Leave "
+            "one of them out."
+        )
+    if loss_scale_of(options.precision, options.loss_scale).dynamic:
+        raise UsageError(
+            f"{label}, so no loss scale can move; precision {options.precision} needs one. "
+            "Give a constant loss_scale such as 1024, or precision fp32."
+        )
 
 
 def _density(value: Any) -> float:

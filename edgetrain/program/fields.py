@@ -7,7 +7,7 @@ The account may hold further figures, which are only shown.
 """
 
 from ..formats import FORMATS, MEMORIES, PRECISIONS
-from ..ir.graph import PERSISTENT
+from ..ir.values import PERSISTENT
 from ..kernels import targets
 from .schema import (
     boolean,
@@ -78,7 +78,15 @@ RECIPE = record(
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
     },
-    {"segments": text(20), "bptt": integer(0, _SAMPLES)},
+    {
+        "segments": text(20),
+        "bptt": integer(0, _SAMPLES),
+        "allow": _PATTERNS,
+        "output_shape": several(integer(1, 2**48), most=16),
+        "saved": one_of(*MEMORIES),
+        "fused_update": boolean,
+        "loss_scale": number(1, 2.0**24),
+    },
 )
 
 _COUNTED = record(

@@ -14,16 +14,18 @@ from ...losses import Loss
 from ...ops.strides import prod
 from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
-from .region import LEAST, MARK, lengths_of, region_of, segment_steps
+from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for: steps of a segment (None: as long sequences need, 0: no segments), and
-    steps after which no gradient goes back (0: it goes all the way)."""
+    """What is asked for: steps of a segment (None: as long sequences need, 0: no segments), steps
+    after which no gradient goes back (0: it goes all the way), whether the last product and the
+    loss are cut too."""
 
     length: int | None = None
     window: int = 0
+    head: bool = True
 
     def of(self, steps: int) -> int:
         """Steps of a segment of a recurrence over so many."""
@@ -47,7 +49,8 @@ def segmented(forward: Graph, choice: Choice, loss: Loss) -> Cut:
         length = choice.of(steps)
         if length >= steps:
             continue
-        region = region_of(cut.graph, steps, length, choice.window)
+        whole = set() if choice.head else head_of(cut.graph)
+        region = region_of(cut.graph, steps, length, choice.window, whole)
         span = region.spans[0]
 
         def splits(shape, part, span=span) -> bool:

@@ -152,7 +152,7 @@ class Cutter:
 
     def _keep(self, node: Node) -> None:
         """A node that stays whole; a copy of some steps reads the parts that hold them."""
-        attrs, inputs = node.attrs, list(node.inputs)
+        attrs, inputs, fits = node.attrs, list(node.inputs), False
         if node.op == "copy" and any(name in self.made for name in inputs):
             moves = moves_of(node)
             fits = all(
@@ -163,8 +163,8 @@ class Cutter:
             if fits:
                 found, inputs = self._picked(moves, inputs)
                 attrs = {**attrs, "moves": found}
-        self.node(node.op, [self.whole(n) for n in inputs] if attrs is node.attrs else inputs,
-                  node.outputs, attrs, node, -1)  # fmt: skip
+        inputs = inputs if fits else [self.whole(name) for name in inputs]
+        self.node(node.op, inputs, node.outputs, attrs, node, -1)
 
     def _read(self, node: Node, layouts: Mapping[str, int], span: Span) -> list[str]:
         return [

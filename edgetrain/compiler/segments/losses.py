@@ -6,7 +6,7 @@ from ...ir import Builder, Graph, Node, Value
 from ...losses import Loss
 from ...ops.strides import contiguous, prod
 from ...program import TARGET, WEIGHT
-from ..autodiff import loss_operands
+from ..autodiff import loss_arrays, loss_attrs
 from .emit import Cut
 from .layout import Axis, Span, inner_of
 from .region import MARK
@@ -41,10 +41,8 @@ def with_losses(graph: Graph, cut: Cut, loss: Loss, shape: Shape) -> Graph:
     target = builder.value(TARGET, loss.target_shape(shape), loss.target_dtype, "target")
     spans, found = dict(cut.parts), False
     for node in graph.nodes:
-        made = builder.node(
-            node.op, node.inputs, node.outputs, node.attrs,
-            name=node.name, phase=node.phase, origin=node.origin,
-        )  # fmt: skip
+        names = {"name": node.name, "phase": node.phase, "origin": node.origin}
+        made = builder.node(node.op, node.inputs, node.outputs, node.attrs, **names)
         for name in made.writes:
             if name in spans:
                 _add(builder, loss, name, shape, spans[name], target, made)
@@ -72,12 +70,17 @@ def _add(
     if MARK in behind.attrs:
         attrs[MARK] = behind.attrs[MARK]
     builder.node("copy", [target], [part], attrs, name=part, origin=behind.origin)
-    numbers, arrays = loss_operands(builder, loss, value)
+    arrays = loss_arrays(builder, loss, value)
     partials = builder.value(f"{name}.partials", (256 if arrays else 192,), "f64", "statistic")
     builder.node(
-        "loss", [name, part, *arrays], [partials], numbers, name=f"{name}.loss", phase="loss",
+        "loss",
+        [name, part, *arrays.values()],
+        [partials],
+        loss_attrs(value, loss, arrays),
+        name=f"{name}.loss",
+        phase="loss",
         origin=behind.origin,
-    )  # fmt: skip
+    )
 
 
 def with_output(graph: Graph, cut: Cut, output: Value) -> Graph:
@@ -93,9 +96,6 @@ def with_output(graph: Graph, cut: Cut, output: Value) -> Graph:
                 walk = (span.steps * inner, inner, 1)
                 move = (0, 0, span.start * inner, dims, tuple(contiguous(dims)), walk)
                 attrs = {"moves": (move,), "fill": None}
-                label = f"{name}.whole"
-                nodes.append(replace(
-                    node, name=label, op="copy", inputs=(name,), outputs=(output.name,),
-                    attrs=attrs, phase="forward",
-                ))  # fmt: skip
+                copy = Node(f"{name}.whole", "copy", (name,), (output.name,), attrs)
+                nodes.append(replace(copy, origin=node.origin))
     return replace(graph.with_nodes(nodes, values), outputs=(output.name,))

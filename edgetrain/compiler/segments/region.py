@@ -7,7 +7,7 @@ whole: what it reads is put together again, what it makes is taken apart.
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ...ir import Graph, Node
@@ -65,8 +65,23 @@ def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def region_of(graph: Graph, steps: int, length: int, window: int) -> Region:
-    """All that can be cut around the recurrences over so many steps."""
+def head_of(graph: Graph) -> set[str]:
+    """Names of the nodes from the last product to the output."""
+    makers = {name: node for node in graph.nodes for name in node.writes}
+    found: set[str] = set()
+    node = makers.get(graph.outputs[0])
+    while node is not None:
+        found.add(node.name)
+        if node.op == "matmul":
+            return found
+        node = next((makers[name] for name in node.reads if name in makers), None)
+    return set()
+
+
+def region_of(
+    graph: Graph, steps: int, length: int, window: int, whole: Collection[str] = ()
+) -> Region:
+    """All that can be cut around the recurrences over so many steps, but the nodes `whole`."""
     known: dict[str, int] = {}
     cut: dict[str, Mapping[str, int]] = {}
     around: dict[str, list[Node]] = {}
@@ -77,7 +92,7 @@ def region_of(graph: Graph, steps: int, length: int, window: int) -> Region:
     pending = deque(seeds)
     while pending:
         node = pending.popleft()
-        if node.name in cut or MARK in node.attrs:
+        if node.name in cut or node.name in whole or MARK in node.attrs:
             continue
         if node.op in RECURRENT and not (_is_seed(node) and node.attrs["t"] == steps):
             continue
