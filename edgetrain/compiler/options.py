@@ -15,7 +15,6 @@ from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
-from .segments import Choice as Segmentation
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
@@ -155,12 +154,6 @@ class Options:
             _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
-
-    def segmentation(self, slices: str) -> Segmentation:
-        """How recurrences are cut along time; the head is not where `slices` is allowed."""
-        named: dict[str | int, int | None] = {"auto": None, "off": 0}
-        length = named[self.segments] if self.segments in named else int(self.segments)
-        return Segmentation(length, self.bptt, slices not in self.allow)
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""

@@ -15,7 +15,7 @@ from .autodiff import add_loss, add_target, array_name, check_output, training_g
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
 from .choice import Choice
-from .head import SLICES, Head, add_sliced_loss, sliced_head
+from .head import Head, add_sliced_loss, sliced_head
 from .options import Options
 from .precision import assign_storage, mark_derived
 from .saved import pack_saved
@@ -61,7 +61,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         _check_batch(output, shape, microbatch)
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
-    cut = segments.segmented(forward, options.segmentation(SLICES), options.loss)
+    cut = segments.segmented(forward, options)
     forward = mark_derived(cut.graph)
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     head = sliced_head(verify(sparse.graph), output, options)

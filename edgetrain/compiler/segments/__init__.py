@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from ...ir import Graph, Value
 from ...losses import Loss
 from ...ops.strides import prod
+from ..head import SLICES
+from ..options import Options
 from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
@@ -37,8 +39,18 @@ class Choice:
         return segment_steps(steps) if steps >= LEAST else steps
 
 
-def segmented(forward: Graph, choice: Choice, loss: Loss) -> Cut:
+def _choice(options: Options) -> Choice:
+    """The head is one product over all steps where its classes are taken in slices."""
+    named: dict[str | int, int | None] = {"auto": None, "off": 0}
+    asked = options.segments
+    return Choice(
+        named[asked] if asked in named else int(asked), options.bptt, SLICES not in options.allow
+    )
+
+
+def segmented(forward: Graph, options: Options) -> Cut:
     """The graph with its recurrences in segments; as it is where they are too short."""
+    choice, loss = _choice(options), options.loss
     cut, tried, first = Cut(forward), set(), 0  # type: Cut, set[int], int
     while True:
         left = [steps for steps in lengths_of(cut.graph) if steps not in tried]
