@@ -368,14 +368,8 @@ class Session(Uncopied):
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
         value = self._outputs[0]
-        if value.ndim and not len(value):
-            raise DataError(
-                f"predict: outputs of shape {list(value.shape[1:])} are made and judged in "
-                "segments of time, and not kept. Compile with segments off, or run the ONNX that "
-                "is written with another runtime."
-            )
-        if not value.ndim:
-            raise DataError("predict: the model's output is one number, a loss. Use evaluate.")
+        if problem := self.program.unpredicted:
+            raise DataError(problem)
         out = np.empty((size, *value.shape[1:]), np.float32)
         buffers = self._staging["eval"]
 

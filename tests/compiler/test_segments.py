@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from benchmarks.sequences import lstm_net
 from edgetrain.api import gradients, loss_and_gradients, make_options, run_microbatch
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.pipeline import build_graphs
@@ -193,11 +194,30 @@ def test_segments_leave_the_gradients_as_they_are(net):
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_segments_make_the_same_bits_in_every_plan(net, precision):
     model = net()
-    inputs, target = batch(model)
     options = make_options(minibatch=B, microbatch=B, precision=precision)
     front = find_frontier(model, options, jit.host())
-    found = set()
-    for plan in [*front[:3], *front[3:-1:8], front[-1]]:
+    plans = [*front[:3], *front[3:-1:8], front[-1]]
+    assert len(front) >= 4 and len(bits(model, options, plans)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "every"), [(250, True), (4000, False)])
+def test_segments_make_the_same_bits_over_long_sequences(steps, every):
+    model = lstm_net(steps, F, 8, 2, CLASSES)
+    options = make_options(minibatch=2, microbatch=2)
+    front = find_frontier(model, options, jit.host())
+    plans = front if every else [front[0], front[-1]]
+    assert len(front) >= 8 and len(bits(model, options, plans)) == 1
+
+
+def bits(model, options, plans) -> set[bytes]:
+    """Loss and gradients of each plan."""
+    rng, found = np.random.default_rng(0), set()
+    shape = build_graphs(model, options, options.minibatch).shape
+    x = rng.standard_normal((*shape[:1], plans[0].candidate.train.graph.values["x"].shape[1], F))
+    inputs = {"x": x.astype(np.float32)}
+    target = rng.integers(0, CLASSES, shape[:-1]).astype(np.int32)
+    for plan in plans:
         session = Session(assemble(model, options, plan, {}))
         try:
             loss = run_microbatch(session, inputs, target)
@@ -208,7 +228,7 @@ def test_segments_make_the_same_bits_in_every_plan(net, precision):
             found.add(b"".join(parts))
         finally:
             session.close()
-    assert len(front) >= 4 and len(found) == 1
+    return found
 
 
 def test_segments_take_memory_that_grows_with_the_root_of_time():
