@@ -75,6 +75,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "threads": (["1"], []),
     "seed": (["7"], []),
     "dim": (["T=4"], []),
+    "segments": (["off"], []),
+    "bptt": (["20"], []),
     "train": (["conv*"], []),
     "freeze": (["conv*"], []),
     "freeze_bn": ([], []),

@@ -95,6 +95,13 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "allow_constants": {
         "action": "store_true", "help": "leave weights that became constants as they are",
     },
+    "segments": {
+        "metavar": "N", "help": "steps of time in a segment of a recurrence, or off (auto)",
+    },
+    "bptt": {
+        "type": int, "metavar": "N",
+        "help": "no gradient goes back beyond N steps of time (approximate; 0: all the way)",
+    },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
     "allow": {
         "action": "append", "choices": [*ALLOWED],

@@ -90,7 +90,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         ),
         inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
         targets={"micro": micro.target(), "eval": evaluate.target()},
-        outputs={"eval": evaluate.outputs()},
+        outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
         recipe=options.recipe() | _graph_recipe(candidate.graphs) | lora_recipe(model, options),
@@ -149,6 +149,11 @@ def _graph_recipe(graphs: Graphs) -> dict:
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }
+
+
+def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
+    """The slot of an output that evaluation does not keep: of no sample."""
+    return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
 
 
 def _limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:

@@ -38,7 +38,7 @@ def training_graph(
     """Append loss and backward.
 
     Args:
-      output: the forward value the loss is taken of.
+      output: the forward value the loss is taken of, where the graph has no losses of its own.
       head: in whose place it is, where that is not in `forward`.
       trainable: which parameters get a gradient.
       samples: as in `add_loss`.
@@ -46,18 +46,19 @@ def training_graph(
       UsageError: nothing to train, or an output that does not depend on what is trained.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
+    ends = [node.inputs[0] for node in forward.nodes if node.op == "loss"] or ends
     grads = Gradients(forward, trainable, ends)
     if not any(map(grads.needs, ends)):
         raise UsageError(
             f"output {output!r} does not depend on any trainable parameter; choose another output "
             "or train more parameters."
         )
-    loss = options.loss
+    staged, loss = [], options.loss  # type: list[str], Loss
     if head is not None:
         staged, arrays = add_target(grads.builder, loss, head.logits, samples)
         found = add_sliced_loss(grads.builder, head, head.x, arrays, options)
         add_sliced_gradient(grads, head, found, arrays, options)
-    else:
+    elif ends == [output]:
         staged = add_loss(grads.builder, loss, output, samples)
         grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
@@ -76,7 +77,7 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
       Names of what is filled in besides the model's inputs: weights where the loss has any, target.
     """
     staged, arrays = add_target(builder, loss, builder.values[output], samples)
-    attrs = _loss_attrs(builder.values[output], loss, arrays)
+    attrs = loss_attrs(builder.values[output], loss, arrays)
     partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
     inputs = [output, TARGET, *arrays.values()]
     builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
@@ -93,17 +94,17 @@ def add_target(
     """
     shape = (samples,) if loss.takes_mean(output.shape) else loss.target_shape(output.shape)
     target = builder.value(TARGET, shape, loss.target_dtype, "target")
-    arrays = _loss_arrays(builder, loss, output)
+    arrays = loss_arrays(builder, loss, output)
     return ([WEIGHT, target] if loss.sample_weights else [target]), arrays
 
 
-def _loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
+def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
     """Attributes of the loss's nodes."""
     attrs = loss.call(output.shape)
     return attrs | {"arrays": tuple(arrays)} if arrays else attrs
 
 
-def _loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
+def loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
     """The values of its arrays by operand."""
     arrays = {}
     for operand, array in loss.arrays(output.shape).items():
@@ -125,9 +126,8 @@ class Gradients:
         self.builder = Builder(forward.values)
         self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
         for node in forward.nodes:
-            self.builder.node(
-                node.op, node.inputs, node.outputs, node.attrs, name=node.name, origin=node.origin
-            )
+            names = {"name": node.name, "phase": node.phase, "origin": node.origin}
+            self.builder.node(node.op, node.inputs, node.outputs, node.attrs, **names)
         self._forward = forward
         self._accumulators: dict[str, str] = {}
         self._needs = self._reach(forward, trainable, ends)
@@ -256,8 +256,8 @@ class Gradients:
     def start(self, output: str, target: str, loss: Loss) -> None:
         """The gradient of the loss by the model's output."""
         value = self.value(output)
-        arrays = _loss_arrays(self.builder, loss, value)
-        attrs = _loss_attrs(value, loss, arrays)
+        arrays = loss_arrays(self.builder, loss, value)
+        attrs = loss_attrs(value, loss, arrays)
         self.contribute(output, "loss_bwd", [output, target, *arrays.values()], attrs)
 
     def release(self, names: Sequence[str]) -> None:

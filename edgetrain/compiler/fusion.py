@@ -170,7 +170,7 @@ def evaluation_graph(graph: Graph) -> Graph:
         if node.op == "bn_stats":
             _, mean, variance = running[node.outputs[0]].inputs
             node = replace(node, op="bn_eval_stats", inputs=(mean, variance))
-        elif node.op == "dropout":
+        elif node.op in ("dropout", "dropout_part"):
             names[node.outputs[0]] = node.inputs[0]
             continue
         elif node.op == "bn_running":

@@ -21,7 +21,7 @@ from .lora import Lora, make_lora
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
-_NEW = ("saved", "fused_update", "loss_scale", "allow", "frozen", "lora")
+_NEW = ("saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class Options:
         more: no buffer of gradients. Of minibatches of one microbatch.
       loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
         fp16 one that moves.
+      segments: steps of time in a segment of a recurrence, which is then recomputed segment by
+        segment: a number, off, or auto (long sequences in segments that grow with their root).
+      bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
+        0: all the way.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
@@ -91,6 +95,8 @@ class Options:
     loss_scale: float | None = None
     output: str | None = None
     allow: tuple[str, ...] = ()
+    segments: str | int = "auto"
+    bptt: int = 0
     target: str = targets.HOST
     frozen: str | None = None
     lora: str | Lora | None = None
@@ -113,6 +119,14 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
+        segments = str(self.segments)
+        if segments not in ("auto", "off") and not segments.isdecimal() or segments == "0":
+            raise UsageError(
+                f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
+            )
+        object.__setattr__(self, "segments", segments)
+        if self.bptt < 0:
+            raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
         if self.threads > 1 and not targets.get(self.target).hosted:
@@ -157,7 +171,9 @@ class Options:
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        out = {name: value for name, value in out.items() if value or name not in _NEW}
+        out = {
+            name: v for name, v in out.items() if name not in _NEW or v != getattr(Options, name)
+        }
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),

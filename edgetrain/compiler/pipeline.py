@@ -10,7 +10,7 @@ from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
-from . import fusion, slicing
+from . import fusion, segments, slicing
 from .autodiff import add_loss, add_target, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
@@ -32,7 +32,8 @@ class Graphs:
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
-      shape: of the model's output, which need not be a value of the graphs.
+      shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
+        where it is too large to be kept whole.
       sliced: whether its logits are never whole (compiler/head.py).
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
@@ -58,12 +59,12 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     choice = _choice(model, options)
     forward, output = _forward(bound, options, choice)
     shape = forward.values[output].shape
-    if shape[:1] != (microbatch,) and not options.loss.takes_mean(shape):
-        raise ModelError(
-            f"output {output!r}: shape {list(shape)} does not begin with "
-            f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
-        )
-    forward = mark_derived(fusion.absorb_activations(fusion.absorb_transposes(forward)))
+    if not options.loss.takes_mean(shape):
+        _check_batch(output, shape, microbatch)
+    forward = fusion.absorb_transposes(forward)
+    forward = fusion.absorb_activations(forward)
+    cut = segments.segmented(forward, options)
+    forward = mark_derived(cut.graph)
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph
@@ -71,8 +72,10 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     def trained(name: str) -> bool:
         return name == POOL or choice(name)
 
+    forward, judged = segments.judged(forward, cut, bound.graph.values[output], options.loss)
     train = training_graph(forward, options, output, trained, microbatch, head)
     for a_pass in (
+        lambda graph: segments.interleaved(graph) if options.bptt else graph,
         lambda graph: by_touched_rows(graph, options, microbatch),
         stage_statistics,
         fusion.apply_in_readers,
@@ -89,7 +92,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     ):
         train = verify(a_pass(train))
 
-    evaluate = with_loss(fusion.evaluation_graph(forward), options, microbatch, head)
+    evaluate = with_loss(fusion.evaluation_graph(judged), options, microbatch, head)
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
@@ -101,6 +104,14 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
     pool = sparse.layers, sparse.rewiring, sparse.dense
     return Graphs(train, evaluate, shape, arrays, *pool, head is not None)
+
+
+def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
+    if shape[:1] != (microbatch,):
+        raise ModelError(
+            f"output {output!r}: shape {list(shape)} does not begin with "
+            f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
+        )
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
@@ -139,6 +150,8 @@ def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str
 
 def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
     """Forward and loss, without backward."""
+    if any(node.op == "loss" for node in forward.nodes):
+        return forward
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     builder.nodes = list(forward.nodes)

@@ -11,6 +11,7 @@ from .cost import rates
 from .lowering import Instruction, lower
 from .packed import bare
 from .remat.problem import Problem, Simulation, Step
+from .segments import MARK
 
 ALIGN = 64
 
@@ -58,11 +59,23 @@ def tape_problem(
             step = replace(step, after=tuple(range(update, step.id)))
             update = step.id
         steps.append(step)
-    problem = Problem(
-        tuple(nbytes), tuple(steps), kept=frozenset(index[graph.root(n)] for n in kept)
-    )
+    surviving = frozenset(index[graph.root(n)] for n in kept)
+    problem = Problem(tuple(nbytes), tuple(steps), kept=surviving, cuts=_cuts(graph))
     nodes = (None, *graph.nodes)
     return TapeProblem(graph, problem, tuple(index), nodes, tuple(instructions))
+
+
+def _cuts(graph: Graph) -> tuple[int, ...]:
+    """Steps that begin a segment of the forward, where segments follow each other."""
+    marks = [
+        (at, node.attrs[MARK])
+        for at, node in enumerate(graph.nodes, 1)
+        if MARK in node.attrs and node.phase == "forward"
+    ]
+    begun = [at for k, (at, mark) in enumerate(marks) if not k or marks[k - 1][1] != mark]
+    backward = next((k for k, n in enumerate(graph.nodes, 1) if n.phase == "backward"), 0)
+    in_order = len(begun) == len({mark for _, mark in marks})
+    return tuple(begun[1:]) if in_order and begun and begun[-1] < backward else ()
 
 
 class _Order:

@@ -8,6 +8,10 @@ _IN_PLACE = ((0, 0),)
 # y = x / (1 - p) where the mask keeps it, else 0; dx (+)= dy through the same mask.
 register(Op("dropout", "x -> y", elements, gradient="dy", in_place=_IN_PLACE))
 register(Op("dropout_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
+# The same of a part of a larger array: runs of attrs['span'] elements, 'stride' apart from 'skip'
+# on; it draws the numbers that the whole would draw.
+register(Op("dropout_part", "x -> y", elements, gradient="dy", in_place=_IN_PLACE))
+register(Op("dropout_part_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 
 
 @onnx_rule("Dropout")

@@ -37,6 +37,11 @@ class LossForward(Op):
             Call(total, {"partials": partials, "ctl": "ctl"}),
         ]
 
+    def vjp(self, grads, node: Node) -> None:
+        """Of a loss among the nodes of forward: what the gradient of its operand begins with."""
+        if grads.needs(node.inputs[0]):
+            grads.contribute(node.inputs[0], "loss_bwd", node.inputs, dict(node.attrs))
+
 
 class LossBackward(Op):
     """dx = gradient of the scaled loss, over the logits in place."""

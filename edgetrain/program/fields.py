@@ -90,6 +90,8 @@ RECIPE = record(
         "sparse_layers": several(_LAYER, most=2**16),
     },
     {
+        "segments": text(20),
+        "bptt": integer(0, _SAMPLES),
         "allow": _PATTERNS,
         "output_shape": several(integer(1, 2**48), most=16),
         "saved": one_of(*MEMORIES),

@@ -139,6 +139,19 @@ class Program:
         return "output_shape" in self.recipe
 
     @property
+    def unpredicted(self) -> str:
+        """Why outputs cannot be had; "" where they can."""
+        shape = self.outputs["eval"][0].shape
+        if not shape:
+            return "predict: the model's output is one number, a loss. Use evaluate."
+        if shape[0]:
+            return ""
+        return (
+            f"predict: outputs of shape {list(shape[1:])} are made and judged in segments of time, "
+            "and not kept. Compile with segments off, or run the ONNX with another runtime."
+        )
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         """Of the model's output of a microbatch; logits in slices are never whole."""
         return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)

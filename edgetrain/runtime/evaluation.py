@@ -57,7 +57,8 @@ def evaluate_source(
 
 def _counted(metrics: Any, session: Session) -> "Metrics | None":
     """What counts them; None where there is nothing to count, and nothing is imported for it."""
-    if not metrics and not session.loss.sample_weights:
+    kept = not session.output.ndim or len(session.output)
+    if not metrics and not (session.loss.sample_weights and kept):
         return None
     from .metrics import Metrics
 

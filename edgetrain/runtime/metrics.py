@@ -249,5 +249,10 @@ def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
       UsageError: an unknown metric, or one that such a loss has no use for.
     """
     for name, item in _pairs(asked):
+        if program.output_shape and not program.output_shape[0]:
+            raise UsageError(
+                f"metric {name!r}: outputs of shape {list(program.output_shape[1:])} are made and "
+                "judged in segments of time, and not kept. Compile with segments off."
+            )
         if not callable(item) or program.sliced:
             _checked(item if callable(item) else name, loss, program.output_shape, program.sliced)

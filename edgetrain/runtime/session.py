@@ -367,8 +367,8 @@ class Session(Uncopied):
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
         value = self._outputs[0]
-        if not value.ndim:
-            raise DataError("predict: the model's output is one number, a loss. Use evaluate.")
+        if problem := self.program.unpredicted:
+            raise DataError(problem)
         out = np.empty((size, *value.shape[1:]), np.float32)
         buffers = self._staging["eval"]
 

@@ -26,7 +26,7 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
     stages = chain_of(problem)
     if stages is None:
         return anneal_search(problem, effort)
-    if is_long(stages):
+    if is_long(stages) or problem.cuts:
         return chain_ladder(problem)
     return anneal_search(
         problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24)
@@ -47,7 +47,7 @@ def schedules_of_use(
     if simulate(problem, regular[0]).peak_nbytes <= enough:
         return regular
     stages = chain_of(problem)
-    if stages is not None and is_long(stages):
+    if stages is not None and (is_long(stages) or problem.cuts):
         return chain_ladder(problem)
     if stages is not None and not seeds:
         seeds = Ladder(problem, stages).some(128 if _plain(stages) else 24)

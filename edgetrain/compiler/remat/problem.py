@@ -52,6 +52,8 @@ class Problem:
       kept: values that stay until the end of the schedule once made.
       optional: values that a step need not store where nothing reads them before they are made
         again (masks and indices for a backward); such an instance takes no bytes.
+      cuts: steps that begin a stage of the forward, where whoever made the steps knows best: what
+        one stage hands to the next is little, and may be several values.
     """
 
     nbytes: tuple[int, ...]
@@ -59,6 +61,7 @@ class Problem:
     always_live: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
     optional: frozenset[int] = frozenset()
+    cuts: tuple[int, ...] = ()
 
     def forward_flops(self) -> int:
         """FLOPs of every recomputable step once: what fractions of a forward refer to."""

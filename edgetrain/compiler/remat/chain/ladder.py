@@ -97,7 +97,8 @@ class Ladder:
         _, _, m, table = self.points[k]
         runs: list[tuple[str, int]] = []
         table.emit(0, 0, len(table.out) - 1, m, runs)
-        return expand(self.problem, self.stages, runs)
+        schedule = expand(self.problem, self.stages, runs)
+        return without_idle_runs(self.problem, schedule) if self.problem.cuts else schedule
 
     def some(self, most: int) -> list[Schedule]:
         """At most about `most` schedules, spread over the points."""
@@ -181,3 +182,19 @@ def expand(problem: Problem, stages: Chain, runs: list[tuple[str, int]]) -> Sche
             once.add(s)
             schedule.append(s)
     return (*schedule, *outside[at:])
+
+
+def without_idle_runs(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule without runs again of which nothing is read: a stage that hands on some of what
+    it makes runs for the sake of that alone."""
+    begun = {k: position for position, k in reversed([*enumerate(schedule)])}
+    wanted: set[int] = set()
+    kept: list[int] = []
+    for position in range(len(schedule) - 1, -1, -1):
+        step = problem.steps[schedule[position]]
+        first = begun[step.id] == position
+        if first or step.updates or not wanted.isdisjoint(step.writes):
+            wanted.difference_update(step.writes)
+            wanted.update(step.reads, step.updates)
+            kept.append(step.id)
+    return tuple(kept[::-1])

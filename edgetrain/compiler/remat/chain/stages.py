@@ -1,4 +1,5 @@
-"""A problem as a chain of stages: the forward cut wherever a single value crosses."""
+"""A problem as a chain of stages: the forward cut wherever a single value crosses, or where the
+problem says (several values may cross there)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ class Chain:
 
     Attributes:
       forward, backward: step ids of each stage, in order; stage 0 has those before and after all.
-      out: bytes of the value that a stage hands on.
+      out: bytes of what a stage hands on; what several stages read stays, and is not counted.
       saved: bytes of all else that its backward needs from its forward.
       grad: bytes of the gradient of `out`.
       cost: of its forward.
@@ -53,7 +54,10 @@ def chain_of(problem: Problem) -> Chain | None:
     one_each = np.ones(len(idle.value), np.int64)
     crossing = profile(idle.born + 1, idle.last + 1, one_each).at(np.arange(total + 2))
     last = forwards[-1]
-    cuts = [c for c in range(forwards[0] + 1, last + 1) if crossing[c] == 1]
+    if problem.cuts:
+        cuts = [c for c in problem.cuts if forwards[0] < c <= last]
+    else:
+        cuts = [c for c in range(forwards[0] + 1, last + 1) if crossing[c] == 1]
     if len(cuts) < 2:
         return None
     return _measure(problem, idle, [forwards[0], *cuts, last + 1], first_back)
@@ -75,16 +79,17 @@ def _measure(problem: Problem, idle: IdleTimes, bounds: list[int], turn: int) ->
     backward = _backward(problem, turn, born_stage, [len(row) for row in forward])
     crossing = crossing_nbytes(idle, len(problem.steps))
     out = np.array([0, *(crossing[b] for b in bounds[1:])], np.float64)
-    handed: dict[
-        int, int
-    ] = {}  # stage -> the value that is live at its end: born before it, read after it
+    # values that are live at the end of the stage that makes them
     ends = np.searchsorted(bounds[1:], np.stack([idle.born, idle.last]), side="right") + 1
-    for v, begins, stops in zip(idle.value, *ends, strict=True):
-        handed |= dict.fromkeys(range(int(begins), int(stops)), int(v))
+    handed = {int(v) for v, begins, stops in zip(idle.value, *ends, strict=True) if begins < stops}
+    if problem.cuts:
+        for begins, stops, size in zip(*ends, idle.nbytes, strict=True):
+            if stops > begins + 1:
+                out[begins:stops] -= size
     saved, cost = np.zeros(count + 1), np.zeros(count + 1)
     for v, wanted, size in zip(idle.value, idle.wanted, idle.nbytes, strict=True):
         stage = born_stage[int(v)]
-        if wanted < len(problem.steps) and handed.get(stage) != v:
+        if wanted < len(problem.steps) and int(v) not in handed:
             saved[stage] += size
     for k in range(1, count + 1):
         cost[k] = sum(problem.steps[s].cost for s in forward[k])

@@ -1,0 +1,120 @@
+"""Long sequences in few bytes: the LSTM of Sublinear Memory and a language model, planned and run.
+
+    python -m benchmarks.sublinear [ROW ...] [--run ROW ...]
+
+Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, 5.3: four layers of 1,024
+units, 50 numbers a step, a softmax over 5,000 classes at every step.
+"""
+
+import argparse
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgetrain.api import make_options
+from edgetrain.compiler.assemble import assemble
+from edgetrain.compiler.plan.frontier import find_frontier
+from edgetrain.kernels import targets
+from edgetrain.ops.model import Model
+from edgetrain.optim import SGD
+from edgetrain.runtime.session import Session
+
+from .sequences import lstm_net
+
+MOST_EXTRA = 1.1  # of a forward
+
+
+class Row(NamedTuple):
+    """A net over `steps` of time, `batch` sequences at once; numbers a step or known words."""
+
+    steps: int
+    batch: int
+    inputs: int
+    width: int
+    layers: int
+    classes: int
+    words: bool = False
+
+    def model(self) -> Model:
+        return lstm_net(self.steps, *self[2:6], self.words)
+
+
+ROWS = {
+    "LSTM 64 x 64": Row(64, 64, 50, 1024, 4, 5000),
+    "LSTM 250 x 8": Row(250, 8, 50, 1024, 4, 5000),
+    "LSTM 1000 x 8": Row(1000, 8, 50, 1024, 4, 5000),
+    "LSTM 4000 x 8": Row(4000, 8, 50, 1024, 4, 5000),
+    "language model 250 x 8": Row(250, 8, 10_000, 650, 2, 10_000, True),
+    "language model 1000 x 8": Row(1000, 8, 10_000, 650, 2, 10_000, True),
+    "language model 4000 x 8": Row(4000, 8, 10_000, 650, 2, 10_000, True),
+    # a quarter of the width, for a step that is executed
+    "LSTM 4000 x 8, 256 wide": Row(4000, 8, 50, 256, 4, 1250),
+}
+HEAD = (
+    "| net, steps x sequences | all kept MB | activations MB | extra forward | least MB | "
+    "plan CPU s |",
+    "|---|---|---|---|---|---|",
+)
+
+
+def measure(row: Row, run: bool) -> dict[str, Any]:
+    """Bytes beside model memory: nothing recomputed, at most MOST_EXTRA, the least."""
+    model, begun = row.model(), time.process_time()
+    options = make_options(minibatch=row.batch, microbatch=row.batch, optimizer=SGD(0.01))
+    front = find_frontier(model, options, targets.get(options.target).processor)
+    found: dict[str, Any] = {"plan_seconds": time.process_time() - begun}
+    chosen = next(plan for plan in front if plan.extra_forward <= MOST_EXTRA)
+    for name, plan in (("all", front[-1]), ("chosen", chosen), ("least", front[0])):
+        found[name] = (plan.arena_nbytes - plan.candidate.persistent_nbytes) / 1e6
+    found["extra"] = chosen.extra_forward
+    if run:
+        found |= _step(assemble(model, options, chosen, {}), row)
+    return found
+
+
+def _step(program, row: Row) -> dict[str, float]:
+    """Loss and seconds of one training step."""
+    session, rng = Session(program), np.random.default_rng(0)
+
+    def fill(indices: np.ndarray) -> None:
+        for slot in program.inputs["micro"]:
+            view = session.arena.view(slot)
+            words = rng.integers(0, row.inputs, slot.shape)
+            view[...] = words if row.words else rng.standard_normal(slot.shape)
+        target = program.targets["micro"]
+        session.arena.view(target)[...] = rng.integers(0, row.classes, target.shape)
+
+    begun = time.perf_counter()
+    try:
+        result = session.minibatch(program.minibatch, fill)
+    finally:
+        session.close()
+    assert result is not None and np.isfinite(result.loss)
+    return {"loss": result.loss, "seconds": time.perf_counter() - begun}
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """A row of the table."""
+    ran = ""
+    if "loss" in found:
+        ran = f" (ran: loss {found['loss']:.4f}, {found['seconds']:.0f} s a step)"
+    return (
+        f"| {name}{ran} | {found['all']:,.1f} | {found['chosen']:.1f} | {found['extra']:.2f} | "
+        f"{found['least']:.1f} | {found['plan_seconds']:.0f} |"
+    )
+
+
+def main() -> None:
+    """Print the table of the rows that are named, or of all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--run", action="append", default=[], metavar="ROW", help="execute a step")
+    args = parser.parse_args()
+    print("\n".join(HEAD), flush=True)
+    for name in args.rows or ROWS:
+        print(line(name, measure(ROWS[name], name in args.run)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Recurrences in segments of time, before autodiff.
+
+LSTM, GRU and RNN over many steps, and what runs along time between and after them, head and loss
+among it, become a chain of nodes for each segment, which hands its last states to the next one. So
+the planner may keep the states alone and recompute a segment when its backward comes. How long a
+segment is follows from the number of steps alone, whatever the plan; gradients of weights are sums
+over segments in one order.
+"""
+
+from dataclasses import dataclass, replace
+
+from ...ir import Graph, Value
+from ...losses import Loss
+from ...ops.strides import prod
+from ..head import SLICES
+from ..options import Options
+from .emit import Cut, Cutter, ordered
+from .losses import target_layout, with_losses, with_output
+from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for: steps of a segment (None: as long sequences need, 0: no segments), steps
+    after which no gradient goes back (0: it goes all the way), whether the last product and the
+    loss are cut too."""
+
+    length: int | None = None
+    window: int = 0
+    head: bool = True
+
+    def of(self, steps: int) -> int:
+        """Steps of a segment of a recurrence over so many."""
+        window = self.window if 0 < self.window < steps else 0
+        if self.length is not None:
+            return min(self.length or steps, window or steps)
+        if window:
+            return window if window < LEAST else segment_steps(window)
+        return segment_steps(steps) if steps >= LEAST else steps
+
+
+def _choice(options: Options) -> Choice:
+    """The head is one product over all steps where its classes are taken in slices."""
+    named: dict[str | int, int | None] = {"auto": None, "off": 0}
+    asked = options.segments
+    return Choice(
+        named[asked] if asked in named else int(asked), options.bptt, SLICES not in options.allow
+    )
+
+
+def segmented(forward: Graph, options: Options) -> Cut:
+    """The graph with its recurrences in segments; as it is where they are too short."""
+    choice, loss = _choice(options), options.loss
+    cut, tried, first = Cut(forward), set(), 0  # type: Cut, set[int], int
+    while True:
+        left = [steps for steps in lengths_of(cut.graph) if steps not in tried]
+        if not left:
+            return cut
+        steps = left[0]
+        tried.add(steps)
+        length = choice.of(steps)
+        if length >= steps:
+            continue
+        whole = set() if choice.head else head_of(cut.graph)
+        region = region_of(cut.graph, steps, length, choice.window, whole)
+        span = region.spans[0]
+
+        def splits(shape, part, span=span) -> bool:
+            return target_layout(loss, shape, part, span) is not None
+
+        found = Cutter(cut.graph, region, first).run(splits)
+        first += len(region.spans)
+        cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
+
+
+def judged(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
+    """The forward graphs of training and of evaluation, where the output is in parts with a loss
+    behind each of them.
+
+    Args:
+      forward: `cut.graph`, whatever has become of it since.
+      output: the whole, as it was.
+    """
+    if not cut.parts:
+        return forward, forward
+    whole = with_output(forward, cut, output) if _keeps(forward, output.shape) else forward
+    train, evaluate = (with_losses(graph, cut, loss, output.shape) for graph in (forward, whole))
+    return train, evaluate
+
+
+def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
+    """Whether an output in parts is put together in evaluation: where it takes no more than the
+    states that segments hand on, which training may keep anyway."""
+    handed = sum(
+        graph.values[name].size
+        for node in graph.nodes
+        if MARK in node.attrs and "made" in node.attrs
+        for key, name in zip(node.attrs["made"], node.outputs, strict=True)
+        if key in ("yh", "yc")
+    )
+    return prod(shape) <= handed
+
+
+def interleaved(graph: Graph) -> Graph:
+    """A training graph whose segments pass no gradient on: each window's backward follows its
+    forward.
+
+    A node belongs to the last segment of whatever it reads; gradients that are summed over
+    segments keep the order of their sums.
+    """
+    window: dict[str, int] = {}
+    ranks = []
+    for at, node in enumerate(graph.nodes):
+        own = node.attrs.get(MARK, -1) if node.phase == "forward" else -1
+        for name in node.reads:
+            own = max(own, window.get(graph.root(name), -1))
+        for name in node.writes:
+            root = graph.root(name)
+            if not graph.values[root].persistent:
+                window[root] = own
+        ranks.append((own, at))
+    return graph.with_nodes(ordered(graph, ranks.__getitem__))
+
+
+__all__ = ["MARK", "Choice", "interleaved", "judged", "segmented"]

@@ -1,0 +1,79 @@
+"""A walk over some steps of a value that lies in parts: the last state, a range, time turned."""
+
+from collections.abc import Sequence
+
+from .layout import Move, Span, part_side
+
+
+def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Move]] | None:
+    """A walk of a `copy` as one walk for each part that it reads.
+
+    Args:
+      inner: layout of its source.
+    Returns:
+      None where the walk goes through time in another way than in equal steps.
+    """
+    steps = spans[0].steps
+    if 0 in move.dims:
+        return None
+    unfolded = _one_time(move, inner, steps)
+    if unfolded is None:
+        return None
+    walk, at = unfolded
+    first = walk.xo // inner % steps
+    pace = walk.xs[at] // inner if at >= 0 else 0
+    count = walk.dims[at] if at >= 0 else 1
+    if not 0 <= first + pace * (count - 1) < steps:
+        return None
+    found = []
+    for span in spans:
+        taken = [k for k in range(count) if 0 <= first + pace * k - span.start < span.length]
+        if not taken:
+            continue
+        begin = taken[0]
+        step = first + pace * begin
+        xo, xs = part_side(walk.xo - walk.xo // inner % steps * inner, walk.xs, at, inner, span)
+        dims, yo = walk.dims, walk.yo
+        if at >= 0:
+            dims = (*dims[:at], len(taken), *dims[at + 1 :])
+            yo += begin * walk.ys[at]
+        own = Move(walk.source, xo + (step - span.start) * inner, yo, dims, xs, walk.ys)
+        found.append((span, own))
+    return found
+
+
+def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
+    """The walk with at most one dimension that goes through time, and that one, -1 where none."""
+    dims, xs, ys = list(move.dims), list(move.xs), list(move.ys)
+    whole = steps * inner
+    for k, (size, x, y) in enumerate(zip(dims, xs, ys, strict=True)):
+        if 0 < x < inner and inner % x == 0 and x * size > inner:
+            after = inner // x  # a dimension that holds time and more: its parts by themselves
+            rest = size // after
+            if size % after:
+                return None
+            count = min(rest, steps)
+            if rest % count:
+                return None
+            dims[k : k + 1] = [rest // count, count, after]
+            xs[k : k + 1] = [whole, inner, x]
+            ys[k : k + 1] = [count * after * y, after * y, y]
+            break
+        if x == inner and size > steps and size % steps == 0:
+            dims[k : k + 1] = [size // steps, steps]
+            xs[k : k + 1] = [whole, inner]
+            ys[k : k + 1] = [steps * y, y]
+            break
+    at, within = -1, move.xo % inner
+    for k, (size, x) in enumerate(zip(dims, xs, strict=True)):
+        if size == 1 or x % whole == 0:
+            continue
+        if x % inner == 0 and at < 0:
+            at = k
+        elif x > 0 and x * (size - 1) < inner:
+            within += x * (size - 1)
+        else:
+            return None
+    if within >= inner:
+        return None
+    return Move(move.source, move.xo, move.yo, tuple(dims), tuple(xs), tuple(ys)), at

@@ -1,0 +1,109 @@
+"""What of a graph is cut along time: from the recurrences outwards, as far as the rules reach.
+
+Layouts spread from the sequences of recurrent nodes to what makes and what reads them. A node that
+mixes steps of time, or would need a value in another layout than the one that is known, stays
+whole: what it reads is put together again, what it makes is taken apart.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ...ir import Graph, Node
+from .layout import Span
+from .rules import RECURRENT, Look, layouts_of
+
+LEAST = 64  # steps from which a recurrence is cut unless something else is asked for
+MARK = "segment"  # attribute of the nodes of a segment: its number in order of execution
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes to be cut.
+
+    Attributes:
+      steps: of time.
+      cut: name of a node -> layouts of its operands that run along time.
+      spans: the segments, in order of time.
+      backwards: whether time runs against the order of execution.
+      stops: starts of segments whose initial states pass no gradient back.
+    """
+
+    steps: int
+    cut: Mapping[str, Mapping[str, int]]
+    spans: tuple[Span, ...]
+    backwards: bool
+    stops: frozenset[int]
+
+
+def lengths_of(graph: Graph) -> list[int]:
+    """Steps of the recurrences that are not cut yet, those that come up most first."""
+    found = Counter(node.attrs["t"] for node in graph.nodes if _is_seed(node))
+    return [steps for steps, _ in found.most_common()]
+
+
+def _is_seed(node: Node) -> bool:
+    """Whether it is a recurrence in one direction that is whole."""
+    return node.op in RECURRENT and node.attrs["back"] != 2 and MARK not in node.attrs
+
+
+def segment_steps(steps: int) -> int:
+    """Steps of a segment: kept states and what one segment saves grow alike, with sqrt(steps)."""
+    return max(1, round(math.sqrt(steps) / 2))
+
+
+def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
+    """Segments of `length` steps, of which none goes beyond a window of truncation (0: none)."""
+    spans, start = [], 0
+    while start < steps:
+        stop = min(start + length, steps)
+        if window:
+            stop = min(stop, (start // window + 1) * window)
+        spans.append(Span(start, stop - start, steps))
+        start = stop
+    return tuple(spans)
+
+
+def head_of(graph: Graph) -> set[str]:
+    """Names of the nodes from the last product to the output."""
+    makers = {name: node for node in graph.nodes for name in node.writes}
+    found: set[str] = set()
+    node = makers.get(graph.outputs[0])
+    while node is not None:
+        found.add(node.name)
+        if node.op == "matmul":
+            return found
+        node = next((makers[name] for name in node.reads if name in makers), None)
+    return set()
+
+
+def region_of(
+    graph: Graph, steps: int, length: int, window: int, whole: Collection[str] = ()
+) -> Region:
+    """All that can be cut around the recurrences over so many steps, but the nodes `whole`."""
+    known: dict[str, int] = {}
+    cut: dict[str, Mapping[str, int]] = {}
+    around: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys((*node.reads, *node.writes)):
+            around.setdefault(name, []).append(node)
+    seeds = [n for n in graph.nodes if _is_seed(n) and n.attrs["t"] == steps]
+    pending = deque(seeds)
+    while pending:
+        node = pending.popleft()
+        if node.name in cut or node.name in whole or MARK in node.attrs:
+            continue
+        if node.op in RECURRENT and not (_is_seed(node) and node.attrs["t"] == steps):
+            continue
+        found = layouts_of(Look(node, graph.values, steps, known))
+        if found is None or any(known.get(name, own) != own for name, own in found.items()):
+            continue
+        cut[node.name] = found
+        for name in found.keys() - known.keys():
+            known[name] = found[name]
+            pending.extend(around[name])
+    backwards = sum(1 if node.attrs["back"] else -1 for node in seeds) > 0
+    spans = spans_of(steps, length, window)
+    stops = {span.start for span in spans if window and span.start % window == 0}
+    return Region(steps, cut, spans, backwards, frozenset(stops))

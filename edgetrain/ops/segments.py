@@ -1,0 +1,14 @@
+"""Lengths of rows within a segment of time; made by compiler/segments."""
+
+from .registry import Op, register
+
+# out[i] = how many steps of row i lie in [attrs start, start + count).
+register(
+    Op(
+        "segment_lengths",
+        "lens -> out",
+        lambda values, attrs: {"b": values["lens"].size},
+        cost=1,
+        gradient="",
+    )
+)
