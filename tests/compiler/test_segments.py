@@ -231,6 +231,14 @@ def bits(model, options, plans) -> set[bytes]:
     return found
 
 
+def test_segments_make_the_same_bits_with_any_number_of_threads():
+    model, found = rich(), set()
+    for threads in (1, 2, 3):
+        options = make_options(minibatch=B, microbatch=B, threads=threads)
+        found |= bits(model, options, find_frontier(model, options, jit.host())[-1:])
+    assert len(found) == 1
+
+
 def test_segments_take_memory_that_grows_with_the_root_of_time():
     """Least bytes beside model memory at most one more forward, of 64 and of 256 steps."""
     least = []

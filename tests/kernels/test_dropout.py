@@ -38,3 +38,23 @@ def test_dropout_keeps_the_share_it_is_asked_to():
     y = same_for_threads("dropout", {"S": "f32"}, x=x, y=x.shape, **call)["y"]
     # Five standard deviations of a share of 200000 draws.
     assert abs((y > 0).mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / x.size)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize(("shape", "start", "stop"), [((1, 9, 40), 2, 6), ((5, 7, 3), 6, 7)])
+def test_dropout_part_draws_what_the_whole_draws(rng, storage, shape, start, stop):
+    """A part [outer, start:stop, inner] of an array."""
+    outer, steps, inner = shape
+    whole = rng.normal(size=shape).astype(DTYPES[storage])
+    call = {"ctl": control(**WORDS), "key": 7, "p": 0.4}
+    y = same_for_threads("dropout", {"S": storage}, x=whole, y=shape, n=whole.size, **call)["y"]
+    expected = np.asarray(y).reshape(shape)[:, start:stop].ravel()
+    x = np.ascontiguousarray(whole[:, start:stop]).ravel()
+    run = {"span": (stop - start) * inner, "stride": steps * inner, "skip": start * inner}
+    call |= run | {"n": x.size}
+    y = same_for_threads("dropout_part", {"S": storage}, x=x, y=(x.size,), **call)["y"]
+    np.testing.assert_array_equal(y, expected)
+    dx = np.zeros_like(x)
+    call |= {"dy": x, "dx": dx, "acc": 0}
+    found = same_for_threads("dropout_part_bwd", {"S": storage}, **call)["dx"]
+    np.testing.assert_array_equal(found, expected)
