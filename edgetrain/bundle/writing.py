@@ -135,6 +135,11 @@ def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 
 def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
+    if program.recipe.get("fused_update"):
+        raise UsageError(
+            "bundle: the Program updates weights before all gradients are known (fused_update), "
+            "and a bundle cannot go back to before a step. Compile without fused_update."
+        )
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own

@@ -235,7 +235,7 @@ def evaluate(arguments: Namespace) -> int:
         if arguments.metrics:
             from ..runtime.metrics import check_metrics
 
-            check_metrics(arguments.metrics, session.loss, session.output.shape)
+            check_metrics(arguments.metrics, session.loss, session.program)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()

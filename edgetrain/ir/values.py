@@ -25,7 +25,8 @@ class Value:
     """A tensor: shape in elements, dtype as it is stored.
 
     Attributes:
-      role: input, target, activation, statistic (always fp32), gradient, or one of PERSISTENT.
+      role: input, target, activation, statistic (always fp32), gradient, fused (the gradient of a
+        parameter, until it is updated), or one of PERSISTENT.
       view_of: name of the value whose bytes these are; "" for a root.
     """
 

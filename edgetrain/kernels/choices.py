@@ -17,7 +17,14 @@ from .registry import Kernel
 _INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
 _MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
 _MASKED = ("where", "mask_keep")
-_UNPACKING = ("unpack", "pack_add", "csr_unpack", "csr_pack_add")  # of blocks alone
+_UNPACKING = (
+    "unpack",
+    "pack",
+    "pack_sides",
+    "pack_add",
+    "csr_unpack",
+    "csr_pack_add",
+)  # of blocks alone
 
 
 def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
