@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .gemm import CHECK, operands
-from .gemm_panels import KC, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
+from .gemm_panels import KC, MT, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
 from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer, turned_row
 from .jit import inline
 from .random_store import random_stores
@@ -44,6 +44,16 @@ class Side(NamedTuple):
     own: int
     k2: int
     k: int
+
+
+class Lines(NamedTuple):
+    """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
+    `even` of them are k.cm apart, the next ones `step` further."""
+
+    start: int
+    first: int
+    even: int
+    step: int
 
 
 @functools.cache
@@ -172,7 +182,7 @@ def _sweeper(tall: int, vectors: int):
 
 @functools.cache
 def _finisher(C):
-    """Inline (k, tile, row, rows, columns, c0, bias, bias step, key): a tile goes to c."""
+    """Inline (k, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
     ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
     vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 
@@ -198,9 +208,10 @@ def _finisher(C):
                 vst(k.c, to + j, v, count)
 
     @inline
-    def finish(k, tile, row, rows, columns, c0, bias, bias_step, random_key):
+    def finish(k, tile, row, rows, columns, lines, bias, bias_step, random_key):
         for i in range(rows):
-            to = c0 + i * k.cm
+            at = lines.first + i
+            to = lines.start + div(at, lines.even) * lines.step + mod(at, lines.even) * k.cm
             line(k, tile, i * row, columns, to, bias, bias_step, random_key)
 
     return finish
@@ -251,13 +262,13 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                     part = min(terms - s, whole)
                     if part > side and 0 < terms - s - part < side:
                         part -= side
-                    at = b0 + q * b.k2 + (p + s) * b.k
+                    right_at = b0 + q * b.k2 + (p + s) * b.k
                     if turned:
                         right = Rows(0, 0, 0)
                     elif direct:
-                        right = Rows(b.address + 4 * at, 4 * WIDTH, 4 * b.k)
+                        right = Rows(b.address + 4 * right_at, 4 * WIDTH, 4 * b.k)
                     else:
-                        pack_columns(b, at, panels.b, panels.pitch, part, columns)
+                        pack_columns(b, right_at, panels.b, panels.pitch, part, columns)
                         right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
                     at = a0 + q * a.k2 + (p + s) * a.k
                     for i in range(0, rows, block):
@@ -266,7 +277,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                             a, at + i * a.own, before + i, after - i, height, part, panels
                         )
                         if turned:
-                            turn_all(left, b, b0 + q * b.k2 + p * b.k, to, columns, part, how)
+                            turn_all(left, b, right_at, to, columns, part, how)
                         else:
                             sweep(left, right, sums, height, columns, part, how)
                     s, how = s + part, GO_ON
@@ -287,26 +298,32 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-            z1, z2, m, n, k2, terms, bias_step = k.z1, k.z2, k.m, k.n, k.k2, k.k, 1
+            m, n, k2, terms, bias_step, one = k.m, k.n, k.k2, k.k, 1, k.z2 == 1
+            z1, z2, cz2 = (1, k.z1, k.cz1) if one else (k.z1, k.z2, k.cz2)
             small = z1 * z2 * m * n * k2 * terms <= SMALL
             # both contracted axes run as one
             merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
-            a = Side(k.a, k.az1, k.az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
-            b = Side(k.b, k.bz1, k.bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
+            az2, bz2 = (k.az1, k.bz1) if one else (k.az2, k.bz2)
+            a = Side(k.a, k.az1, az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
+            b = Side(k.b, k.bz1, bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
             terms, k2 = (terms * k2, 1) if merged else (terms, k2)
             if swappable and n == 1 and k.cm == 1:
                 # a column of results lies like a row: make it one
                 a, b, n, m, bias_step = b, a, m, 1, 0
-            if b.z2 == 0 and a.z2 == m * a.own and k.cz2 == m * k.cm:
+            # batches that share b are rows, of which `even` lie evenly in c
+            even = m
+            if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * k.cm or m < MT and not small):
+                even = m * z2 if cz2 == m * k.cm else m
                 m, z2 = m * z2, 1
-            if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm:
+            if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm and even == m:
                 m, z1 = m * z1, 1
+                even = m
             whole, blocks = mod(n, WIDTH) == 0, k2 * div(terms + KC - 1, KC)
             lie = both_lie and b.own == 1 and whole
             # whether a sum of chains has its place in c, be it added whole or added to
             plain = float_sums and k.sr == 0 and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
             plain = plain and (blocks == 1 if k.acc != 0 else small or blocks <= FEW_BLOCKS)
-            plain = plain and (k.acc == 0 or lie or not small)
+            plain = plain and (k.acc == 0 or lie or not small) and even >= m
             if small:
                 place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
             else:
@@ -316,6 +333,8 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
             tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
             # tiles of a band of rows go down its columns: its part of a stays in L2
             band = max(1, min(4, div(BAND_FLOATS, mt * k2 * terms)))
+            if mt * k2 * terms > 2 * BAND_FLOATS:
+                band = tm  # no part of a does: that of b, then
             tasks = z1 * z2 * tm * tn
             for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
                 z, at = div(task, tm * tn), mod(task, tm * tn)
@@ -326,16 +345,17 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 rows, columns = min(mt, m - i), min(nt, n - j)
                 a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
                 b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
-                c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm + j
+                c0 = p1 * k.cz1 + p2 * cz2 + j
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET
                 if straight:
-                    tile, row, how = k.c + 4 * c0, k.cm, ADD if k.acc != 0 else SET
-                to = Rows(tile, 4 * row, 0)
-                accumulate(a, b, a0, b0, place, to, how, rows, columns, i, m - i, k2, terms)
+                    tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
+                sums = Rows(tile, 4 * row, 0)
+                accumulate(a, b, a0, b0, place, sums, how, rows, columns, i, m - i, k2, terms)
                 if not straight or k.bias != 0:
                     bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
-                    finish(k, tile, row, rows, columns, c0, bias_at, bias_step, random_key)
+                    to = Lines(c0, i, even, cz2)
+                    finish(k, tile, row, rows, columns, to, bias_at, bias_step, random_key)
 
         return run
 

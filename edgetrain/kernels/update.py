@@ -25,7 +25,6 @@ LR, SKIP, ADAM_T, TARGETS = control.LR, control.SKIP, control.ADAM_T, control.TA
 LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
 GRAD_NORM, GRAD_FACTOR = control.GRAD_NORM, control.GRAD_FACTOR
 BIAS1, BIAS2 = control.BIAS1, control.BIAS2
-SPAN = 16 * LENGTH  # elements of a gradient that are zeroed at once, while they are near
 # Streams of the moments, apart from the weight's.
 FIRST_MOMENT, SECOND_MOMENT = 0x51ED270B, 0x2545F491
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
@@ -137,11 +136,10 @@ def zeroing(G):
     return zero
 
 
-@kernel(
-    "sgd",
-    "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov",
-    blocks="W G V",
-)
+SGD = "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov"
+
+
+@kernel("sgd", SGD, blocks="W G V")
 def sgd(W, G, V):
     """torch.optim.SGD: weights w, gradients g (zeroed), momentum v where `mu` is not 0, all [n].
 
@@ -163,27 +161,25 @@ def sgd(W, G, V):
         # nesterov: direction = gradient + mu * momentum, else = momentum
         of_gradient, of_moment = (ONE, k.mu) if k.nesterov != 0 else (ZERO, ONE)
         w, g, v = new(), new(), new()
-        for start in range(lo, hi, SPAN):
-            end = min(start + SPAN, hi)
-            for i in range(start, end, LENGTH):
-                m = min(LENGTH, end - i)
-                load_w(w, k.w, i, m)
-                load_g(g, k.g, i, m)
-                if k.v == 0:
-                    for j in range(m):
-                        value = get(w, j)
-                        put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
-                else:
-                    load_v(v, k.v, i, m)
-                    for j in range(m):
-                        value = get(w, j)
-                        gradient = get(g, j) * factor + k.wd * value
-                        moment = k.mu * get(v, j) + share * gradient
-                        put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
-                        put(v, j, moment)
-                    store_v(k.v, i, m, v, moment_key)
-                store_w(k.w, i, m, w, weight_key)
-            zero(k.g, start, end)
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            if k.v == 0:
+                for j in range(m):
+                    value = get(w, j)
+                    put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
+            else:
+                load_v(v, k.v, i, m)
+                for j in range(m):
+                    value = get(w, j)
+                    gradient = get(g, j) * factor + k.wd * value
+                    moment = k.mu * get(v, j) + share * gradient
+                    put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
+                    put(v, j, moment)
+                store_v(k.v, i, m, v, moment_key)
+            store_w(k.w, i, m, w, weight_key)
+        zero(k.g, lo, hi)
 
     return run
 
@@ -248,26 +244,24 @@ def adam(W, G, M, V):
         added = ZERO if k.decoupled != 0 else k.wd
         kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
         w, g, moment, square = new(), new(), new(), new()
-        for start in range(lo, hi, SPAN):
-            end = min(start + SPAN, hi)
-            for i in range(start, end, LENGTH):
-                m = min(LENGTH, end - i)
-                load_w(w, k.w, i, m)
-                load_g(g, k.g, i, m)
-                load_m(moment, k.m, i, m)
-                load_second(square, k.v, i, m)
-                for j in range(m):
-                    value = get(w, j)
-                    gradient = get(g, j) * factor + added * value
-                    first = get(moment, j)
-                    first += (gradient - first) * k.c1
-                    second = get(square, j) * k.b2 + k.c2 * gradient * gradient
-                    put(w, j, value * kept - step * first / (sqrt(second) * root_bias + k.eps))
-                    put(moment, j, first)
-                    put(square, j, second)
-                store_w(k.w, i, m, w, weight_key)
-                store_m(k.m, i, m, moment, first_key)
-                store_second(k.v, i, m, square, second_key)
-            zero(k.g, start, end)
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, k.g, i, m)
+            load_m(moment, k.m, i, m)
+            load_second(square, k.v, i, m)
+            for j in range(m):
+                value = get(w, j)
+                gradient = get(g, j) * factor + added * value
+                first = get(moment, j)
+                first += (gradient - first) * k.c1
+                second = get(square, j) * k.b2 + k.c2 * gradient * gradient
+                put(w, j, value * kept - step * first / (sqrt(second) * root_bias + k.eps))
+                put(moment, j, first)
+                put(square, j, second)
+            store_w(k.w, i, m, w, weight_key)
+            store_m(k.m, i, m, moment, first_key)
+            store_second(k.v, i, m, square, second_key)
+        zero(k.g, lo, hi)
 
     return run

@@ -1,11 +1,13 @@
-"""The squares of a gradient on processors with vectors: eight chunks at once.
+"""Updates on processors with vectors, with the bits of the plain variants.
 
-A chunk's four sums are chains, so one chunk alone waits for every addition. Bits as the plain
-variant's: the square of a float32 is exact in float64, so fma rounds as it does.
+Of the squares of a gradient eight chunks are summed at once: the four sums of a chunk are chains,
+so one alone waits for every addition. The square of a float32 is exact in float64, so fma rounds
+as multiplying and adding do. SGD in float32 is one pass, which zeroes gradients as it reads them.
 """
 
 import functools
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import datamodel
@@ -13,9 +15,21 @@ from numba.extending import register_model
 
 from .jit import inline
 from .registry import kernel
-from .update import CHUNKS, SUMSQ, finished
-from .words.prim import F64, I32, Storage, div, element
-from .words.vector import define
+from .update import (
+    ADAM_T,
+    CHUNKS,
+    GRAD_FACTOR,
+    LR,
+    ONE,
+    SGD,
+    SKIP,
+    SUMSQ,
+    ZERO,
+    finished,
+)
+from .words.block import first as part
+from .words.prim import F64, FP32, I32, Storage, div, element, ld_f64, ld_i64
+from .words.vector import WIDTH, define, loads_first, stores, vadd, vmul, vsplat, vsub
 
 QUAD = ir.VectorType(F64, 4)
 AT_ONCE = 8
@@ -118,5 +132,41 @@ def grad_sumsq(G):
         while chunk < stop:
             rest(k, chunk, begin(k, chunk), _none())
             chunk += 1
+
+    return run
+
+
+@kernel(
+    "sgd",
+    SGD,
+    variant="wide",
+    when="lanes > 1 and W == 'f32' and G == 'f32' and V == 'f32'",
+)
+def sgd(W, G, V):
+    """As the plain variant."""
+    load, store = loads_first(FP32), stores(FP32)
+
+    def run(thread, nthreads, k):
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        none = vsplat(ZERO)
+        if ld_i64(k.ctl, SKIP) != 0:
+            for i in range(lo, hi, WIDTH):
+                store(k.g, i, none, hi - i)
+            return
+        rate, factor = vsplat(np.float32(ld_f64(k.ctl, LR))), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        scale, decay, kept = vsplat(factor), vsplat(k.wd), vsplat(k.mu)
+        share = vsplat(ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening)
+        of_gradient = vsplat(ONE if k.nesterov != 0 else ZERO)
+        of_moment = vsplat(k.mu if k.nesterov != 0 else ONE)
+        for i in range(lo, hi, WIDTH):
+            count = hi - i
+            value = load(k.w, i, count)
+            step = vadd(vmul(load(k.g, i, count), scale), vmul(decay, value))
+            if k.v != 0:
+                moment = vadd(vmul(kept, load(k.v, i, count)), vmul(share, step))
+                store(k.v, i, moment, count)
+                step = vadd(vmul(of_gradient, step), vmul(of_moment, moment))
+            store(k.w, i, vsub(value, vmul(rate, step)), count)
+            store(k.g, i, none, count)
 
     return run

@@ -123,6 +123,18 @@ def test_gemm_equals_naive_twin_when_larger_than_blocks(rng, variant, shape, a_o
     check(operands(rng, shape, a_order, b_order, storages), storages, variant)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("batch", ["z1", "z2"])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_gemm_writes_rows_of_batches_in_turn(rng, variant, batch, acc):
+    shape = (9, 1, 20, 40, 1, 150) if batch == "z1" else (1, 9, 20, 40, 1, 150)
+    v = operands(rng, shape, A_AXES, B_AXES, dict.fromkeys("ABC", "f32"), 0, (f"b{batch}",))
+    # time is outside of the batch in c, not in a
+    v |= {f"c{batch}": 40, "cm": 9 * 40, "acc": acc, "bias": rng.standard_normal(40)}
+    v["bias"] = v["bias"].astype(np.float32)
+    check(v, dict.fromkeys("ABC", "f32"), variant)
+
+
 @pytest.mark.parametrize("variant", ["plain", HOST_VARIANT])
 def test_gemm_accumulates_with_stochastic_rounding(rng, variant):
     storages = {"A": "f32", "B": "f32", "C": "f16"}
