@@ -121,6 +121,22 @@ def test_the_command_takes_few_megabytes(device: Path, digits_edge: Path, tmp_pa
     assert (found[1] - found[0]) * 1024 <= 6_500_000, found
 
 
+START = """
+import sys, time
+import edgetrain as et
+session = et.Session(et.load_program(sys.argv[1]))
+print(time.process_time())
+"""
+
+
+def test_the_first_step_begins_within_two_seconds(device: Path, digits_edge: Path) -> None:
+    """Of the processor, whatever else the machine does; a file that was never read before."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [device, "-c", START, digits_edge]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 2
+
+
 def test_the_runtime_trains_evaluates_and_exports(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:

@@ -178,7 +178,8 @@ def _marked(
 def _with_marks(text: str, hot: Collection[str]) -> str:
     """What is not hot takes little time: it is to be small."""
     # LLVM 22 moves common code out of functions of RISC-V wrongly; elsewhere it saves 1 %.
-    smallest = ' minsize optsize "nooutline"'
+    whole = ' "nooutline"' if 'target triple = "riscv' in text else ""
+    smallest = f" minsize optsize{whole}"
 
     def marked(match: re.Match) -> str:
         small = "" if match[2].strip('"') in hot else smallest
