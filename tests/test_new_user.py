@@ -88,6 +88,71 @@ class Tied(nn.Module):
         return torch.tanh(self.inner(x)) @ self.inner.weight
 
 
+class Alike(nn.Module):
+    """One encoder for two inputs, and how far apart they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return ((self.encode(left) - self.encode(right)) ** 2).sum(1, keepdim=True)
+
+
+class Bytes(nn.Module):
+    """Pictures of bytes, scaled where they come in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x.float().flatten(1) / 255)
+
+
+class Averaged(nn.Module):
+    """Mean of the embeddings of tokens but 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        counted = (tokens != 0).float().unsqueeze(-1)
+        return self.head((self.table(tokens) * counted).sum(1) / counted.sum(1).clamp(min=1))
+
+
+class BothWays(nn.Module):
+    """Two layers of GRUs that read both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.GRU(8, 6, 2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cells(x)[0].mean(1))
+
+
+def _over_time() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv1d(5, 6, 3, dilation=2, padding=2), nn.GELU(),
+        nn.Conv1d(6, 6, 3, dilation=4, padding=4), nn.SiLU(),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 3),
+    )  # fmt: skip
+
+
+def _segments() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(8, 3, 2, stride=2)
+    )
+
+
+def _normed() -> nn.Module:
+    inner = nn.utils.parametrizations.weight_norm(nn.Linear(6, 12))
+    return nn.Sequential(inner, nn.PReLU(), nn.LayerNorm(12), nn.Hardswish(), nn.Linear(12, 3))
+
+
 class Two(nn.Module):
     """Two inputs of their own shapes."""
 
@@ -115,9 +180,10 @@ PICTURES = DRAW.standard_normal((24, 1, 6, 6)).astype(np.float32)
 SERIES = DRAW.standard_normal((24, 5, 8)).astype(np.float32)
 TOKENS = DRAW.integers(0, 20, (24, 7))
 CLASS = np.arange(24) % 3
+SEGMENTS = np.repeat(np.repeat((PICTURES[:, 0] > 0).astype(np.int64), 2, 1), 2, 2)
 # name -> (module, its inputs, targets, options of compile)
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[np.ndarray, ...], np.ndarray, dict]] = {
-    "depthwise": (Depthwise, (PICTURES,), CLASS, {}),
+    "depthwise": (Depthwise, (PICTURES,), CLASS, {"optimizer": et.Adam(lr=0.01)}),
     "lstm": (Reader, (TOKENS,), CLASS, {"optimizer": et.Adam(lr=0.01)}),
     "attention": (Attentive, (SERIES,), CLASS, {"optimizer": et.AdamW(lr=0.01)}),
     "two inputs": (Two, (X[:24], X[:24, 3:]), Y[:24], {}),
@@ -132,7 +198,27 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[np.ndarray, ...], np.ndar
         {"loss": "bce_with_logits"},
     ),
 }
-_FAST = ("two inputs", "autoencoder, tied", "yes or no")
+MODELS |= {
+    "one encoder, two inputs": (
+        Alike, (X[:24], X[24:48]), (Y[:24, None] == Y[24:48, None]).astype(np.float32),
+        {"loss": "mse", "optimizer": et.Adam(lr=0.01)},
+    ),
+    "bytes": (
+        Bytes, (DRAW.integers(0, 256, (24, 3, 2, 2), np.uint8),), CLASS,
+        {"optimizer": et.Adam(lr=0.02)},
+    ),
+    "embeddings averaged": (Averaged, (TOKENS,), CLASS, {"optimizer": et.Adam(lr=0.02)}),
+    "GRUs both ways": (BothWays, (SERIES,), CLASS, {"optimizer": et.Adam(lr=0.02)}),
+    "dilated, over time": (_over_time, (SERIES,), CLASS, {"optimizer": et.Adam(lr=0.02)}),
+    "a class for each pixel": (
+        _segments, (PICTURES,), np.where(np.indices((24, 12, 12))[2] < 2, 255, SEGMENTS),
+        {"loss": et.Loss("cross_entropy", ignore_index=255), "optimizer": et.Adam(lr=0.02)},
+    ),
+    "normed weights, PReLU": (_normed, (X[:24],), Y[:24], {"optimizer": et.Adam(lr=0.02)}),
+    "doubles": (lambda: nn.Linear(6, 3).double(), (X[:24].astype(np.float64),), Y[:24], {}),
+    "targets in a row": (lambda: nn.Linear(6, 1), (X[:24],), X[:24, 0] * 2, {"loss": "mse"}),
+}  # fmt: skip
+_FAST = ("two inputs", "bytes", "targets in a row", "autoencoder, tied", "yes or no")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +257,9 @@ DATA: dict[str, Callable[[], Any]] = {
     "tensors": lambda: (torch.tensor(X), torch.tensor(Y)),
     "labels as floats": lambda: (X, Y.astype(np.float32)),
     "labels in a column": lambda: (X, Y[:, None]),
+    "words in a list": lambda: (X, [["bee", "ant", "cat"][y] for y in Y]),
+    "a zip": lambda: zip(X, Y, strict=True),
+    "nothing masked": lambda: (np.ma.masked_array(X), Y),
     "labels that are words": lambda: (X, np.array(["bee", "ant", "cat"])[Y]),
     "a dict": lambda: {"x": X, "y": Y},
     "a list of samples": lambda: list(zip(X, Y, strict=True)),
@@ -234,7 +323,8 @@ def test_a_loop_of_ones_own_saves_in_the_middle_and_goes_on(program: Program, tm
 def test_fit_twice_goes_on_to_the_longer_length(program: Program) -> None:
     with et.Trainer(program, (X, Y)) as trainer:
         assert trainer.fit(epochs=1)["step"] == 3
-        assert trainer.fit(epochs=1)["step"] == 3  # is done already
+        with pytest.warns(UserWarning, match="3 steps are done already.*count from the start"):
+            assert trainer.fit(epochs=1)["step"] == 3
         assert trainer.fit(epochs=2)["step"] == 6
 
 

@@ -110,6 +110,34 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         "sample 7: field 'x': value inf",
     ),
     "objects": (lambda p: et.Trainer(p, (X.astype(object), Y)), "is object"),
+    "masked values": (
+        lambda p: et.Trainer(p, (np.ma.masked_greater(X, 1.0), Y)),
+        "array 'x': .* values are masked. Fill them in",
+    ),
+    "a masked sample": (
+        lambda p: _with(p, lambda t: t.step(np.ma.masked_less(X[:4], 0.0), Y[:4])),
+        "values are masked",
+    ),
+    "columns with names": (
+        lambda p: et.Trainer(p, (np.zeros(48, [("a", "f4"), ("b", "f4")]), Y)),
+        "expected numbers",
+    ),
+    "inputs and targets swapped": (
+        lambda p: _with(p, lambda t: t.step(Y[:4], X[:4])),
+        r"input 'x' has shape \[4\]",
+    ),
+    "predict nothing": (
+        lambda p: _with(p, lambda t: t.predict(X[:0])),
+        "one sample or more",
+    ),
+    "NaN as a label": (
+        lambda p: et.Trainer(p, (X, np.where(Y == 1, np.nan, Y))),
+        "value nan, expected a whole number",
+    ),
+    "export into no folder": (
+        lambda p: _with(p, lambda t: t.export_onnx("no/such/x.onnx")),
+        "Create the directory first",
+    ),
     "complex numbers": (lambda p: et.Trainer(p, (X * 1j, Y)), "is complex"),
     "ragged lists": (lambda p: et.Trainer(p, ([[1, 2], [3]], [0, 1])), "arrays: "),
     "a path": (lambda p: et.Trainer(p, Path("a.npz")), "Did you mean npz:a.npz"),
@@ -219,7 +247,7 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "freeze nothing": (lambda m: et.compile(m, freeze=["conv.*"]), "conv"),
     "load_onnx(bytes)": (lambda m: et.load_onnx(m.read_bytes()), "expected the path of an ONNX"),  # type: ignore[arg-type]
     "load_onnx(file=)": (lambda m: et.load_onnx(file=m), "file: no argument of this name"),  # type: ignore[call-arg]
-    "load_program(onnx)": (lambda m: et.load_program(m), "not an edgetrain"),
+    "load_program(onnx)": (lambda m: et.load_program(m), r"not a Program of edgetrain \(.edge\)"),
     "load_program(3)": (lambda m: et.load_program(3), "load_program 3"),  # type: ignore[arg-type]
     "Trainer(onnx)": (lambda m: et.Trainer(m), "not yet compiled"),
     "Trainer(folder)": (lambda m: et.Trainer(m.parent), "program.edge"),

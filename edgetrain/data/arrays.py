@@ -170,6 +170,10 @@ def _array(name: str, value: object) -> np.ndarray:
         from .tensors import as_array
 
         return as_array(name, value)
+    if hasattr(value, "filled"):
+        from .tensors import check_mask
+
+        check_mask(f"array {name!r}", value)
     array = np.asarray(value)
     if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.reshape(-1)):
         array = array.astype(str)

@@ -22,6 +22,7 @@ def as_array(label: str, value: Any) -> np.ndarray:
         value = value.detach().cpu()
         if "bfloat16" in str(getattr(value, "dtype", "")):
             value = value.float()  # a type that numpy does not have
+    check_mask(label, value)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
@@ -32,6 +33,19 @@ def as_array(label: str, value: Any) -> np.ndarray:
             "them."
         )
     return array
+
+
+def check_mask(label: str, value: Any) -> None:
+    """Refuse an array of numpy.ma with masked values, which would be read as numbers.
+
+    Raises:
+      DataError: how many there are.
+    """
+    if hasattr(value, "filled") and (count := np.count_nonzero(np.asarray(value.mask))):
+        raise DataError(
+            f"{label}: {count} values are masked. Fill them in, such as by array.filled(0), or "
+            "leave their samples out."
+        )
 
 
 def as_samples(label: str, value: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, bool]:

@@ -28,6 +28,7 @@ from .container_header import (
     MIDDLE,
     PAD,
     PREFIX_NBYTES,
+    PROGRAM_KIND,
     START,
     BadFile,
     Entry,
@@ -39,6 +40,8 @@ from .container_header import (
 )
 
 _CHUNK_NBYTES = 2**18
+# What people call a file of a kind.
+_FILES = {PROGRAM_KIND: "a Program of edgetrain (.edge)", "checkpoint": "a checkpoint (.ckpt)"}
 
 
 def write_container(
@@ -142,7 +145,7 @@ def _verified(
         text = getattr(reason, "strerror", None) or reason
         raise error(
             f"{os.fspath(path)}: cannot be read: {text}. "
-            f"Name a {kind} file that exists and is readable."
+            f"Name {_FILES.get(kind, f'a {kind} file')} that exists and is readable."
         ) from reason
     except BadFile as reason:
         raise error(f"{os.fspath(path)}: {reason}") from None
@@ -175,7 +178,8 @@ def _checked_header(file: BinaryIO, kind: str) -> bytes:
         or prefix[DIGEST.stop : LENGTH.start] != MIDDLE
         or not prefix[LENGTH].isdigit()
     ):
-        raise BadFile(f"not an edgetrain {kind} file ({size} bytes). Check the name.")
+        what = _FILES.get(kind, f"an edgetrain {kind} file")
+        raise BadFile(f"not {what} ({size} bytes). Check the name.")
     expected = int(prefix[LENGTH])
     if size != expected:
         state = "cut short" if size < expected else "followed by foreign bytes"

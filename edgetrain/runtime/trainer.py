@@ -1,6 +1,7 @@
 """The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class Trainer(Learner):
     ) -> None:
         super().__init__(program, out, Settings.of(settings))
         self._stop, self._resumed, self._position = StopRequests(), "", Position()
+        self._fitted = False
         self._open(data)
         if self.folder:
             with self.folder.held():  # whether it can be is found out before anything is trained
@@ -140,6 +142,7 @@ class Trainer(Learner):
                 "step(x, y)."
             )
         self._set_total(epochs, steps, passes.length)
+        self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
         last: Event = {"event": "done", "step": self.steps}
         with self._stop.listening(), self._keeper.writing():
@@ -156,6 +159,16 @@ class Trainer(Learner):
             self._keeper.conclude(self._meta())
             self._callbacks.call("on_fit_end", self)
         return last
+
+    def _say_whether_done(self, epochs: float | None) -> None:
+        """Warn of a second `fit` that has nothing to do: its length counts from the start."""
+        again, self._fitted = self._fitted, True
+        if again and not self._goes_on(epochs):
+            warnings.warn(
+                f"fit: nothing to do: {self.steps} steps are done already, and epochs and steps "
+                "count from the start of the run. Ask for more of them to go on.",
+                stacklevel=4,
+            )
 
     def _goes_on(self, epochs: float | None) -> bool:
         if self.total_steps:

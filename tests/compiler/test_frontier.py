@@ -174,18 +174,26 @@ def test_options_are_frozen_and_comparable():
         ({}, 1, "Try --precision fp16 or --density 0.3."),
         ({}, 16, "Try --precision fp16 or --density 0.3."),  # 8 was tried, and takes more
         ({"microbatch": 4}, 4, "Try a smaller --microbatch or --precision fp16."),
-        ({"precision": "fp16"}, 8, "Try a smaller --microbatch or --density 0.3."),
-        ({"precision": "fp16", "microbatch": 1}, 1, "Try --density 0.3 or --freeze PATTERN."),
+        ({"precision": "fp16"}, 8, "Try a smaller --microbatch or --model-memory int8."),
+        ({"precision": "fp16", "microbatch": 1}, 1, "Try --model-memory int8 or --density 0.3."),
         (
             {"precision": "fp16", "model_memory": "fp32", "microbatch": 1}, 1,
-            "Try --model-memory fp16 or --density 0.3.",
+            "Try --model-memory int8 or --density 0.3.",
         ),
         (
-            {"precision": "fp16", "density": 0.5, "microbatch": 1, "max_extra_forward": 0.5}, 1,
+            {"precision": "fp16", "weights": "int8", "microbatch": 1}, 1,
+            "Try --density 0.3 or --freeze PATTERN.",
+        ),
+        (
+            {"precision": "fp16", "model_memory": "int8", "density": 0.5,
+             "microbatch": 1, "max_extra_forward": 0.5}, 1,
             "Try a larger --max-extra-forward or --freeze PATTERN.",
         ),
         (
-            {"precision": "fp16", "density": 0.5, "microbatch": 1, "freeze": ["fc.*"]}, 1,
+            {
+                "precision": "fp16", "model_memory": "int8", "density": 0.5, "microbatch": 1,
+                "freeze": ["fc.*"],
+            }, 1,
             "Only a smaller model takes less.",
         ),
     ],

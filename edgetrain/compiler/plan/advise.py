@@ -101,7 +101,12 @@ def best(found: Sequence[Advice]) -> Advice | None:
     fitting = [advice for advice in found if advice.plan is not None]
     if not fitting:
         return None
-    return max(fitting, key=lambda a: (a.trained, "precision" not in a.way.options, -_rank(a)[1]))
+    return max(fitting, key=lambda a: (a.trained, -_narrow(a.way), -_rank(a)[1]))
+
+
+def _narrow(way: Way) -> int:
+    """How many of its options store in fewer bits."""
+    return len({"precision", "model_memory"} & {*way.options})
 
 
 def _trained(plan: Plan) -> int:
@@ -114,6 +119,7 @@ def _trained(plan: Plan) -> int:
 HOW: tuple[tuple[str, dict[str, Any], bool], ...] = (
     ("fp32", {}, False),
     ("fp16", {"precision": "fp16"}, False),
+    ("fp16, weights int8", {"precision": "fp16", "model_memory": "int8"}, False),
     ("fp16, density 0.3", {"precision": "fp16", "density": 0.3}, True),
     ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...errors import BudgetError, EdgetrainError, UsageError
-from ...formats import narrowest
+from ...formats import INT8, narrowest
 from ...kernels import jit, targets
 from ...ops.model import Model
 from ...units import format_bytes
@@ -158,12 +158,14 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     microbatch = smallest.candidate.microbatch
     # Where the planner chooses, only batch-norm keeps it from trying less.
     smaller = microbatch > 1 and microbatch == microbatches(model, options)[-1]
-    short, stored = narrowest().precision, options.model_memory or options.precision
+    short, blocks = narrowest().precision, INT8.memory
+    parts = any((options.weights, options.state, options.grads))
+    stored = options.model_memory == blocks or parts
     tries = [
         (smaller, "a smaller --microbatch"),
         (_sliceable(model, options, microbatch), f"--allow {SLICES}"),
         (options.precision != short, f"--precision {short}"),
-        (stored != short and options.precision == short, f"--model-memory {short}"),
+        (options.precision == short and not stored, f"--model-memory {blocks}"),
         (options.max_extra_forward is not None, "a larger --max-extra-forward"),
         (options.density == 1.0 and not options.density_overrides, "--density 0.3"),
         (not options.freeze and not options.train, "--freeze PATTERN"),
