@@ -116,10 +116,10 @@ class Federation:
         _end([*self._boards.values(), *self._others], signal.SIGTERM)
 
     def _process(self, name: str, *command: str) -> subprocess.Popen:
-        log = (self.folder / f"{name}.log").open("a")
-        return subprocess.Popen(
-            command, env=self._environment, stdout=log, stderr=log, start_new_session=True
-        )
+        with (self.folder / f"{name}.log").open("a") as log:
+            return subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=log, start_new_session=True
+            )
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def learned(folder: Path, rounds: int) -> list[dict[str, Any]]:
         _wait(reached(BACK), 120, f"round {BACK}")
         boards.join(last)
         _wait(reached(rounds), 240, "the last round")
-        _wait((boards.folder / "trained.onnx").exists, 20, "the trained model")
+        _wait((boards.folder / "trained.onnx").exists, 60, "the trained model")
     return done()
 
 
