@@ -43,9 +43,15 @@ class Translator(nn.Module):
     """Token ids of both languages [batch, time] -> logits [batch, time, words]."""
 
     def __init__(
-        self, source: int, target: int, width: int, heads: int, encoder: tuple[int, ...],
-        decoder: tuple[int, ...], dropout: float = 0.3,
-    ) -> None:  # fmt: skip
+        self,
+        source: int,
+        target: int,
+        width: int,
+        heads: int,
+        encoder: tuple[int, ...],
+        decoder: tuple[int, ...],
+        dropout: float = 0.3,
+    ) -> None:
         super().__init__()
         self.source, self.target = nn.Embedding(source, width), nn.Embedding(target, width)
 
@@ -81,11 +87,17 @@ def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
     overrides = dict.fromkeys(EMBEDDED, row.density) if row.density < 1 else {}
     return compile_program(
-        model, budget=f"{row.megabytes}MB", minibatch=MINIBATCH, microbatch=row.microbatch,
-        density=row.density, density_overrides=overrides, precision=row.precision,
-        model_memory=row.model_memory, optimizer=Adam(lr=5e-4, beta2=0.98),
+        model,
+        budget=f"{row.megabytes}MB",
+        minibatch=MINIBATCH,
+        microbatch=row.microbatch,
+        density=row.density,
+        density_overrides=overrides,
+        precision=row.precision,
+        model_memory=row.model_memory,
+        optimizer=Adam(lr=5e-4, beta2=0.98),
         loss=Loss("cross_entropy", label_smoothing=0.1),
-    )  # fmt: skip
+    )
 
 
 def lines(model_memory: str | None = None) -> Iterator[str]:

@@ -97,7 +97,9 @@ def train(path: Path) -> dict[str, Any]:
             )
 
     start = time.perf_counter()
-    losses = [session.minibatch(program.minibatch, fill).loss for _ in range(2)]
+    steps = [session.minibatch(program.minibatch, fill) for _ in range(2)]
+    losses = [step.loss for step in steps]
+    assert not any(step.skipped for step in steps), steps
     seconds = (time.perf_counter() - start) / 2
     grown, private = (b - a for a, b in zip(before, resident_nbytes(), strict=True))
     whole = hashlib.sha256(b"".join(a.tobytes() for _, a in sorted(session.state().items())))

@@ -13,6 +13,7 @@ from .compiler.assemble import assemble
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
+from .compiler.touched import whole
 from .data.items import named_inputs
 from .data.source import Source
 from .data.tensors import as_array
@@ -391,7 +392,7 @@ def gradients(session) -> dict[str, np.ndarray]:
     for slot in session.program.persistent:
         name = accumulator_name(slot.name)
         if slot.role == "parameter" and slot.name != POOL and name in session.values:
-            found = decoded(session.values[name], slot.shape)
+            found = whole(session.values, name, slot.shape)
             out[slot.name] = found.astype(np.float32) * np.float32(factor)
     for layer in session.layers:
         found = dense(layer, session.values, accumulator_name(POOL))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.compiler.touched import map_name
 from edgetrain.formats import FP32, Format, decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session
@@ -46,6 +47,12 @@ class Slots:
             array = np.sqrt(array)
         if layer is None:
             found = self._values[name + tag]
+            if tag and (known := self._values.get(map_name(name + tag))) is not None:
+                touched = np.flatnonzero(array.any(axis=1))
+                known[touched], known[-1] = 1 + np.arange(len(touched)), len(touched)
+                room = np.zeros(self._shapes[name + tag], array.dtype)
+                room[: len(touched)] = array[touched]
+                array = room
             found[...] = of_dtype(found.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]

@@ -22,6 +22,7 @@ from .pipeline import Graphs
 from .plan.candidates import Plan
 from .plan.frontier import peak_of
 from .steps import ALIGN, Placed, TapeProblem
+from .touched import SPREAD
 
 
 class KernelTable:
@@ -212,8 +213,9 @@ class TapeCode:
 
 
 def _update(plan: Plan, persistent, base: int, kernels: KernelTable, threads: int) -> np.ndarray:
-    names = {**persistent, PARTIALS: base}
-    scratch = base + plan.candidate.update.sums_nbytes
+    update = plan.candidate.update
+    scratch = base + update.sums_nbytes
+    names = {**persistent, PARTIALS: base, SPREAD: scratch - update.rows_nbytes}
     words: list[int] = []
     for instruction in plan.candidate.update.instructions:
         words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)

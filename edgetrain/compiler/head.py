@@ -208,9 +208,13 @@ _STEPS: Mapping[str, Callable[[Node, Graph, int, np.ndarray], _Step]] = {
 
 
 def add_sliced_loss(
-    builder: Builder, head: Head, x: str, arrays: Mapping[str, str], options: Options,
+    builder: Builder,
+    head: Head,
+    x: str,
+    arrays: Mapping[str, str],
+    options: Options,
     evaluate: bool = False,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Append the loss behind x; the target is there already.
 
     Args:

@@ -21,6 +21,7 @@ from .head import SLICES
 from .options import Options
 from .plan.candidates import Draft, Plan, make_candidate, make_draft
 from .plan.frontier import find_frontier
+from .touched import ROWS
 
 SAME_BITS, SAME_MATHEMATICS = "same bits", "same mathematics"
 APPROXIMATE = "approximate"
@@ -61,45 +62,74 @@ def _allow(name: str) -> dict[str, Any]:
 # In the order in which they are climbed; a new one is a row.
 RUNGS: tuple[Rung, ...] = (
     Rung(
-        "density", APPROXIMATE, "weights are sparse, and their places move", "--density 0.3",
+        "density",
+        APPROXIMATE,
+        "weights are sparse, and their places move",
+        "--density 0.3",
         lambda options: options.density < 1 or bool(options.density_overrides),
         lambda options: {"density": 0.3, "rewiring": "dsr"},
         lambda options: {
-            "density": 1.0, "density_overrides": {}, "distribution": "uniform", "rewiring": "dsr",
+            "density": 1.0,
+            "density_overrides": {},
+            "distribution": "uniform",
+            "rewiring": "dsr",
         },
     ),
     Rung(
-        "fp16", APPROXIMATE, "values are stored in 16 bits", "--precision fp16",
+        "fp16",
+        APPROXIMATE,
+        "values are stored in 16 bits",
+        "--precision fp16",
         lambda options: options.precision == "fp16",
         lambda options: {"precision": "fp16"},
         lambda options: {"precision": "fp32"},
     ),
     Rung(
-        "int8", APPROXIMATE, "weights, state and gradients in blocks of 8 bits",
+        "int8",
+        APPROXIMATE,
+        "weights, state and gradients in blocks of 8 bits",
         "--model-memory int8",
         lambda options: any(getattr(options, name) == INT8.memory for name in _PARTS),
         lambda options: {"model_memory": INT8.memory},
         lambda options: dict.fromkeys(_PARTS),
     ),
     Rung(
-        "saved int8", APPROXIMATE, "what backward reads is kept in blocks of 8 bits",
+        "saved",
+        APPROXIMATE,
+        "what backward reads is stored in 8 bits",
         "--saved int8",
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
         lambda options: {"saved": None},
     ),
     Rung(
-        "fused update", SAME_BITS, "weights move as gradients come, which have no buffer",
-        "--fused-update",
-        lambda options: options.fused_update,
-        lambda options: {"fused_update": True},
-        lambda options: {"fused_update": False},
+        SLICES,
+        SAME_MATHEMATICS,
+        "logits exist some classes at a time, and are computed twice",
+        f"--allow {SLICES}",
+        **_allow(SLICES),
     ),
     Rung(
-        SLICES, SAME_MATHEMATICS, "logits exist some classes at a time, and are computed twice",
-        f"--allow {SLICES}", **_allow(SLICES),
+        ROWS,
+        SAME_MATHEMATICS,
+        "gradients of embeddings have a row for each token of a minibatch",
+        f"--allow {ROWS}",
+        **_allow(ROWS),
     ),
-)  # fmt: skip
+    Rung(
+        "fused update",
+        SAME_BITS,
+        "a weight moves as soon as its gradient is known",
+        "--fused-update",
+        lambda options: options.fused_update,
+        lambda options: {
+            "fused_update": True,
+            "microbatch": options.microbatch or options.minibatch,
+            "loss_scale": options.loss_scale or (None if options.precision == "fp32" else 1024.0),
+        },
+        lambda options: {"fused_update": False},
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -182,9 +212,10 @@ def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> 
         with stage(f"planning {rung.name}"):
             try:
                 changed = replace(options, **rung.on(options))
+                fixed = [changed.microbatch] if changed.microbatch else sizes
                 other = [
                     found
-                    for size in sizes
+                    for size in fixed
                     for found in find_frontier(model, replace(changed, microbatch=size), target)
                 ]
             except EdgetrainError as error:

@@ -20,6 +20,7 @@ from .options import Options
 from .precision import assign_storage, mark_derived
 from .saved import pack_saved
 from .sparsify import sparsify
+from .touched import by_touched_rows
 from .verify import verify
 from .weights import chosen_weights
 
@@ -71,6 +72,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
 
     train = training_graph(forward, options, output, trained, microbatch, head)
     for a_pass in (
+        lambda graph: by_touched_rows(graph, options, microbatch),
         stage_statistics,
         fusion.apply_in_readers,
         lambda graph: fusion.mask_relus(graph, every=options.saved is not None),
@@ -95,16 +97,8 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         evaluate = verify(a_pass(evaluate))
     arrays = dict(sparse.arrays)
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
-    return Graphs(
-        train,
-        evaluate,
-        shape,
-        arrays,
-        sparse.layers,
-        sparse.rewiring,
-        sparse.dense,
-        head is not None,
-    )
+    layers, moved = sparse.layers, sparse.rewiring
+    return Graphs(train, evaluate, shape, arrays, layers, moved, sparse.dense, head is not None)
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:

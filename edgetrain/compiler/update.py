@@ -21,6 +21,7 @@ from .fused import states_of, trained
 from .lowering import Instruction, bind_call
 from .options import Options
 from .steps import ALIGN
+from .touched import spread_updates, spread_value
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
-      sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin.
+      sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin, with
+        `rows_nbytes` of SPREAD (touched.py) at their end.
     """
 
     instructions: tuple[Instruction, ...]
@@ -38,6 +40,7 @@ class UpdateTape:
     persistent_nbytes: int
     sums_nbytes: int
     transient_nbytes: int
+    rows_nbytes: int = 0
 
 
 def update_tape(
@@ -55,7 +58,9 @@ def update_tape(
     for state in states.values():
         values |= {value.name: value for value in state}
     partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")
-    scope = replace(graph, values={**values, PARTIALS: partials})
+    spread = spread_value(graph)
+    extra = {value.name: value for value in (partials, spread) if value is not None}
+    scope = replace(graph, values={**values, **extra})
     check = [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
     commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
     finish = {"partials": PARTIALS, "ctl": "ctl"}
@@ -67,9 +72,11 @@ def update_tape(
     calls.append(loss_scale_of(options.precision, options.loss_scale).call())
     if layers and method is not None:
         calls += method.due_calls()
+    calls = spread_updates(calls, graph)
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
     scratch = max((i.scratch for i in instructions), default=0) * options.threads
-    sums = aligned(partials.nbytes, ALIGN)
+    rows = aligned(spread.nbytes, ALIGN) if spread is not None else 0
+    sums = aligned(partials.nbytes, ALIGN) + rows
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in values.values())
     rewire: list[Call] = []
     if layers and method is not None:
@@ -82,6 +89,7 @@ def update_tape(
         nbytes,
         sums,
         sums + scratch,
+        rows,
     )
 
 

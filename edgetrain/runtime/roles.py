@@ -6,7 +6,7 @@ with the operands of optimizers.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..errors import ProgramError
 from ..formats.csr import COLUMNS, TABLE, pointers_name
@@ -15,6 +15,7 @@ from ..kernels.spec import ALIGN
 from ..program import Program, Slot
 from .patterns import REWIRING, sparse_layers
 
+TOUCHED = ".rows"  # what ends the name of a map of rows, after that of its gradient
 GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter
 _WRITERS = {
     "parameter": ("update", "rewire"),
@@ -89,9 +90,21 @@ class Slots:
             if own is None and slot.role in ("index", "control"):
                 raise self._fault(slot, f"nothing makes it a slot of role {slot.role!r}")
             if slot.role == "accumulator":
-                owner = slots.get(name.removesuffix(GRADIENT))
-                if owner is None or owner.role != "parameter" or owner.shape != slot.shape:
-                    raise self._fault(slot, "it is the gradient of no parameter")
+                self._check_gradient(slot, slots)
+
+    def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
+        """One of a parameter has its shape; one by touched rows has fewer, and a map of them."""
+        owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
+        known = slots.get(slot.name + TOUCHED)
+        shapes: list[tuple[int, ...]] = []
+        if owner is not None and owner.role == "parameter":
+            shapes = [owner.shape]
+            if slot.name.endswith(TOUCHED):
+                shapes = [(owner.shape[0] + 1,)] if slot.dtype == "i32" and owner.shape else []
+            elif known is not None and len(owner.shape) == len(slot.shape) == 2:
+                shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
+        if slot.shape not in shapes:
+            raise self._fault(slot, "it is the gradient of no parameter")
 
     def _fault(self, slot: Slot, what: str) -> ProgramError:
         return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")

@@ -1,3 +1,6 @@
 """Rungs of the ladder that are taken on request alone: what `--allow` knows."""
 
-ALLOWED = {"slices": "the classes behind a model's last layer, some at a time"}
+ALLOWED = {
+    "slices": "the classes behind a model's last layer, some at a time",
+    "rows": "gradients of embeddings by the rows that a minibatch touches",
+}

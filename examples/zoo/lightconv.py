@@ -109,9 +109,14 @@ class Block(nn.Module):
     """Mixer, cross-attention where there is a memory, feed-forward; post-norm residuals."""
 
     def __init__(
-        self, conv: nn.Module, width: int, heads: int, decoder: bool,
-        gated: bool = True, dropout: float = 0.1,
-    ) -> None:  # fmt: skip
+        self,
+        conv: nn.Module,
+        width: int,
+        heads: int,
+        decoder: bool,
+        gated: bool = True,
+        dropout: float = 0.1,
+    ) -> None:
         super().__init__()
         self.mixer = Mixer(conv, width, gated)
         self.norm1 = nn.LayerNorm(width)

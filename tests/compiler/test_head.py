@@ -72,11 +72,12 @@ LOSSES = {
     "usual": Loss("cross_entropy"),
     "smoothing": Loss("cross_entropy", label_smoothing=0.1),
     "weights": Loss(
-        "cross_entropy", class_weights=tuple(0.5 + k % 3 for k in range(CLASSES)),
+        "cross_entropy",
+        class_weights=tuple(0.5 + k % 3 for k in range(CLASSES)),
         label_smoothing=0.2,
     ),
     "samples": Loss("cross_entropy", sample_weights=True),
-}  # fmt: skip
+}
 STORED = {
     "fp32": {},
     "fp16": {"precision": "fp16"},
@@ -139,9 +140,9 @@ def test_logits_are_never_whole(words, kind: str) -> None:
     assert graphs.shape[0] == 128 and CLASSES in graphs.shape
 
 
-def trained(program, threads: int | None = None, steps: int = 3) -> dict[str, bytes]:
+def trained(program, threads: int | None = None, steps: int = 3, out=None) -> dict[str, bytes]:
     draw = np.random.default_rng(1)
-    trainer = et.Trainer(program, threads=threads)
+    trainer = et.Trainer(program, threads=threads, out=out)
     try:
         for _ in range(steps):
             x = draw.integers(0, CLASSES, (8, TIME))
@@ -248,3 +249,11 @@ def test_parts_are_even_and_whole(count: int) -> None:
     assert [start for start, _ in found] == [
         sum(length for _, length in found[:k]) for k in range(len(found))
     ]
+
+
+@pytest.mark.parametrize("kind", ["tied", "plain"])
+def test_a_fused_update_has_the_same_bits(words, tmp_path: Path, kind: str) -> None:
+    given = {"minibatch": 8, "microbatch": 8, "optimizer": et.SGD(lr=0.1), **SLICES}
+    whole = et.compile(words(kind), **given)
+    fused = et.compile(words(kind), fused_update=True, **given)
+    assert trained(fused, out=tmp_path) == trained(whole)

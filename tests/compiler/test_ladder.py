@@ -44,10 +44,13 @@ TAKEN = {
     "nothing": {},
     "fp16": {"precision": "fp16"},
     "all": {
-        "precision": "fp16", "model_memory": "int8", "density": 0.5, "allow": ("slices",),
+        "precision": "fp16",
+        "model_memory": "int8",
+        "density": 0.5,
+        "allow": ("slices",),
         "microbatch": 2,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("taken", TAKEN)
@@ -68,12 +71,15 @@ def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
 
 
 def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
-    model, options = et.load_onnx(path), make_options(minibatch=2, microbatch=2)
+    model, options = et.load_onnx(path), make_options(minibatch=4, microbatch=2)
     plan, front, _ = plan_model(model, options)
     left = {row.name: row for row in ladder(model, options, front, plan) if not row.taken}
     assert left.keys() == {rung.name for rung in RUNGS}
     for rung in RUNGS:
-        changed = make_options(minibatch=2, microbatch=2, **rung.on(options))
+        if left[rung.name].problem:
+            assert rung.name == "fused update"  # a minibatch of several microbatches
+            continue
+        changed = make_options(**{"minibatch": 4, "microbatch": 2, **rung.on(options)})
         least = plan_model(model, changed)[1][0].arena_nbytes
         assert front[0].arena_nbytes - left[rung.name].saved_nbytes == least
 

@@ -20,9 +20,19 @@ def sliced(x, t, cw, smoothing, width, storage="f32"):
         part = np.ascontiguousarray(x[:, start : start + width])
         weights = None if cw is None else cw[: start + part.shape[1]]
         found = same_for_threads(
-            "ce_slice", {"S": storage}, x=part, t=t, cw=weights, stat=stat, best=best,
-            scores=scores, rows=rows, n=part.shape[1], start=start, smoothing=smoothing,
-        )  # fmt: skip
+            "ce_slice",
+            {"S": storage},
+            x=part,
+            t=t,
+            cw=weights,
+            stat=stat,
+            best=best,
+            scores=scores,
+            rows=rows,
+            n=part.shape[1],
+            start=start,
+            smoothing=smoothing,
+        )
         stat, best, scores = found["stat"], found["best"], found["scores"]
     return stat, best
 
@@ -56,9 +66,17 @@ def test_slices_equal_naive_twin(batch, each, n, width, smoothing, storage, mask
     ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4)
     shape = {"rows": rows, "batch": batch, "each": each, "smoothing": smoothing, "ignore": -100}
     out = same_for_threads(
-        "ce_slices_loss", t=t, stat=stat, cw=cw, sw=sw, ctl=ctl, n=n, weighted=int(weighted),
-        partials=(192 + 64 * weighted,), **shape,
-    )  # fmt: skip
+        "ce_slices_loss",
+        t=t,
+        stat=stat,
+        cw=cw,
+        sw=sw,
+        ctl=ctl,
+        n=n,
+        weighted=int(weighted),
+        partials=(192 + 64 * weighted,),
+        **shape,
+    )
     sums = out["partials"].reshape(64, -1).sum(0)
     weights = np.ones(batch) if sw is None else sw.astype(np.float64)
     losses, counted, correct, gradient = 0.0, 0, 0, np.zeros((rows, n))
@@ -79,9 +97,20 @@ def test_slices_equal_naive_twin(batch, each, n, width, smoothing, storage, mask
     for start in range(0, n, width):
         part = np.ascontiguousarray(x[:, start : start + width])
         found = same_for_threads(
-            "ce_slice_bwd", {"S": storage}, x=part, t=t, stat=stat, cw=cw, sw=sw, ctl=ctl,
-            n=part.shape[1], start=start, classes=n, before=0, **shape,
-        )["x"]  # fmt: skip
+            "ce_slice_bwd",
+            {"S": storage},
+            x=part,
+            t=t,
+            stat=stat,
+            cw=cw,
+            sw=sw,
+            ctl=ctl,
+            n=part.shape[1],
+            start=start,
+            classes=n,
+            before=0,
+            **shape,
+        )["x"]
         expected = gradient[:, start : start + width]
         np.testing.assert_allclose(found, expected, TOLERANCE[storage] * 4, 1e-5)
 
