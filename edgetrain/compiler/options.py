@@ -158,6 +158,8 @@ class Options:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out = {name: value for name, value in out.items() if value or name not in _NEW}
+        if isinstance(self.lora, Lora):
+            out["lora"] = self.lora.to_json()
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
