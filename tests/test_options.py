@@ -85,6 +85,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "output": (["logits"], []),
     "allow": (["slices"], []),
     "target": (["cortex-m7"], []),
+    "lora": (["r=2,targets=fc*"], []),
+    "frozen": (["int4"], []),
 }
 PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]
 DROPPING = [*PLATEAU, "--lr-window", "1", "--lr-patience", "0", "--lr-threshold", "1"]
@@ -194,6 +196,7 @@ ELSEWHERE = {
     ("parity", "reference"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "device"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "steps"): "tests.test_options.test_options_of_parity_reach_it",
+    ("export", "adapter"): "tests.compiler.test_lora.test_export_command_writes_the_adapter",
     ("parity", "batch"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "json"): "tests.test_cli.test_parity_of_the_demo_exits_0",
 }

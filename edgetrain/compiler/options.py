@@ -174,6 +174,8 @@ class Options:
         out = {
             name: v for name, v in out.items() if name not in _NEW or v != getattr(Options, name)
         }
+        if isinstance(self.lora, Lora):
+            out["lora"] = self.lora.to_json()
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import edgetrain as et
+from edgetrain.cli import main
 from edgetrain.compiler.lora import Lora, layers_of, make_lora
 from edgetrain.errors import DataError, ProgramError, UsageError
 from edgetrain.exporters.parity import parity
@@ -219,6 +220,22 @@ def test_a_run_goes_on_from_its_checkpoint(samples, tmp_path):
         np.testing.assert_array_equal(second.session.state()[name], array)
     whole.close()
     second.close()
+
+
+def test_export_command_writes_the_adapter(samples, tmp_path, capsys):
+    x, y = samples
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    data = et.open_data(f"npz:{tmp_path / 'data.npz'}")
+    trainer = et.Trainer(compiled(), data=data, out=tmp_path / "run")
+    trainer.fit(steps=2)
+    trainer.save()
+    trainer.close()
+    out = tmp_path / "adapter"
+    assert main(["export", str(tmp_path / "run"), "-o", str(out), "--adapter", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["files"].keys() == {WEIGHTS_FILE, CONFIG_FILE}
+    header = (out / WEIGHTS_FILE).read_bytes()
+    assert b"base_model.model.b.q.lora_B.weight" in header
 
 
 def test_peft_reads_the_adapter(tmp_path):
