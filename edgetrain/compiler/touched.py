@@ -93,8 +93,10 @@ def _rooms(graph: Graph, options: Options, microbatches: int) -> dict[str, int]:
             node.op == "gather_bwd" and node.attrs["axis"] == 0 and node.outputs == (gradient,)
             for node in writers
         )
+        if not by_index:
+            continue
         tokens = microbatches * sum(graph.values[node.inputs[1]].size for node in writers)
-        if by_index and tokens < parameter.shape[0] and _elementwise(parameter, options):
+        if tokens < parameter.shape[0] and _elementwise(parameter, options):
             out[gradient] = tokens
     return out
 

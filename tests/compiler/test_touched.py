@@ -24,10 +24,11 @@ class Sentences(nn.Module):
         super().__init__()
         self.words, self.more = nn.Embedding(WORDS, WIDTH), nn.Embedding(WORDS, WIDTH)
         self.head = nn.Linear(WIDTH, 7)
+        self.scale = nn.Parameter(torch.rand(2, WIDTH))  # read by a slice, whose gradient is copied
 
     def forward(self, x, y):
         x = self.words(x) * self.more(y) + self.words(y)
-        return self.head(torch.tanh(x).mean(1))
+        return self.head(torch.tanh(x * self.scale[1]).mean(1))
 
 
 @pytest.fixture(scope="module")
