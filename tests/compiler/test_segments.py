@@ -11,6 +11,7 @@ from edgetrain.api import gradients, loss_and_gradients, make_options, run_micro
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan.frontier import find_frontier
+from edgetrain.compiler.segments import described
 from edgetrain.compiler.segments.layout import Axis, Move, Span, axis_of, part_shape, unfold
 from edgetrain.compiler.segments.picks import picked
 from edgetrain.compiler.segments.region import segment_steps, spans_of
@@ -237,6 +238,19 @@ def test_segments_make_the_same_bits_with_any_number_of_threads():
         options = make_options(minibatch=B, microbatch=B, threads=threads)
         found |= bits(model, options, find_frontier(model, options, jit.host())[-1:])
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("net", "segments", "words"),
+    [
+        (two_ways, "auto", "in 18 segments of at most 4 steps of time, a (bidirectional) over 70"),
+        (last_step, "30", "in 3 segments of at most 30 steps of time."),
+        (last_step, "off", "Recurrences run a over 70 steps whole."),
+    ],
+)
+def test_described_says_what_is_cut_and_what_is_whole(net, segments, words):
+    options = make_options(minibatch=B, segments=segments)
+    assert words in described(build_graphs(net(), options, B).train)
 
 
 def test_segments_take_memory_that_grows_with_the_root_of_time():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...units import format_bytes
+from ..segments import described
 from .candidates import Plan
 from .frontier import peak_of
 
@@ -45,6 +46,8 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
         + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
         + ".",
     ]
+    sentence = described(plan.candidate.graphs.train)
+    lines += [sentence] if sentence else []
     if at > 0:
         lines.append(f"The next smaller plan: {_described(rows[at - 1])}.")
     else:

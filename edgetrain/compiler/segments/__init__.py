@@ -17,6 +17,7 @@ from ..options import Options
 from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
+from .rules import RECURRENT
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,22 @@ def segmented(forward: Graph, options: Options) -> Cut:
         cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
 
 
+def described(graph: Graph) -> str:
+    """A sentence about the recurrences of a training graph; "" where none has many steps."""
+    nodes = [n for n in graph.nodes if n.op in RECURRENT and n.phase == "forward"]
+    cut = [node for node in nodes if MARK in node.attrs]
+    whole = {n.origin: n for n in nodes if MARK not in n.attrs and n.attrs["t"] >= LEAST}
+    parts = []
+    if cut:
+        count = len({node.attrs[MARK] for node in cut})
+        most = max(node.attrs["t"] for node in cut)
+        parts.append(f"in {count} segments of at most {most} steps of time")
+    for name, node in whole.items():
+        why = " (bidirectional)" if node.attrs["back"] == 2 else ""
+        parts.append(f"{name}{why} over {node.attrs['t']} steps whole")
+    return f"Recurrences run {', '.join(parts)}." if parts else ""
+
+
 def judged(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
     """The forward graphs of training and of evaluation, where the output is in parts with a loss
     behind each of them.
@@ -122,4 +139,4 @@ def interleaved(graph: Graph) -> Graph:
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 
-__all__ = ["MARK", "Choice", "interleaved", "judged", "segmented"]
+__all__ = ["MARK", "Choice", "described", "interleaved", "judged", "segmented"]
