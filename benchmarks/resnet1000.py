@@ -7,16 +7,21 @@ full width: 48 to 7 GB. Source: Chen et al. 2016, Training Deep Nets with Sublin
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from edgetrain.api import make_options
 from edgetrain.optim import SGD
 
 from .depth import step
-from .nets import exported
+from .nets import Writer, loaded
 from .reforwarding import beside_weights, plans
 
-BLOCKS = (20, 53, 240, 20)  # as ResNet-152's stages, 333 bottlenecks of three convolutions
+BLOCKS = (
+    20,
+    53,
+    240,
+    20,
+)  # in the proportions of ResNet-152; 333 bottlenecks of three convolutions
 WIDTH = 16
 HEAD = (
     "| plan | arena, bytes | beside weights, MiB | extra forward | seconds a step | loss |",
@@ -24,14 +29,29 @@ HEAD = (
 )
 
 
+def bottlenecks(blocks: Sequence[int] = BLOCKS, width: int = WIDTH, size: int = 224):
+    """Pre-activation bottlenecks of 1x1, 3x3, 1x1 convolutions in four stages, as ONNX."""
+    net = Writer(0)
+    x, inputs = net.conv("stem", "x", 3, width, 7, 2), width
+    for stage, count in enumerate(blocks):
+        narrow, wide = width * 2**stage, 4 * width * 2**stage
+        for k in range(count):
+            name, stride = f"stage{stage}.{k}", 2 if k == 0 else 1
+            y = net.norm_relu(f"{name}.norm1", x, inputs)
+            shortcut = net.conv(f"{name}.shortcut", y, inputs, wide, 1, stride) if k == 0 else x
+            y = net.conv(f"{name}.conv1", y, inputs, narrow, 1)
+            y = net.norm_relu(f"{name}.norm2", y, narrow)
+            y = net.conv(f"{name}.conv2", y, narrow, narrow, 3, stride)
+            y = net.norm_relu(f"{name}.norm3", y, narrow)
+            y = net.conv(f"{name}.conv3", y, narrow, wide, 1)
+            x, inputs = net.add(f"{name}.add", shortcut, y), wide
+    x = net.norm_relu("norm", x, inputs)
+    return net.finish("resnet1000", x, inputs, size, 1000)
+
+
 def lines(batch: int = 32, steps: bool = True) -> Iterator[str]:
     """The table; only the smaller plan is executed."""
-    import torch
-
-    from examples.zoo.resnet import ResNet
-
-    torch.manual_seed(0)
-    model = exported(ResNet(BLOCKS, True, WIDTH), (torch.zeros(2, 3, 224, 224),))
+    model = loaded(bottlenecks())
     options = make_options(minibatch=batch, microbatch=batch, optimizer=SGD(0.01))
     everything, least = plans(model, options)
     yield from HEAD
