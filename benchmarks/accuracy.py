@@ -71,6 +71,7 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
         model, budget=args.budget, precision=args.precision, minibatch=args.minibatch,
         microbatch=args.microbatch, optimizer=optimizer, seed=args.seed, threads=args.threads,
         density=args.density, rewiring=args.rewiring, model_memory=args.model_memory,
+        saved=args.saved,
     )  # fmt: skip
     losses: list[float] = []
 
@@ -147,6 +148,7 @@ def main() -> None:
     parser.add_argument("--budget")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--model-memory")
+    parser.add_argument("--saved")
     parser.add_argument("--density", type=float, default=1.0)
     parser.add_argument("--rewiring", default="dsr", help="dsr, set or none (dsr)")
     parser.add_argument("--minibatch", type=int, default=100)

@@ -19,7 +19,8 @@ from edgetrain.errors import BudgetError
 from edgetrain.kernels import targets
 from edgetrain.runtime.samples_file import write_samples
 
-HERE, SAMPLES, RATE = Path(__file__).parent, 220 * 32, 0.1
+HERE, SAMPLES = Path(__file__).parent, 220 * 32
+RATE, THEIR_RATE = 0.03, 0.1  # of a minibatch of 32
 MODEL = BOARD.parent / "digits" / "model.onnx"
 OPTIMIZER = et.SGD(lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
 TARGET = targets.get("cortex-m7")
@@ -89,7 +90,7 @@ def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: i
         f"#define COUNTER {MACHINES[TARGET.name].counter:#x}\n"
         '#define NET_SAMPLES "digits_samples"\n#define SAMPLES "digits.samples"\n'
         f"#define BATCH {minibatch}\n#define STEPS {steps}\n"
-        f"#define RATE {RATE * minibatch / 32}f\n"
+        f"#define RATE {THEIR_RATE * minibatch / 32}f\n"
         f"#define PARAMETERS {parameters}\n#define WORKING {working}\n"
     )
     script = (folder / "board.ld").read_text()

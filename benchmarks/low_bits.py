@@ -1,16 +1,18 @@
-"""Accuracy of model memory in 8 bits beside fp16, and of rounding to nearest beside stochastic.
+"""Accuracy of 8 bits beside fp16, in model memory and in saved values; nearest beside stochastic.
 
-    python -m benchmarks.low_bits mnist mnist.npz [--seeds 3] [--epochs 2]
-    python -m benchmarks.low_bits digits [--steps 10000]
+    python -m benchmarks.low_bits mnist mnist.npz [--seeds 3] [--epochs 2] [--net mnist]
+    python -m benchmarks.low_bits digits [--steps 10000] [--only 'fp16, saved int8']
 
-MNIST: LeNet-300-100, minibatches of 100 in microbatches of 25, Nesterov, at two learning rates; the
-seeds are paired: the same weights and samples for every storage. Digits: one long run at a constant
-rate of each storage; the accuracy at its quarters shows whether weights drift. One line a run.
+MNIST: LeNet-300-100 (at the higher rate also three convolutions with batch-norm), minibatches of
+100 in microbatches of 25, Nesterov, at two learning rates; the seeds are paired: the same weights
+and samples for every storage. Digits: one long run at a constant rate of each storage; the accuracy
+at its quarters shows whether weights drift. One line a run. What is saved for backward is rounded
+where a storage says so, by itself or beside model memory.
 """
 
 import argparse
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,23 +23,31 @@ from edgetrain.runtime.trainer import Trainer
 
 from .accuracy import load, train_ours
 
-STORAGES = ("fp16", "int8", "int8-nearest")
+# Name of a row -> storages of model memory and of saved values.
+STORAGES: dict[str, tuple[str, str | None]] = {
+    "fp16": ("fp16", None),
+    "int8": ("int8", None),
+    "int8-nearest": ("int8-nearest", None),
+    "fp16, saved int8": ("fp16", "int8"),
+    "int8, saved int8": ("int8", "int8"),
+    "fp16, saved int8-nearest": ("fp16", "int8-nearest"),
+}
 RATES = (0.1, 0.005)
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.onnx"
 
 
-def mnist(path: str, seeds: int, epochs: float) -> Iterator[str]:
+def mnist(path: str, net: str, seeds: int, epochs: float, only: Sequence[str]) -> Iterator[str]:
     """Lines of the table, and of the runs as they end."""
-    yield "| learning rate | model memory | test accuracy, by seed | mean |"
+    yield "| learning rate | storage | test accuracy, by seed | mean |"
     yield "|---|---|---|---|"
-    for lr in RATES:
-        found: dict[str, list[float]] = {storage: [] for storage in STORAGES}
+    for lr in RATES if net == "mnist-mlp" else RATES[:1]:
+        found: dict[str, list[float]] = {storage: [] for storage in only}
         for seed in range(seeds):
-            for storage in STORAGES:
+            for storage, (memory, saved) in ((name, STORAGES[name]) for name in only):
                 args = SimpleNamespace(
-                    task="mnist-mlp", data=path, seed=seed, budget=None, precision="fp32",
+                    task=net, data=path, seed=seed, budget=None, precision="fp32",
                     minibatch=100, microbatch=25, threads=2, density=1.0, rewiring=None, lr=lr,
-                    weight_decay=0.0, epochs=epochs, model_memory=storage,
+                    weight_decay=0.0, epochs=epochs, model_memory=memory, saved=saved,
                 )  # fmt: skip
                 module, data, args.shape = load(args)
                 found[storage].append(100 * train_ours(module, data, args)["accuracy"])
@@ -46,13 +56,13 @@ def mnist(path: str, seeds: int, epochs: float) -> Iterator[str]:
             yield f"| {lr} | {storage} | {each} | {statistics.mean(runs):.2f} |"
 
 
-def digits(steps: int) -> Iterator[str]:
+def digits(steps: int, only: Sequence[str]) -> Iterator[str]:
     """The same of the digits, whose accuracy is taken at every quarter of a run."""
-    yield "| model memory | steps | test accuracy at each quarter | last loss |"
+    yield "| storage | steps | test accuracy at each quarter | last loss |"
     yield "|---|---|---|---|"
-    for storage in STORAGES:
+    for storage, (memory, saved) in ((name, STORAGES[name]) for name in only):
         program = compile_program(
-            load_onnx(DIGITS), minibatch=16, microbatch=8, model_memory=storage,
+            load_onnx(DIGITS), minibatch=16, microbatch=8, model_memory=memory, saved=saved,
             optimizer=SGD(lr=0.01, momentum=0.9, weight_decay=1e-4),
         )  # fmt: skip
         trainer, quarters = Trainer(program, "digits"), []
@@ -72,9 +82,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=2)
     parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--net", choices=["mnist-mlp", "mnist"], default="mnist-mlp")
+    parser.add_argument("--only", choices=[*STORAGES], action="append")
     args = parser.parse_args()
+    only = args.only or [*STORAGES]
     for line in (
-        digits(args.steps) if args.task == "digits" else mnist(args.data, args.seeds, args.epochs)
+        digits(args.steps, only)
+        if args.task == "digits"
+        else mnist(args.data, args.net, args.seeds, args.epochs, only)
     ):
         print(line, flush=True)
 

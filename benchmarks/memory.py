@@ -1,12 +1,14 @@
 """Table 3 of the Low-Memory Training report: its computed megabytes, and our arena.
 
-    python -m benchmarks.memory [MODEL.onnx] [--model-memory int8]
+    python -m benchmarks.memory [MODEL.onnx | dynamicconv] [--model-memory int8] [--saved int8]
 
 MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the zoo's where none is given.
 Each row is compiled to a Program, which trains two real steps inside the report's figure in a
 process of its own; what that process grew by, from the Program read to the end of the second step,
 is measured beside it: memory of its own, and with the pages of files (libraries) that it touched.
-With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at.
+With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at;
+with --saved int8 also what backward reads lies in 8 bits.
+`dynamicconv` is the report's Table 4: see dynamicconv.py.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ class Row:
     density: float
     precision: str = "fp16"
     model_memory: str | None = None
+    saved: str | None = None
 
 
 ROWS = (
@@ -51,6 +54,7 @@ ROWS = (
     Row(5.6, 10, 0.2), Row(3.6, 4, 0.2), Row(2.5, 4, 0.1),
 )  # fmt: skip
 INT8_ROWS = (Row(4.9, 10, 0.3, model_memory="int8"), Row(2.0, 4, 0.1, model_memory="int8"))
+SAVED_ROWS = (Row(3.4, 4, 0.3, model_memory="int8", saved="int8"),)
 HEAD = (
     "| settings | report, MB | arena, MB | process grew by, MB | with files, MB | "
     "forward recomputed |",
@@ -72,7 +76,7 @@ def compiled(model: Model, row: Row) -> Program:
     return compile_program(
         model, budget=f"{row.megabytes}MB", minibatch=100, microbatch=row.microbatch,
         density=row.density, precision=row.precision, optimizer=optimizer,
-        model_memory=row.model_memory,
+        model_memory=row.model_memory, saved=row.saved,
     )  # fmt: skip
 
 
@@ -82,11 +86,15 @@ def train(path: Path) -> dict[str, Any]:
     before = resident_nbytes()
     session = Session(program)
     random = np.random.default_rng(0)
-    images, targets = program.inputs["micro"][0], program.targets["micro"]
+    slots = (*program.inputs["micro"], program.targets["micro"])
 
     def fill(indices: np.ndarray) -> None:
-        session.arena.view(images)[...] = random.standard_normal(images.shape)
-        session.arena.view(targets)[...] = random.integers(0, 10, targets.shape)
+        for slot in slots:
+            limit = program.limits.get(slot.name)
+            drawn = random.integers(0, limit, slot.shape) if limit else None
+            session.arena.view(slot)[...] = (
+                random.standard_normal(slot.shape) if drawn is None else drawn
+            )
 
     start = time.perf_counter()
     losses = [session.minibatch(program.minibatch, fill).loss for _ in range(2)]
@@ -98,7 +106,7 @@ def train(path: Path) -> dict[str, Any]:
     return found | {"digest": whole.hexdigest()[:12]}
 
 
-def measure(model: Model, row: Row) -> str:
+def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = compiled) -> str:
     """A line of the table: compiled here, trained in a process of its own from its Program."""
     try:
         program = compiled(model, row)
@@ -122,15 +130,20 @@ def measure(model: Model, row: Row) -> str:
 def _line(row: Row, *cells: str) -> str:
     sparse = f", density {row.density}" if row.density < 1 else ""
     memory = f", model memory {row.model_memory}" if row.model_memory else ""
+    memory += f", saved {row.saved}" if row.saved else ""
     settings = f"{row.precision}, microbatch {row.microbatch}{sparse}{memory}"
     return f"| {settings} | {row.megabytes} | " + " | ".join(cells) + " |"
 
 
-def lines(model: Model, rows: Sequence[Row] = ROWS) -> Iterator[str]:
+def lines(
+    model: Model,
+    rows: Sequence[Row] = ROWS,
+    compiled: Callable[[Model, Row], Program] = compiled,
+) -> Iterator[str]:
     """The table, a line as soon as it is known."""
     yield from HEAD
     for row in rows:
-        yield measure(model, row)
+        yield measure(model, row, compiled)
 
 
 def main() -> None:
@@ -139,12 +152,19 @@ def main() -> None:
     parser.add_argument("model", nargs="?")
     parser.add_argument("--program", type=Path)
     parser.add_argument("--model-memory", choices=["int8"])
+    parser.add_argument("--saved", choices=["int8"])
     args = parser.parse_args()
     if args.program is not None:
         print(json.dumps(train(args.program)))
         return
-    rows = INT8_ROWS if args.model_memory else ROWS
-    for line in lines(load_onnx(args.model) if args.model else wrn28_2(), rows):
+    if args.model == "dynamicconv":
+        from . import dynamicconv
+
+        table = dynamicconv.lines(args.model_memory)
+    else:
+        rows = SAVED_ROWS if args.saved else INT8_ROWS if args.model_memory else ROWS
+        table = lines(load_onnx(args.model) if args.model else wrn28_2(), rows)
+    for line in table:
         print(line, flush=True)
 
 

@@ -1,17 +1,18 @@
 """Whole training steps: edgetrain against torch in one process, interleaved.
 
-    python -m benchmarks.step [--threads 1 2] [--rounds N] [CASE ...]
+    python -m benchmarks.step [--threads 1 2] [--clock cpu] [--rounds N] [CASE ...]
 
 A step is loss, backward, rounding, optimizer and, for sparse weights, whatever the format needs.
-torch runs fp32 on the same microbatches, in its better memory format. In a round every contender
-has its turn: a pause, in which the others' threads stop spinning, a step that is not timed and one
-that is. Times are medians (and the 20th percentile) over rounds; ratios are torch's time over ours.
+torch runs fp32 on the same microbatches, nets of images in its better memory format. In a round
+every contender has its turn: a pause, in which the others' threads stop spinning, a step that is
+not timed and one that is. Times are medians (and the 20th percentile) over rounds; ratios are
+torch's time over ours. On a machine that does other work too, `--clock cpu --threads 1` takes the
+processor's time instead, which leaves out the turns of others (not what they do to caches).
 """
 
 import argparse
 import copy
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,68 +21,91 @@ import torch
 from torch import nn
 
 from edgetrain.api import compile as compile_program
+from edgetrain.losses import Loss
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 from examples.zoo import ZOO
 from examples.zoo.resnet import ResNet
+from examples.zoo.spec import ZooModel
 
 from .nets import exported
 
 LR, MOMENTUM = 0.01, 0.9
 PAUSE = 0.02  # seconds
+LEAST_ROUNDS = 3
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A net, a microbatch and the options of our side."""
+    """A net of the zoo, a microbatch and how many of them a step has, the options of our side.
 
-    build: Callable[[], nn.Module]
-    size: int
-    classes: int
+    Attributes:
+      size: of images, where they are not the zoo's.
+    """
+
+    zoo: str
     microbatch: int = 10
     options: dict[str, Any] = field(default_factory=dict)
+    microbatches: int = 2
+    size: int = 0
+
+    @property
+    def entry(self) -> ZooModel:
+        return ZOO[self.zoo]
+
+    def module(self) -> nn.Module:
+        """Initialised from torch's generator."""
+        if self.zoo == "resnet18":
+            return ResNet((2, 2, 2, 2), False, self.size, 10)
+        return self.entry.build("full")
+
+    def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and targets of a step."""
+        count = self.microbatches * self.microbatch
+        x, y = self.entry.example_inputs(count, "full")[0], self.entry.target(count, "full")
+        if self.size:
+            x = torch.randn(count, 3, self.size, self.size)
+        return x, y % 10 if self.zoo == "resnet18" else y
 
 
-def _wrn() -> nn.Module:
-    return ZOO["wrn28_2"].build("full")
+def _wrn(**options: Any) -> Case:
+    return Case("wrn28_2", 10, options)
 
 
-def _resnet18() -> nn.Module:
-    return ResNet((2, 2, 2, 2), False, 64, 10)
-
-
-def _mobilenet() -> nn.Module:
-    return ZOO["mobilenet_v2"].build("full")
-
-
+_FP16 = {"precision": "fp16"}
 CASES = {
-    "WRN-28-2 fp32": Case(_wrn, 32, 10, options={"precision": "fp32"}),
-    "WRN-28-2 fp16": Case(_wrn, 32, 10, options={"precision": "fp16"}),
-    "WRN-28-2 fp16, 12.2 MB": Case(_wrn, 32, 10, options={"precision": "fp16", "budget": "12.2MB"}),
-    "WRN-28-2 fp16, density 0.3": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.3}),
-    "WRN-28-2 fp16, density 0.2": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.2}),
-    "WRN-28-2 fp16, density 0.1": Case(_wrn, 32, 10, options={"precision": "fp16", "density": 0.1}),
-    "WRN-28-2 fp16, density 0.3, 6.7 MB": Case(
-        _wrn, 32, 10, options={"precision": "fp16", "density": 0.3, "budget": "6.7MB"}
-    ),
-    "ResNet-18 at 64, fp16": Case(_resnet18, 64, 10, 8, {"precision": "fp16"}),
-    "MobileNetV2 at 64, fp16": Case(_mobilenet, 64, 1000, 8, {"precision": "fp16"}),
+    "WRN-28-2 fp32": _wrn(precision="fp32"),
+    "WRN-28-2 fp16": _wrn(**_FP16),
+    "WRN-28-2 fp16, 12.2 MB": _wrn(**_FP16, budget="12.2MB"),
+    "WRN-28-2 fp16, density 0.3": _wrn(**_FP16, density=0.3),
+    "WRN-28-2 fp16, density 0.2": _wrn(**_FP16, density=0.2),
+    "WRN-28-2 fp16, density 0.1": _wrn(**_FP16, density=0.1),
+    "WRN-28-2 fp16, density 0.3, 6.7 MB": _wrn(**_FP16, density=0.3, budget="6.7MB"),
+    "ResNet-18 at 64, fp16": Case("resnet18", 8, _FP16, size=64),
+    "MobileNetV2 at 64, fp16": Case("mobilenet_v2", 8, _FP16, size=64),
+    "ViT-tiny": Case("vit_tiny", 4),
+    "GPT-2, one sequence": Case("gpt", 1, microbatches=1),
+    "LSTM language model": Case("lstm_language_model", 8),
+    "MLP, minibatch 32": Case("mlp", 32, microbatches=1),
+    "MLP, minibatch 1": Case("mlp", 1, microbatches=1),
 }
 
 
-def ours(case: Case, module: nn.Module, x: np.ndarray, y: np.ndarray, threads: int):
-    """One training step of a compiled Program, as a function."""
-    model = exported(copy.deepcopy(module), (torch.from_numpy(x[:2]),))
+def ours(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, threads: int):
+    """One training step of a compiled Program, as a function; and the Program."""
+    model = exported(copy.deepcopy(module), (x[:2] if len(x) > 1 else x.repeat_interleave(2, 0),))
     program = compile_program(
-        model, minibatch=len(x), microbatch=case.microbatch, threads=threads,
-        optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), **case.options,
+        model, loss=Loss(case.entry.loss), minibatch=len(x), microbatch=case.microbatch,
+        threads=threads, optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), **case.options,
     )  # fmt: skip
     session = Session(program)
-    images, targets = program.inputs["micro"][0], program.targets["micro"]
+    views = [session.arena.view(slot) for slot in program.staged("micro").values()]
+    arrays = x.numpy(), y.numpy()
 
     def fill(indices: np.ndarray) -> None:
-        session.arena.view(images)[...] = x[indices]
-        session.arena.view(targets)[...] = y[indices]
+        for view, array in zip(views, arrays, strict=True):
+            view[...] = array[indices].reshape(view.shape)
 
     def step() -> None:
         session.minibatch(len(x), fill)
@@ -89,55 +113,49 @@ def ours(case: Case, module: nn.Module, x: np.ndarray, y: np.ndarray, threads: i
     return step, program
 
 
-def theirs(case: Case, module: nn.Module, x: np.ndarray, y: np.ndarray, memory_format):
+def theirs(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, memory_format):
     """The same step in torch, fp32."""
     net = copy.deepcopy(module).to(memory_format=memory_format).train()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM, nesterov=True)
-    images = torch.from_numpy(x).contiguous(memory_format=memory_format)
-    targets = torch.from_numpy(y)
+    inputs = x.contiguous(memory_format=memory_format)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
         for k in range(0, len(x), case.microbatch):
             part = slice(k, k + case.microbatch)
-            loss = nn.functional.cross_entropy(net(images[part]), targets[part])
+            loss = case.entry.loss_value(net(inputs[part]), y[part])
             (loss * case.microbatch / len(x)).backward()
         optimizer.step()
 
     return step
 
 
-def measure(name: str, threads: int, rounds: int) -> str:
+def measure(name: str, threads: int, rounds: int, seconds: float, clock: str) -> str:
     """A row of the table."""
-    case = CASES[name]
+    case, now = CASES[name], CLOCKS[clock]
     torch.manual_seed(0)
     torch.set_num_threads(threads)
-    random = np.random.default_rng(0)
-    count = 2 * case.microbatch
-    x = random.standard_normal((count, 3, case.size, case.size)).astype(np.float32)
-    y = random.integers(0, case.classes, count)
-    module = case.build()
+    module, (x, y) = case.module(), case.samples()
     step, program = ours(case, module, x, y, threads)
-    contenders = [
-        step,
-        theirs(case, module, x, y, torch.contiguous_format),
-        theirs(case, module, x, y, torch.channels_last),
-    ]
-    seconds = np.zeros((rounds, len(contenders)))
+    formats = [torch.contiguous_format, torch.channels_last][: 2 if x.dim() == 4 else 1]
+    contenders = [step, *(theirs(case, module, x, y, how) for how in formats)]
+    found: list[list[float]] = []
     for run in contenders:
         run()
-        run()
-    for row in range(rounds):
-        for column, run in enumerate(contenders):
+    end = time.perf_counter() + seconds
+    while len(found) < rounds and (len(found) < LEAST_ROUNDS or time.perf_counter() < end):
+        found.append([])
+        for run in contenders:
             time.sleep(PAUSE)
             run()
-            start = time.perf_counter()
+            start = now()
             run()
-            seconds[row, column] = time.perf_counter() - start
-    median, fast = np.median(seconds, axis=0), np.percentile(seconds, 20, axis=0)
+            found[-1].append(now() - start)
+    median, fast = np.median(found, axis=0), np.percentile(found, 20, axis=0)
+    last = f"{median[2] * 1e3:.4g}" if len(median) > 2 else "-"
     return (
-        f"| {name} | {threads} | {program.arena_nbytes:,} | {median[0] * 1e3:.1f} | "
-        f"{median[1] * 1e3:.1f} | {median[2] * 1e3:.1f} | {median[1:].min() / median[0]:.2f} | "
+        f"| {name} | {threads} | {program.arena_nbytes:,} | {median[0] * 1e3:.4g} | "
+        f"{median[1] * 1e3:.4g} | {last} | {median[1:].min() / median[0]:.2f} | "
         f"{fast[1:].min() / fast[0]:.2f} |"
     )
 
@@ -148,17 +166,20 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=120, help="of a row, about, at most")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     args = parser.parse_args()
     unknown = [name for name in args.cases if name not in CASES]
     if unknown:
         parser.error(f"unknown case {unknown[0]!r}; expected of: {', '.join(CASES)}")
     print(
-        "| case | threads | arena, bytes | ours, ms a step of 2 microbatches | torch NCHW | "
-        "torch channels_last | ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|"
+        "| case | threads | arena, bytes | ours, ms a step | torch NCHW | torch channels_last | "
+        "ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|"
     )
     for name in args.cases or CASES:
         for threads in args.threads:
-            print(measure(name, threads, args.rounds), flush=True)
+            row = measure(name, threads, args.rounds, args.seconds, args.clock)
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -70,22 +70,23 @@ def test_the_host_has_the_bits_of_the_runtime(threads, tmp_path):
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
     """The digits in fp16 at the least budget, with samples, for a Cortex-M: folder by mode."""
-    optimizer = et.SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    optimizer = et.SGD(lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4)
     model = et.load_onnx(MODEL)
 
     @cache
-    def program(target: str) -> et.Program:
-        options = {"optimizer": optimizer, "minibatch": 32, "precision": "fp16", "target": target}
+    def program(target: str, seed: int = 0) -> et.Program:
+        options = {"optimizer": optimizer, "minibatch": 32, "precision": "fp16"}
+        options |= {"target": target, "seed": seed}
         with pytest.raises(et.errors.BudgetError) as least:
             et.compile(model, budget=1000, **options)
         return et.compile(model, budget=least.value.min_budget_nbytes, **options)
 
     @cache
-    def folder(target: str, size: bool) -> Path:
+    def folder(target: str, size: bool, seed: int = 0) -> Path:
         out = tmp_path_factory.mktemp("digits")
         data = et.open_data("digits")
-        bundle(program(target), out, name="digits", target=target, size=size, data=data)
-        program(target).save(out / "digits.edge")
+        bundle(program(target, seed), out, name="digits", target=target, size=size, data=data)
+        program(target, seed).save(out / "digits.edge")
         return out
 
     return folder
@@ -127,14 +128,18 @@ def test_nothing_computes_float64_in_integers(target, small):
     assert [name for name in names if soft.search(name) and name != "pair.sqrt"] == []
 
 
-def test_the_digits_are_learned_on_an_emulated_cortex_m7(small):
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_digits_are_learned_on_an_emulated_cortex_m7(seed, small):
+    """Five passes; 98.6 % with each of these seeds."""
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
-    folder = small("cortex-m7", False)
+    folder = small("cortex-m7", False, seed)
     board_files(folder, processor, "digits")
     made(folder, processor, ['SAMPLES=\\"digits.samples\\"', "STEPS=220"])
-    assert said(ran(folder, processor, "digits"), "accuracy*10000") >= 9750
+    text = ran(folder, processor, "digits")
+    assert said(text, "accuracy*10000") >= 9800
+    assert said(text, "ram") + said(text, "stack") <= 59392
 
 
 def test_fifty_power_cuts_on_an_emulated_cortex_m7(small, tmp_path):

@@ -110,9 +110,8 @@ def compile(
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
-      minibatch, microbatch, precision, threads, seed, dims, train, freeze, freeze_bn,
-      train_constants, allow_constants, max_grad_norm, max_extra_forward, model_memory, output,
-      density, density_overrides, distribution, rewiring, target: see `compiler.options.Options`.
+      minibatch, microbatch, precision, model_memory, saved, density, train, freeze, threads, seed,
+      target, dims and the other fields of `compiler.options.Options`: see there.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -162,13 +161,13 @@ def expected(
       Integers of the field lie in [0, limit); None where there is no limit.
     """
     chosen, model = make_options(**options), _known(model)
-    graph = build_graphs(model, chosen, 2).evaluate
+    graphs = build_graphs(model, chosen, 2)
+    graph, shape = graphs.evaluate, graphs.shape
     found: dict[str, tuple[tuple[int, ...], int | None]] = {
         spec.name: (graph.values[spec.name].shape[1:], None)
         for spec in model.inputs
         if spec.name in graph.values
     }
-    shape = graph.values[graph.outputs[0]].shape
     if chosen.loss.takes_target:
         found["y"] = (chosen.loss.target_shape(shape)[1:], chosen.loss.limit(shape))
     return found
@@ -352,11 +351,11 @@ def gradient_program(
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)
-        graph = build_graphs(model, known, batch).evaluate
-        return graph.values[graph.outputs[0]].shape
+        return build_graphs(model, known, batch).shape
 
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
-    return compile(model, budget=budget, loss=chosen, minibatch=batch, microbatch=batch, **options)
+    sizes = {"minibatch": batch, "microbatch": batch, "fused_update": False}  # gradients are read
+    return compile(model, budget=budget, loss=chosen, **options | sizes)
 
 
 def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:

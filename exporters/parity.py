@@ -127,7 +127,9 @@ def parity(
         `inputs` and `target` again and again where given.
       precision: storage of the engine's values, and of its weights unless `model_memory` says
         another. With fp16 the loss and the gradients are judged, these beside torch with every
-        value rounded to fp16; updates of weights in fp16 are shown.
+        value rounded to fp16; updates of weights in fp16 are shown. Gradients of `saved` values
+        in blocks of 8 bits have the tolerance of such blocks. Fused updates have the bits of
+        others, which are what is compared.
       optimizer: SGD with momentum and weight decay by default.
       batch: samples of the random inputs.
       options: as of `compile`; without a budget the engine takes the fastest plan.

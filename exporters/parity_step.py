@@ -70,6 +70,8 @@ class Comparison:
         self._storage = Storage(PRECISIONS[values], FP32 if weights.block > 1 else weights)
         tolerances = zip(*(format.tolerances for format in self._storage), strict=True)
         self._loss_tolerance, self._tolerance = map(max, tolerances)
+        if recipe.get("saved"):
+            self._tolerance = max(self._tolerance, MEMORIES[recipe["saved"]].tolerances[1])
         twin = twin_of(self._optimizer)
         self._torch = twin.optimizer(self._optimizer, list(exact.parameters.values()))
         self._state: Mapping[str, str] = twin.STATE

@@ -34,6 +34,10 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {
         "program", "kernels", "losses", "optim", "sparse", "data", "formats", "errors", "units",
     },
+    "flower": {"runtime", "program", "data", "sparse", "formats", "errors", "units"},
+    "ort": {
+        "api", "runtime", "program", "kernels", "losses", "optim", "errors", "units",
+    },
     "report": {"program", "formats", "errors", "units"},
     "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {
@@ -56,6 +60,7 @@ LIBRARIES = {
     "llvmlite": {"kernels"},
     "rich": {"cli"},
     "PIL": {"data"},
+    "flwr": {"flower"},
     "matplotlib": {"report"},
     "scipy": {"compiler"},
 }

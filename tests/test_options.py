@@ -39,6 +39,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "weights": (["int8"], []),
     "state": (["int8"], ["--momentum", "0.5"]),
     "grads": (["int8"], []),
+    "saved": (["int8"], []),
     "density": (["0.5"], []),
     "density_override": (["conv2.*=0.5"], []),
     "distribution": (["erk"], ["--density", "0.5"]),
@@ -68,6 +69,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
+    "fused_update": ([], []),
+    "loss_scale": (["64"], []),
     "max_extra_forward": (["1"], []),
     "threads": (["1"], []),
     "seed": (["7"], []),
@@ -78,6 +81,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "train_constants": (["*"], []),
     "allow_constants": ([], []),
     "output": (["logits"], []),
+    "allow": (["slices"], []),
     "target": (["cortex-m7"], []),
 }
 PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]

@@ -92,6 +92,35 @@ def test_the_runtime_is_small_and_carries_no_sources_of_kernels(device: Path) ->
     assert not list((site / "edgetrain").glob("kernels/*emit*"))
 
 
+HIGH = """
+print([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
+"""
+COMMAND = """
+import sys
+from edgetrain.cli import main
+assert main(["train", sys.argv[1], "--data", "digits", "--steps", "20", "--out", sys.argv[2]]) == 0
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_the_command_takes_few_megabytes(device: Path, digits_edge: Path, tmp_path: Path) -> None:
+    """Above numpy, ctypes and the library, with all of the standard library that it needs: 6.3 MB,
+    and 0.1 of noise."""
+    (library,) = device.parents[1].glob("lib/python*/site-packages/edgetrain_kernels_*/kernels.so")
+    bare = f"import numpy, ctypes\nctypes.CDLL({str(library)!r})"
+    unwanted = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if k not in unwanted}
+
+    def used(script: str, number: int) -> int:
+        command = [device, "-c", script + HIGH, digits_edge, tmp_path / f"{number}"]
+        done = subprocess.run(command, env=kept, capture_output=True, text=True, check=True)
+        return int(done.stdout.split()[-1])
+
+    # the middle of three: the first writes bytecode
+    found = [sorted(used(script, k) for k in range(3))[1] for script in (bare, COMMAND)]
+    assert (found[1] - found[0]) * 1024 <= 6_500_000, found
+
+
 def test_the_runtime_trains_evaluates_and_exports(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:

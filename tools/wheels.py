@@ -5,7 +5,8 @@ usage: python -m tools.wheels [DIR [TARGET ...]]        (default: dist and the t
 kernel_wheels.DEFAULT; `-` for TARGET builds no kernels)
 
 edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
-installed, not both. What it lacks says so when it is asked for, and names the whole.
+installed, not both. What it lacks says so when it is asked for, and names the whole. Its sources
+are without docstrings: in the memory of a device these are as much as a net.
 """
 
 import os
@@ -18,13 +19,14 @@ from pathlib import Path
 
 from edgetrain.kernels import packing, sources
 
-from .kernel_wheels import DEFAULT, build_kernels
+from . import lean_source
+from .kernel_wheels import DEFAULT, PLATFORMS, build_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
-    "kernels", "losses", "optim", "sparse", "data", "runtime", "cli",
+    "kernels", "losses", "optim", "sparse", "data", "runtime", "flower", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
@@ -81,6 +83,7 @@ def stage(folder: Path) -> Path:
         else:
             shutil.copy(source, target)
     packing.write_description(folder / "edgetrain" / "kernels")
+    lean_source.strip(folder / "edgetrain")
     return folder
 
 
@@ -115,7 +118,14 @@ def build_runtime(out: Path) -> Path:
 
 
 def main(out: str = "dist", *names: str) -> int:
-    """Build all; says where they lie."""
+    """Build all; says where they lie. A word that begins with a dash shows how to call this."""
+    if any(word.startswith("-") and word != "-" for word in (out, *names)):
+        print(__doc__)
+        return 0 if {out, *names} & {"-h", "--help"} else 2
+    unknown = [name for name in names if name not in (*PLATFORMS, "-")]
+    if unknown:
+        print(f"tools.wheels: target {unknown[0]!r}; expected {', '.join(PLATFORMS)} or -")
+        return 2
     os.environ["EDGETRAIN_KERNELS"] = "none"  # what is compiled here is not for this machine
     folder = Path(out).resolve()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The C functions of a bundle: prototypes for the header, LLVM text that calls the kernels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..kernels.device import layout as device
 
@@ -118,18 +118,23 @@ THREADS = Function(
     "all; threads wait for each other with `yield_`.",
     "void",
 )
+# Those that know values in blocks too, which are half a kilobyte more of code.
+_PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
 # Kernels of device/layout.py's SCHEDULES.
 RATES = tuple("drive_drops" if n == "multistep" else f"rate_{n}" for n in device.SCHEDULES)
 
 
-def functions(threads: int) -> tuple[Function, ...]:
-    """Those of a bundle whose Program has so many threads."""
-    return FUNCTIONS if threads == 1 else (*FUNCTIONS, THREADS)
+def functions(threads: int, packed: bool = False) -> tuple[Function, ...]:
+    """Those of a bundle whose Program has so many threads, and perhaps values in blocks."""
+    found: tuple[Function, ...] = FUNCTIONS if threads == 1 else (*FUNCTIONS, THREADS)
+    if packed:
+        found = tuple(replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found)
+    return found
 
 
-def kernels(threads: int) -> list[str]:
+def kernels(threads: int, packed: bool) -> list[str]:
     """What must be linked."""
-    used = dict.fromkeys(f.kernel for f in functions(threads))
+    used = dict.fromkeys(f.kernel for f in functions(threads, packed))
     return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
 
 
@@ -141,16 +146,22 @@ def exports(prefix: str, threads: int, hosted: bool = True) -> list[str]:
 
 
 def llvm_text(
-    prefix: str, threads: int, pointer_bits: int, align: int, nbytes: int, hosted: bool = True
+    prefix: str,
+    threads: int,
+    pointer_bits: int,
+    align: int,
+    nbytes: int,
+    hosted: bool = True,
+    packed: bool = False,
 ) -> str:
     """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`.
 
     hosted: `open` alone makes a net, else `init` does, of the constant `weights`.
     """
-    lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads)]
+    lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads, packed)]
     lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
     lines += [] if hosted else [init_text(prefix, pointer_bits, "internal")]
-    lines += [_wrapper(prefix, function) for function in functions(threads)]
+    lines += [_wrapper(prefix, function) for function in functions(threads, packed)]
     if threads > 1:
         lines.append(
             f"define void @{prefix}_work(ptr %tape, i32 %thread, i32 %nthreads) {{\n"

@@ -6,6 +6,7 @@ from string import Template
 
 from .. import __version__
 from ..kernels.targets import Target
+from ..losses import Loss
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
@@ -65,6 +66,15 @@ def header(name: str, image: Image, processor: Target) -> str:
     )
 
 
+# (on an operating system, the loss counts what is predicted) -> the line that says what eval gave.
+_JUDGED = {
+    (True, True): 'printf("eval loss %.6f accuracy %.4f\\n", loss, accuracy);',
+    (True, False): 'printf("eval loss %.6f\\n", loss);',
+    (False, True): 'print("accuracy*10000 ", scaled(accuracy, 10000), 10);',
+    (False, False): 'print("eval-loss*1000 ", scaled(loss, 1000), 10);',
+}
+
+
 def main(name: str, program: Program, target: Target) -> str:
     """main.c: of files where there is an operating system, else of flash."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
@@ -75,6 +85,8 @@ def main(name: str, program: Program, target: Target) -> str:
         "record_most": record_nbytes(program),
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
+    counted = bool(Loss.of_json(program.recipe["loss"]).accuracy)
+    parts["judged"] = _JUDGED[target.hosted, counted]
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1

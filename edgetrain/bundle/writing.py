@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UsageError
+from ..formats import BLOCKED
 from ..kernels import emit, targets
 from ..kernels.emit_tape import Table, table_of
 from ..kernels.targets import Target
@@ -104,13 +105,14 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
     threads, hosted = image.program.threads, target.hosted
+    packed = any(slot.dtype in BLOCKED for slot in image.values)
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, threads, target.pointer_bits, image.align, image.nbytes, hosted
+        name, threads, target.pointer_bits, image.align, image.nbytes, hosted, packed
     )
     return emit.library(
         image.program,
         target,
-        drive=functions.kernels(threads),
+        drive=functions.kernels(threads, packed),
         text=text if hosted else text + rom.weights_text(image),
         exports=functions.exports(name, threads, hosted),
         size=size,
@@ -133,6 +135,11 @@ def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 
 def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
+    if program.recipe.get("fused_update"):
+        raise UsageError(
+            "bundle: the Program updates weights before all gradients are known (fused_update), "
+            "and a bundle cannot go back to before a step. Compile without fused_update."
+        )
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own

@@ -33,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
       4 bad input file, 130 interrupted (129 hung up, 143 terminated). Errors are one line on
       stderr.
     """
+    from .lean_imports import load_later
+
+    load_later()
     from .arguments import parse
 
     arguments = parse(sys.argv[1:] if argv is None else argv)

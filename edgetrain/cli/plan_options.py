@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import Loss
 from ..optim import Optimizer
 from ..units import parse_bytes
 from ..units.options import flag
+from ..units.rungs import ALLOWED
 from .namespace import Namespace
 from .numeric import number_within, refused
 from .plugins import options_of
@@ -35,6 +36,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
     "model_memory": {"choices": [*MEMORIES], "help": "storage of weights, state and gradients"},
     **dict.fromkeys(_PARTS, {"choices": [*MEMORIES], "help": "the same, of one of these alone"}),
+    "saved": {"choices": [*SAVED], "help": "storage of what backward reads, rounded"},
     "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",
@@ -50,6 +52,13 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "max_grad_norm": {
         "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
+    },
+    "fused_update": {
+        "action": "store_true",
+        "help": "update each weight as soon as its gradient is known: no buffer of gradients",
+    },
+    "loss_scale": {
+        "type": number_within(least=1), "metavar": "S", "help": "constant loss scale (fp16: moves)",
     },
     "max_extra_forward": {
         "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
@@ -77,6 +86,11 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true", "help": "leave weights that became constants as they are",
     },
     "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
+    "allow": {
+        "action": "append", "choices": [*ALLOWED],
+        "help": "a rung of the ladder of plan --explain that changes the order of sums: "
+        + ", ".join(f"{name} ({what})" for name, what in ALLOWED.items()),
+    },
     "target": {
         "choices": targets.names(), "metavar": "NAME",
         "help": f"processor to plan for: {', '.join(targets.names())} (host)",

@@ -11,6 +11,7 @@ from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
 from ..compiler.cost import calibrate
 from ..compiler.estimate import seconds_per_minibatch
+from ..compiler.ladder import Row, ladder, ladder_json, ladder_table, most_saving
 from ..compiler.plan.explain import explain, frontier_rows
 from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
@@ -55,6 +56,7 @@ def plan(arguments: Namespace) -> int:
     account = dict(program.account) | {"plan_seconds": seconds}
     account["seconds_per_minibatch"] = _seconds(chosen, program)
     _draw(arguments, found)
+    rungs = ladder(found.model, found.options, front, chosen) if arguments.explain else []
     proof = None
     if arguments.prove:
         proof = prove(front, chosen, account.get("budget_nbytes"))
@@ -66,6 +68,7 @@ def plan(arguments: Namespace) -> int:
             account["frontier"] = frontier_rows(front)
         if arguments.explain:
             account["explanation"] = explain(front, chosen, tried).splitlines()
+            account["ladder"] = ladder_json(rungs)
         print(to_json(account))
         return 0
     print("\n".join([*account_lines(account), *_time_lines(chosen, program)]))
@@ -73,6 +76,7 @@ def plan(arguments: Namespace) -> int:
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
         print(explain(front, chosen, tried))
+        print("\n".join(_ladder_lines(rungs)))
     if proof is not None:
         print("\n".join(proof.lines()))
     return 0
@@ -173,6 +177,19 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
         f"time: about {1000 * seconds:.2g} ms a minibatch, {hours:.2g} hours for a million samples "
         "(by FLOPs, bytes and calls; --calibrate measures this machine)"
     ]
+
+
+def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
+    """What each choice saved and costs, then what others would bring."""
+    taken, others = ladder_table(rungs)
+    head = ("", "saved", "time", "class", "")
+    lines = ["what was saved, from everything kept in fp32 (time relative to the row above)"]
+    lines += table(taken, "lrrll", head)
+    if others:
+        head = ("", "least", "time", "class", "")
+        lines.append("what else there is: bytes off the smallest plan, time in these bytes")
+        lines += table(others, "lrrll", head)
+    return [*lines, *filter(None, [most_saving(rungs)])]
 
 
 def _seconds(chosen: Plan, program: Program) -> float:

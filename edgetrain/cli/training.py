@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..data.labels import class_weights, numbered_as
-from ..data.registry import check_label, open_data, open_evaluation
+from ..data.registry import check_label, numbered_as, open_data, open_evaluation
 from ..data.source import Source
 from ..errors import CheckpointError, Interrupted, UsageError
 from ..optim import Schedule
@@ -134,6 +133,8 @@ def _program(arguments: Namespace, source: Source) -> Program:
         if arguments.balance_classes:
             if "class_weights" in arguments:
                 raise UsageError("--balance-classes and --class-weights: give one of the two.")
+            from ..data.labels import class_weights
+
             arguments.class_weights = class_weights(source)
         return compiled(arguments)
     if arguments.balance_classes:
@@ -234,7 +235,7 @@ def evaluate(arguments: Namespace) -> int:
         if arguments.metrics:
             from ..runtime.metrics import check_metrics
 
-            check_metrics(arguments.metrics, session.loss, session.output.shape)
+            check_metrics(arguments.metrics, session.loss, session.program)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()

@@ -73,7 +73,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    output = graph.values[candidate.graphs.output]
+    shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -89,12 +89,12 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs()},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
-        recipe=options.recipe() | _sparse_recipe(candidate.graphs),
-        limits=_limits(graph, options, output),
+        recipe=options.recipe() | _graph_recipe(candidate.graphs),
+        limits=_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
         model_name=model.name,
-        target_count=int(np.prod(options.loss.target_shape(output.shape)[1:])),
+        target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
     )
 
@@ -127,18 +127,19 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     return FORMATS[graph.values[name].dtype].encode(array)
 
 
-def _sparse_recipe(graphs: Graphs) -> dict:
+def _graph_recipe(graphs: Graphs) -> dict:
     method = graphs.rewiring
-    return {
+    sliced = {"output_shape": list(graphs.shape)} if graphs.sliced else {}
+    return sliced | {
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }
 
 
-def _limits(graph: Graph, options: Options, output: Value) -> dict[str, int]:
+def _limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
     """Upper bounds of integer inputs: classes for the target, rows for token ids."""
     limits = {}
-    classes = options.loss.limit(output.shape)
+    classes = options.loss.limit(shape)
     if classes is not None:
         limits[TARGET] = classes
     for node in graph.nodes:

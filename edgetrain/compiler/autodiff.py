@@ -13,6 +13,8 @@ from ..ir import Builder, Graph, Value
 from ..losses import Loss
 from ..ops.registry import op
 from ..program import TARGET, WEIGHT
+from .head import Head, add_sliced_gradient, add_sliced_loss
+from .options import Options
 
 
 def accumulator_name(parameter: str) -> str:
@@ -27,28 +29,37 @@ def array_name(operand: str) -> str:
 
 def training_graph(
     forward: Graph,
-    loss: Loss,
+    options: Options,
     output: str,
     trainable: Callable[[str], bool] = lambda name: True,
     samples: int = 1,
+    head: Head | None = None,
 ) -> Graph:
     """Append loss and backward.
 
     Args:
       output: the forward value the loss is taken of.
+      head: in whose place it is, where that is not in `forward`.
       trainable: which parameters get a gradient.
       samples: as in `add_loss`.
     Raises:
       UsageError: nothing to train, or an output that does not depend on what is trained.
     """
-    grads = Gradients(forward, trainable)
-    if not grads.needs(output):
+    ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
+    grads = Gradients(forward, trainable, ends)
+    if not any(map(grads.needs, ends)):
         raise UsageError(
             f"output {output!r} does not depend on any trainable parameter; choose another output "
             "or train more parameters."
         )
-    staged = add_loss(grads.builder, loss, output, samples)
-    grads.start(output, staged[-1], loss)
+    loss = options.loss
+    if head is not None:
+        staged, arrays = add_target(grads.builder, loss, head.logits, samples)
+        found = add_sliced_loss(grads.builder, head, head.x, arrays, options)
+        add_sliced_gradient(grads, head, found, arrays, options)
+    else:
+        staged = add_loss(grads.builder, loss, output, samples)
+        grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
         op(node.op).vjp(grads, node)
         grads.release(node.outputs)
@@ -64,35 +75,53 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
     Returns:
       Names of what is filled in besides the model's inputs: weights where the loss has any, target.
     """
-    value = builder.values[output]
-    mean = loss.takes_mean(value.shape)
-    shape = (samples,) if mean else loss.target_shape(value.shape)
-    target = builder.value(TARGET, shape, loss.target_dtype, "target")
-    attrs, arrays = _loss_operands(builder, loss, value)
+    staged, arrays = add_target(builder, loss, builder.values[output], samples)
+    attrs = _loss_attrs(builder.values[output], loss, arrays)
     partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
-    inputs = [output, target, *arrays]
+    inputs = [output, TARGET, *arrays.values()]
     builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
-    return [WEIGHT, target] if loss.sample_weights else [target]
+    return staged
 
 
-def _loss_operands(builder: Builder, loss: Loss, output: Value) -> tuple[dict, list[str]]:
-    """Attributes of the loss's nodes, and the values of its arrays."""
-    attrs, arrays = loss.call(output.shape), {}
+def add_target(
+    builder: Builder, loss: Loss, output: Value, samples: int
+) -> tuple[list[str], dict[str, str]]:
+    """Append target value and arrays of the loss.
+
+    Returns:
+      As `add_loss`, and the arrays' values by operand.
+    """
+    shape = (samples,) if loss.takes_mean(output.shape) else loss.target_shape(output.shape)
+    target = builder.value(TARGET, shape, loss.target_dtype, "target")
+    arrays = _loss_arrays(builder, loss, output)
+    return ([WEIGHT, target] if loss.sample_weights else [target]), arrays
+
+
+def _loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
+    """Attributes of the loss's nodes."""
+    attrs = loss.call(output.shape)
+    return attrs | {"arrays": tuple(arrays)} if arrays else attrs
+
+
+def _loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
+    """The values of its arrays by operand."""
+    arrays = {}
     for operand, array in loss.arrays(output.shape).items():
         name = arrays[operand] = array_name(operand)
         builder.values.setdefault(name, Value(name, array.shape, "f32", "constant"))
     if loss.sample_weights:
         arrays["sw"] = WEIGHT
         builder.values.setdefault(WEIGHT, Value(WEIGHT, output.shape[:1], "f32", "target"))
-    if arrays:
-        attrs["arrays"] = tuple(arrays)
-    return attrs, [*arrays.values()]
+    return arrays
 
 
 class Gradients:
     """What an op's `vjp` is handed: names of gradients so far, and ways to add to them."""
 
-    def __init__(self, forward: Graph, trainable: Callable[[str], bool]) -> None:
+    def __init__(
+        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str] = ()
+    ) -> None:
+        """`ends`: values that the loss reads."""
         self.builder = Builder(forward.values)
         self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
         for node in forward.nodes:
@@ -101,13 +130,16 @@ class Gradients:
             )
         self._forward = forward
         self._accumulators: dict[str, str] = {}
-        self._needs = self._reach(forward, trainable)
+        self._needs = self._reach(forward, trainable, ends)
         self._current: dict[str, str] = {}  # forward value -> its gradient so far
         self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that wait for it
 
-    def _reach(self, forward: Graph, trainable: Callable[[str], bool]) -> set[str]:
+    def _reach(
+        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str]
+    ) -> set[str]:
         needs = set()
         read = {forward.root(name) for node in forward.nodes for name in node.reads}
+        read.update(map(forward.root, ends))
         for name, value in forward.values.items():
             root = value.role == "parameter" and not value.view_of and name in read
             if root and trainable(name):
@@ -223,8 +255,10 @@ class Gradients:
 
     def start(self, output: str, target: str, loss: Loss) -> None:
         """The gradient of the loss by the model's output."""
-        attrs, arrays = _loss_operands(self.builder, loss, self.value(output))
-        self.contribute(output, "loss_bwd", [output, target, *arrays], attrs)
+        value = self.value(output)
+        arrays = _loss_arrays(self.builder, loss, value)
+        attrs = _loss_attrs(value, loss, arrays)
+        self.contribute(output, "loss_bwd", [output, target, *arrays.values()], attrs)
 
     def release(self, names: Sequence[str]) -> None:
         """The rules of these values' producer have run: nobody waits for their gradients now."""

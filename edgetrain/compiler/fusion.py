@@ -116,8 +116,12 @@ def _with_prologue(node: Node, prologues: dict[str, Node]) -> Node:
     return replace(node, inputs=inputs, attrs={**node.attrs, **attrs})
 
 
-def mask_relus(graph: Graph) -> Graph:
-    """A ReLU whose output only its own backward would keep saves a bit an element instead."""
+def mask_relus(graph: Graph, every: bool = False) -> Graph:
+    """A ReLU whose output only its own backward would keep saves a bit an element instead.
+
+    Args:
+      every: others may keep the output too, in roundings that do not tell where it is zero.
+    """
     kept: dict[str, int] = {}
     for node in graph.nodes:
         if node.phase == "backward":
@@ -126,7 +130,8 @@ def mask_relus(graph: Graph) -> Graph:
                 kept[root] = kept.get(root, 0) + 1
     values, changed = dict(graph.values), {}
     for node in graph.nodes:
-        if node.op == "relu" and kept.get(graph.root(node.outputs[0])) == 1:
+        readers = kept.get(graph.root(node.outputs[0]), 0) if node.op == "relu" else 0
+        if readers == 1 or every and readers:
             y = graph.values[node.outputs[0]]
             label = f"{y.name}.mask"
             while label in values:

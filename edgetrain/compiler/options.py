@@ -6,18 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES, PRECISIONS
+from ..formats import MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
-from ..optim import SGD, Optimizer
+from ..optim import SGD, Optimizer, loss_scale_of
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
+from ..units.rungs import ALLOWED
 
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED}
+STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED}
+# Options that a Program names where they are set alone: those of earlier ones read the same.
+_NEW = ("saved", "fused_update", "loss_scale", "allow")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Options:
       minibatch, microbatch: samples of an update, samples of one pass.
       precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
         may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
+      saved: storage of what backward reads of convolutions, products, norms and activations, int8;
+        None: as forward computed it.
       density: fraction of nonzero weights; 1 is dense.
       density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
@@ -43,6 +48,12 @@ class Options:
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       max_grad_norm: clip the gradient to this norm; 0 does not.
+      allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
+        slices: the classes of a linear layer under cross_entropy are taken some at a time.
+      fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
+        more: no buffer of gradients. Of minibatches of one microbatch.
+      loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
+        fp16 one that moves.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
@@ -56,6 +67,7 @@ class Options:
     weights: str | None = None
     state: str | None = None
     grads: str | None = None
+    saved: str | None = None
     density: float = 1.0
     density_overrides: Mapping[str, float] = field(default_factory=dict)
     distribution: str = "uniform"
@@ -70,7 +82,10 @@ class Options:
     train_constants: tuple[str, ...] = ()
     allow_constants: bool = False
     max_grad_norm: float = 0.0
+    fused_update: bool = False
+    loss_scale: float | None = None
     output: str | None = None
+    allow: tuple[str, ...] = ()
     target: str = targets.HOST
 
     def __post_init__(self) -> None:
@@ -113,14 +128,23 @@ class Options:
             )
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
+        object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
+        for name in self.allow:
+            if name not in ALLOWED:
+                raise UsageError(f"allow {name!r}: expected one of {', '.join(ALLOWED)}.")
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
+        if self.loss_scale is not None:
+            finite_number("loss_scale", self.loss_scale, least=1)
+        if self.fused_update:
+            _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
     def recipe(self) -> dict[str, Any]:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out = {name: value for name, value in out.items() if value or name not in _NEW}
         return out | {
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
@@ -130,6 +154,7 @@ class Options:
             "train": list(self.train),
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
+            **({"allow": list(self.allow)} if self.allow else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -150,7 +175,7 @@ def _check_containers(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
-    for name in ("train", "freeze", "train_constants"):
+    for name in ("train", "freeze", "train_constants", "allow"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):
@@ -160,6 +185,30 @@ def _check_containers(options: Options) -> None:
         if size < 1:
             raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
     object.__setattr__(options, "dims", dims)
+
+
+def _check_fused(options: Options) -> None:
+    """Weights move before the gradient's norm is known.
+
+    Raises:
+      UsageError: names the option that needs it, or several microbatches.
+    """
+    label = "fused_update: weights move before all gradients are known"
+    if options.microbatch not in (None, options.minibatch):
+        raise UsageError(
+            f"fused_update: microbatches of {options.microbatch} in minibatches of "
+            f"{options.minibatch} have to add their gradients up. Make them equal."
+        )
+    if options.max_grad_norm:
+        raise UsageError(
+            f"{label}, so they cannot be clipped to max_grad_norm {options.max_grad_norm:g}. Leave "
+            "one of them out."
+        )
+    if loss_scale_of(options.precision, options.loss_scale).dynamic:
+        raise UsageError(
+            f"{label}, so no loss scale can move; precision {options.precision} needs one. "
+            "Give a constant loss_scale such as 1024, or precision fp32."
+        )
 
 
 def _density(value: Any) -> float:

@@ -11,12 +11,14 @@ from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
 from . import fusion, slicing
-from .autodiff import add_loss, array_name, check_output, training_graph
+from .autodiff import add_loss, add_target, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
 from .choice import Choice
+from .head import Head, add_sliced_loss, sliced_head
 from .options import Options
 from .precision import assign_storage, mark_derived
+from .saved import pack_saved
 from .sparsify import sparsify
 from .verify import verify
 from .weights import chosen_weights
@@ -28,16 +30,19 @@ class Graphs:
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
+      shape: of the model's output, which need not be a value of the graphs.
+      sliced: whether its logits are never whole (compiler/head.py).
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
     train: Graph
     evaluate: Graph
-    output: str
+    shape: tuple[int, ...]
     arrays: Mapping[str, np.ndarray]
     layers: tuple[Layer, ...] = ()
     rewiring: Rewiring | None = None
     dense: Mapping[str, str] = field(default_factory=dict)
+    sliced: bool = False
 
 
 def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
@@ -60,16 +65,17 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     forward = fusion.absorb_activations(forward)
     forward = mark_derived(forward)
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
-    forward = verify(sparse.graph)
+    head = sliced_head(verify(sparse.graph), output, options)
+    forward = verify(head.forward) if head else sparse.graph
 
     def trained(name: str) -> bool:
         return name == POOL or choice(name)
 
-    train = training_graph(forward, options.loss, output, trained, microbatch)
+    train = training_graph(forward, options, output, trained, microbatch, head)
     for a_pass in (
         stage_statistics,
         fusion.apply_in_readers,
-        fusion.mask_relus,
+        lambda graph: fusion.mask_relus(graph, every=options.saved is not None),
         fusion.drop_views,
     ):
         train = verify(a_pass(train))
@@ -77,10 +83,11 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     for a_pass in (
         lambda graph: slicing.slice_expansions(graph, cuts),
         lambda graph: assign_storage(graph, options),
+        lambda graph: pack_saved(graph, options.saved),
     ):
         train = verify(a_pass(train))
 
-    evaluate = with_loss(fusion.evaluation_graph(forward), options, microbatch)
+    evaluate = with_loss(fusion.evaluation_graph(forward), options, microbatch, head)
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,
@@ -93,11 +100,12 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     return Graphs(
         train,
         evaluate,
-        output,
+        shape,
         arrays,
         sparse.layers,
         sparse.rewiring,
         sparse.dense,
+        head is not None,
     )
 
 
@@ -107,7 +115,7 @@ def unfused_training_graph(model: Model, options: Options, microbatch: int) -> G
     choice = _choice(model, options)
     forward, output = _forward(bind(model, microbatch, options.dims), options, choice)
     forward = verify(fusion.absorb_transposes(forward))
-    return verify(training_graph(forward, options.loss, output, choice, microbatch))
+    return verify(training_graph(forward, options, output, choice, microbatch))
 
 
 def _choice(model: Model, options: Options) -> Choice:
@@ -135,11 +143,15 @@ def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str
     return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
-def with_loss(forward: Graph, options: Options, microbatch: int) -> Graph:
+def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
     """Forward and loss, without backward."""
     builder = Builder(forward.values)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     builder.nodes = list(forward.nodes)
+    if head is not None:
+        staged, arrays = add_target(builder, options.loss, head.logits, microbatch)
+        found = add_sliced_loss(builder, head, forward.outputs[0], arrays, options, evaluate=True)
+        return builder.graph([*forward.inputs, *staged], [found["best"]])
     staged = add_loss(builder, options.loss, forward.outputs[0], microbatch)
     return builder.graph([*forward.inputs, *staged], forward.outputs)
 

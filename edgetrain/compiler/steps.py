@@ -1,7 +1,7 @@
 """Graph -> remat Problem: what the planner sees of a tape, and the way back to buffers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir import Graph, Node
 from ..kernels import jit
@@ -49,10 +49,15 @@ def tape_problem(
     for name in graph.inputs:
         order.write(graph.root(name), 0)
     instructions: list[tuple[Instruction, ...]] = [()]
+    update = 0
     for node in graph.nodes:
         lowered = tuple(lower(node, graph, threads, target))
         instructions.append(lowered)
-        steps.append(_step(len(steps), node, graph, index, order, lowered, threads))
+        step = _step(len(steps), node, graph, index, order, lowered, threads)
+        if node.phase == "update":  # writes weights: behind all that stands before it
+            step = replace(step, after=tuple(range(update, step.id)))
+            update = step.id
+        steps.append(step)
     problem = Problem(
         tuple(nbytes), tuple(steps), kept=frozenset(index[graph.root(n)] for n in kept)
     )

@@ -4,7 +4,7 @@ calls for each parameter, and the counters that end a step.
 Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..formats.csr import POOL, Layer
@@ -17,9 +17,9 @@ from ..sparse import Rewiring
 from .arena.problem import aligned
 from .autodiff import accumulator_name
 from .batch_norm import staged_name
+from .fused import states_of, trained
 from .lowering import Instruction, bind_call
 from .options import Options
-from .precision import storages, stored_as
 from .steps import ALIGN
 
 
@@ -50,33 +50,21 @@ def update_tape(
     """Build the update of every parameter that has an accumulator in `graph`."""
     optimizer = options.optimizer
     values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
-    parameters = [
-        v for n, v in values.items() if v.role == "parameter" and accumulator_name(n) in values
-    ]
     moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
-    kept = storages(options)["state"]
-    states: dict[str, list[Value]] = {
-        p.name: optimizer.init(replace(p, dtype=stored_as(p, kept))) for p in parameters
-    }
+    states = states_of(graph, options)
     for state in states.values():
         values |= {value.name: value for value in state}
     partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")
     scope = replace(graph, values={**values, PARTIALS: partials})
-    calls = []
-    for k, parameter in enumerate(parameters):
-        grad = values[accumulator_name(parameter.name)]
-        args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
-        calls.append(Call("grad_sumsq", args))
-    b1, b2 = optimizer.betas
-    finish = {"partials": PARTIALS, "ctl": "ctl", "max_norm": options.max_grad_norm}
-    calls += [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
-    calls.append(Call("grad_finish", finish | {"c1": 1.0 - b1, "c2": 1.0 - b2}))
-    calls += [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
-    for parameter in parameters:
-        grad = values[accumulator_name(parameter.name)]
-        key = key_of(f"update {parameter.name}")
-        calls += optimizer.update(parameter, grad, states[parameter.name], key)
-    calls.append(loss_scale_of(options.precision).call())
+    check = [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
+    commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
+    finish = {"partials": PARTIALS, "ctl": "ctl"}
+    if options.fused_update:
+        calls = [Call("fused_sums", {"partials": PARTIALS}), *check]
+        calls += [Call("fused_finish", finish), *commit]
+    else:
+        calls = _updates(graph, options, states, [*check, Call("grad_finish", finish)], commit)
+    calls.append(loss_scale_of(options.precision, options.loss_scale).call())
     if layers and method is not None:
         calls += method.due_calls()
     instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
@@ -95,3 +83,30 @@ def update_tape(
         sums,
         sums + scratch,
     )
+
+
+def _updates(
+    graph: Graph,
+    options: Options,
+    states: Mapping[str, list[Value]],
+    finish: Sequence[Call],
+    commit: Sequence[Call],
+) -> list[Call]:
+    """The norm of all gradients, what follows from it, and each parameter's update.
+
+    Args:
+      finish: calls behind the norm; the last one is `grad_finish`.
+      commit: what follows when it is known whether the update is skipped.
+    """
+    optimizer, parameters = options.optimizer, trained(graph)
+    b1, b2 = optimizer.betas
+    *check, last = finish
+    decide = {"max_norm": options.max_grad_norm, "c1": 1.0 - b1, "c2": 1.0 - b2}
+    sums, updates = [], []
+    for k, parameter in enumerate(parameters):
+        grad = graph.values[accumulator_name(parameter.name)]
+        args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
+        sums.append(Call("grad_sumsq", args))
+        key = key_of(f"update {parameter.name}")
+        updates += optimizer.update(parameter, grad, states[parameter.name], key)
+    return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]

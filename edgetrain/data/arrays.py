@@ -8,10 +8,8 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from .check import check_integers
-from .labels import LabelRows, is_text, names_of
 from .rows import ArrayRows, Rows
 from .source import Field, Options, Scale, Source
-from .tensors import as_array
 
 SPLITS = ("train", "test")
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
@@ -92,7 +90,9 @@ def plain_rows(
     rows, labels = dict(rows), None
     if target is not None and "y" not in rows and target in rows:
         rows["y"] = rows[target]
-    if "y" in rows and is_text(rows["y"]):
+    if "y" in rows and _is_text(rows["y"]):
+        from .labels import LabelRows, names_of
+
         labels = names_of(rows["y"], name) if words is None else words()
         rows["y"] = LabelRows(rows["y"], labels, name)
     _check_rows(name, rows)
@@ -121,6 +121,8 @@ def splits_of(
     target = options.target if options else None
 
     def words() -> tuple[str, ...]:
+        from .labels import names_of
+
         return names_of(rows["y_train"](), name)
 
     def opened(suffix: str, split: str) -> Callable[[], Source]:
@@ -165,11 +167,18 @@ def array_splits(data: object, options: Options | None = None) -> Splits:
 def _array(name: str, value: object) -> np.ndarray:
     """An array of numbers, or of words as they are."""
     if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+        from .tensors import as_array
+
         return as_array(name, value)
     array = np.asarray(value)
     if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.reshape(-1)):
         array = array.astype(str)
     return array
+
+
+def _is_text(rows: Rows) -> bool:
+    """Whether these are words, one a sample."""
+    return rows.dtype.kind == "U" and rows.shape[1:] in ((), (1,))
 
 
 def _may_weigh(key: str, rows: Rows) -> bool:

@@ -41,11 +41,6 @@ class LabelRows:
         return found
 
 
-def is_text(rows: Rows) -> bool:
-    """Whether these are words, one a sample."""
-    return rows.dtype.kind == "U" and rows.shape[1:] in ((), (1,))
-
-
 def names_of(rows: Rows, where: str) -> tuple[str, ...]:
     """The words that occur, in their order.
 
@@ -142,17 +137,6 @@ class Renumbered(Source):
 
     def where(self, index: int) -> str:
         return self._whole.where(index)
-
-
-def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
-    """A source whose classes have the numbers of these names; itself where it has no names.
-
-    Raises:
-      DataError: a class that is none of them.
-    """
-    if names is None or source.labels is None or source.labels == tuple(names):
-        return source
-    return Renumbered(source, names)
 
 
 def class_counts(source: Source) -> np.ndarray:

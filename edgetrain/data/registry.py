@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -15,7 +15,6 @@ from edgetrain.units.public import public
 
 from .arrays import SPLITS, Splits, array_splits
 from .files import unreadable
-from .holdout import Subset
 from .source import Options, Source
 
 
@@ -94,6 +93,19 @@ def open_evaluation(
     )
 
 
+def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
+    """A source whose classes have the numbers of these names; itself where it has no names.
+
+    Raises:
+      DataError: a class that is none of them.
+    """
+    if names is None or source.labels is None or source.labels == tuple(names):
+        return source
+    from .labels import Renumbered
+
+    return Renumbered(source, names)
+
+
 def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
     if isinstance(spec, PathLike):
         raise UsageError(
@@ -154,6 +166,8 @@ def _open(splits: Splits, split: str, options: Options) -> Source:
 
         source = Augmented(source, Augmentation.parse(options.augment))
     if whole and options.test_fraction != 0:
+        from .holdout import Subset
+
         source = Subset(source, split, options.test_fraction)
         source.splits = SPLITS
     else:

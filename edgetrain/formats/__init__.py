@@ -28,6 +28,8 @@ FLOATS = tuple(format.name for format in PRECISIONS.values())
 MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
 }
+# Of what backward reads.
+SAVED: dict[str, Format] = {n: format for n, format in MEMORIES.items() if format.block > 1}
 BLOCKED = tuple(format.name for format in FORMATS.values() if format.block > 1)
 
 
@@ -78,6 +80,7 @@ __all__ = [
     "INT8",
     "MEMORIES",
     "PRECISIONS",
+    "SAVED",
     "SUMS",
     "WHOLE",
     "Blocks",

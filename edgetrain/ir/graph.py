@@ -5,54 +5,13 @@ view: another name (and shape) for the bytes of its root. A node that writes a v
 was written before updates those bytes in place (gradient accumulation).
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .storage import FORMATS
+from .values import PERSISTENT, Call, Value
 
-# Values of these roles live in the arena from the first step to the last.
-PERSISTENT = (
-    "parameter",
-    "buffer",
-    "staged",
-    "constant",
-    "index",
-    "accumulator",
-    "state",
-    "control",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor: shape in elements, dtype as it is stored.
-
-    Attributes:
-      role: input, target, activation, statistic (always fp32), gradient, or one of PERSISTENT.
-      view_of: name of the value whose bytes these are; "" for a root.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "f32"
-    role: str = "activation"
-    view_of: str = ""
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes, without alignment."""
-        return FORMATS[self.dtype].nbytes(self.size)
-
-    @property
-    def persistent(self) -> bool:
-        return self.role in PERSISTENT
+__all__ = ["PERSISTENT", "Builder", "Call", "Graph", "Node", "Value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +36,6 @@ class Node:
     @property
     def writes(self) -> tuple[str, ...]:
         return tuple(name for name in self.outputs if name)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One kernel call of a node: operands by name.
-
-    A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
-    float a scalar, a sequence a group of integers. Scratch operands are not mentioned.
-
-    Attributes:
-      skip: elements of a value that lie before the part which the operand of this name is.
-    """
-
-    kernel: str
-    args: Mapping[str, Any]
-    skip: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

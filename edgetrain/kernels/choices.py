@@ -17,11 +17,18 @@ from .registry import Kernel
 _INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
 _MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
 _MASKED = ("where", "mask_keep")
-_UNPACKING = ("unpack", "pack_add", "csr_unpack", "csr_pack_add")  # of blocks alone
+_UNPACKING = (
+    "unpack",
+    "pack",
+    "pack_sides",
+    "pack_add",
+    "csr_unpack",
+    "csr_pack_add",
+)  # of blocks alone
 
 
 def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
-    blocks = (INT8.name,) if variable in registry.declaration(kernel)["blocks"].split() else ()
+    blocks = (INT8.name,) if variable in kernel.blocks.split() else ()
     if variable == "I":
         return _COLUMNS
     if variable == "M" and kernel.name in _MASKED:
@@ -60,8 +67,8 @@ def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
 
 def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     """Whether a variant's condition leaves these storages open (`I == 'u8'`)."""
-    texts = registry.declaration(kernel)["when"]
-    return "I == 'u8'" not in texts or storages["I"] == "u8"
+    text = kernel.when.text if kernel.when else ""
+    return "I == 'u8'" not in text or storages["I"] == "u8"
 
 
 def every() -> Iterator[tuple[Kernel, dict[str, str]]]:

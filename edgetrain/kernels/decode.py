@@ -1,9 +1,10 @@
 """The words of a tape as instructions again, and the work that they declare."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import ProgramError
+from ..errors import ProgramError, UnsupportedOpError
 from ..formats import BLOCKED, FLOATS, FORMATS, WHOLE
 from . import registry
 from .registry import Kernel
@@ -91,7 +92,7 @@ def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     variables = kernel.spec.variables
     if len(variables) != len(storages):
         return False
-    blocks = registry.declaration(kernel)["blocks"].split()
+    blocks = kernel.blocks.split()
     for variable, storage in zip(variables, storages, strict=True):
         if storage not in FLOATS + _INTEGERS and not (storage in BLOCKED and variable in blocks):
             return False
@@ -111,10 +112,11 @@ def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
     """
     out: list[Bound] = []
     # These take addresses: what calls tapes is no part of one.
-    known = {n for n in registry.names() if n != "run_tape" and not n.startswith("drive_")}
     for name, variant, storages in table:
-        variants = registry.variants(name) if name in known else []
-        found = [kernel for kernel in variants if kernel.variant == variant]
+        found: list[Kernel] = []
+        if name != "run_tape" and not name.startswith("drive_"):
+            with contextlib.suppress(UnsupportedOpError):
+                found = [one for one in registry.variants(name) if one.variant == variant]
         if not found or not fits(found[0], storages):
             raise ProgramError(
                 f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "

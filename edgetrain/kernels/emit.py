@@ -7,6 +7,7 @@ firmware.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -129,11 +130,16 @@ def _linked(
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
     own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
-    buffered = {k for k, kernel in enumerate(own_texts) if "alloca" in kernel}
+    uses = Counter(one.kernel for one in table.instructions)
+    # What several instructions call stays a function of its own where bytes are few.
+    buffered = {
+        k for k, one in enumerate(own_texts) if "alloca" in one and not (size and uses[k] > 1)
+    }
     glue = text_of_table(table, threads, bits, own, buffered)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
-        glue += declaration(symbol, kinds) + entry_text(symbol, kinds)
+        glue += declaration(symbol, kinds)
+        glue += entry_text(symbol, kinds, alone=threads == 1 and kernel.name == "run_tape")
     texts = [glue, *own_texts, *(rewritten(kernel_text(k, s, bits)) for k, s in named), text]
     module = _parsed(texts[0], target, machine)
     for other in texts[1:]:

@@ -205,9 +205,10 @@ def function_text(
     )
 
 
-def entry_text(symbol: str, kinds: str) -> str:
-    """`symbol` as the C function that takes its operands from words in memory (args)."""
-    lines, given = [], ["i64 %thread", "i64 %nthreads"]
+def entry_text(symbol: str, kinds: str, alone: bool = False) -> str:
+    """`symbol` as the C function that takes its operands from words in memory (args); alone: one
+    thread enters it, whatever it says."""
+    lines, given = [], ["i64 0", "i64 1"] if alone else ["i64 %thread", "i64 %nthreads"]
     for k, kind in enumerate(kinds):
         lines.append(f"  %p{k} = getelementptr i64, ptr %p, i32 {k}")
         lines.append(f"  %w{k} = load i64, ptr %p{k}")
@@ -243,7 +244,8 @@ def text_of_table(
 
     Args:
       own: numbers of the instructions that get code of their own.
-      buffered: kernels with buffers on the stack, which in one function would lie side by side.
+      buffered: kernels with buffers on the stack, which would lie side by side in a function that
+        they became part of.
     """
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
     out = [

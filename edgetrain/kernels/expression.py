@@ -61,7 +61,7 @@ def expression(text: str) -> Expression:
       ValueError: outside the grammar.
     """
     try:
-        return _of(ast.parse(text.strip(), mode="eval").body)
+        return functools.partial(_value, _of(ast.parse(text.strip(), mode="eval").body))
     except (SyntaxError, KeyError) as error:
         raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from error
 
@@ -81,57 +81,51 @@ class Later:
 
 def forget() -> None:
     """Give back what was parsed: a device that has proved its tapes asks for none of it again."""
-    for cached in (expression, _name, _constant):
-        cached.cache_clear()
+    expression.cache_clear()
 
 
-def _of(node: ast.expr) -> Expression:
+def _value(tree: Any, names: Mapping[str, Any]) -> Any:
+    """What an expression of `_of` comes to."""
+    if type(tree) is str:
+        return names[tree]
+    if type(tree) is not tuple:
+        return tree
+    apply = tree[0]
+    if apply is str:
+        return tree[1]
+    if apply is all or apply is any:
+        return apply(_value(part, names) for part in tree[1:])
+    if apply is None:
+        return _value(tree[2 if _value(tree[1], names) else 3], names)
+    return apply(*[_value(part, names) for part in tree[1:]])
+
+
+def _of(node: ast.expr) -> Any:
+    """A tree that takes little room: an int is itself, a str a name, (str, text) a text; (None,
+    test, yes, no) a choice, (all, ...) and (any, ...) stop early; else (function, operands ...)."""
     match node:
-        case ast.Constant(value=int() | str() as value):
-            return _constant(value)
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Constant(value=str() as value):
+            return str, value
         case ast.Name(id=name):
-            return _name(name)
+            return name
         case ast.BinOp(left=left, op=op, right=right):
-            return _pair(_ARITHMETIC[type(op)], left, right)
+            return _ARITHMETIC[type(op)], _of(left), _of(right)
         case ast.UnaryOp(op=op, operand=operand):
-            apply, inner = _UNARY[type(op)], _of(operand)
-            return lambda names: apply(inner(names))
+            return _UNARY[type(op)], _of(operand)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _pair(_COMPARISONS[type(op)], left, right)
+            return _COMPARISONS[type(op)], _of(left), _of(right)
         case ast.Compare(left=left, ops=[first, *ops], comparators=[middle, *others]):
             both = [ast.Compare(left, [first], [middle]), ast.Compare(middle, ops, others)]
-            return _all([_of(part) for part in both])
-        case ast.BoolOp(op=ast.And(), values=values):
-            return _all([_of(value) for value in values])
-        case ast.BoolOp(op=ast.Or(), values=values):
-            parts = [_of(value) for value in values]
-            return lambda names: any(part(names) for part in parts)
+            return all, *map(_of, both)
+        case ast.BoolOp(op=op, values=values):
+            return all if isinstance(op, ast.And) else any, *map(_of, values)
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            chooses, yes, no = _of(test), _of(body), _of(orelse)
-            return lambda names: yes(names) if chooses(names) else no(names)
+            return None, _of(test), _of(body), _of(orelse)
         case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
             function, least = _FUNCTIONS[name]
             if len(args) < least:
                 raise KeyError(name)
-            parts = [_of(arg) for arg in args]
-            return lambda names: function(*(part(names) for part in parts))
+            return function, *map(_of, args)
     raise ValueError(f"expression of a kernel's declaration: {ast.unparse(node)!r} is not in it")
-
-
-@functools.cache
-def _name(name: str) -> Expression:
-    return operator.itemgetter(name)
-
-
-@functools.lru_cache(maxsize=None, typed=True)
-def _constant(value: int | str) -> Expression:
-    return lambda names: value
-
-
-def _pair(apply: Callable, left: ast.expr, right: ast.expr) -> Expression:
-    a, b = _of(left), _of(right)
-    return lambda names: apply(a(names), b(names))
-
-
-def _all(parts: list[Expression]) -> Expression:
-    return lambda names: all(part(names) for part in parts)

@@ -7,8 +7,9 @@ on tiles nor on threads nor on lanes. The tile of registers is taken per vector 
 16 floats wide and split where hardware's are shorter. Source: Goto and van de Geijn 2008; here
 panels of both operands are small enough for L1 and L2 of small processors.
 
-Products of at most SMALL terms in all have their panels on the stack, whose size is fixed, and
-need no scratch: beside their operands it would be the larger part.
+Small products have no scratch (gemm_panels.py): what lies straight in memory is multiplied where it
+is; the rest has panels of a few terms on the stack, and a chain goes on from panel to panel. Where
+nothing has to be done to a sum any more, its place is c itself from the first block on.
 """
 
 import functools
@@ -18,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .gemm import CHECK, operands
-from .gemm_tile import Rows, copier, micro_kernel, stack, transposer
+from .gemm_panels import KC, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
+from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer, turned_row
 from .jit import inline
 from .random_store import random_stores
 from .registry import kernel
@@ -27,15 +29,9 @@ from .words.prim import FP32, div, mod
 from .words.rng import stream
 from .words.vector import WIDTH, loads, loads_first, stores, vadd, vmul, vsplat
 
-KC = 96  # terms of a chain: they fix the order of a sum
-MT, NT = 128, 64  # most rows and columns of a tile of c
-BLOCK = 16  # rows of a panel
-SMALL, SMALL_MT, SMALL_NT = 1 << 20, 32, 32
-STACK = 4 * (KC * (BLOCK + SMALL_NT) + SMALL_MT * SMALL_NT)
+FEW_BLOCKS = 2  # of KC terms: more passes over a tile are for scratch, where its lines are together
+ONE = np.float32(1)
 BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
-_WIDE = f"min({NT}, {WIDTH}*((max(m, n) + {WIDTH - 1})//{WIDTH}))"
-_FLOATS = f"min({KC}, k2*k)*({BLOCK} + {_WIDE}) + {_WIDE}*min({MT}, z1*z2*m)"
-SCRATCH = f"4*({_FLOATS})*(z1*z2*m*n*k2*k > {SMALL})"
 
 
 class Side(NamedTuple):
@@ -50,25 +46,17 @@ class Side(NamedTuple):
     k: int
 
 
-class Panels(NamedTuple):
-    """Addresses in scratch: packed blocks of both factors, the tile of the result; floats of a row
-    of the left one (`pitch`) and of the tile (`row`)."""
-
-    a: int
-    b: int
-    c: int
-    pitch: int
-    row: int
-
-
 @functools.cache
 def _row_packer(A):
-    """Inline (a, at, before, after, rows, terms, panel, pitch): `Rows` of a block of the left
-    factor, whose matrix has `before` rows before it and `after` from it on."""
+    """Inline (a, at, before, after, rows, terms, panels): `Rows` of a block of the left factor,
+    whose matrix has `before` rows before it and `after` from it on."""
     copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.name == "f32"
 
     @inline
-    def pack(a, at, before, after, rows, terms, panel, pitch):
+    def pack(a, at, before, after, rows, terms, panels):
+        panel, pitch, small = panels.a, panels.pitch, panels.block == SMALL_BLOCK
+        if in_place and small:
+            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
         if a.k == 1 and terms >= WIDTH:
             for r in range(rows):
                 for c0 in range(0, terms, WIDTH):
@@ -133,7 +121,7 @@ def _column_packer(B, side: int):
 
 @functools.cache
 def _sweeper(tall: int, vectors: int):
-    """Inline (a, b, c, rows, columns, k, add): the tile of a panel of rows."""
+    """Inline (a, b, c, rows, columns, k, how): the tile of a panel of rows."""
     tallest = [micro_kernel(tall, v) for v in (vectors, 1)]
     four, two, one = ([micro_kernel(h, v) for v in (vectors, 1)] for h in (4, 2, 1))
     (tall_wide, tall_one), (four_wide, four_one) = tallest, four
@@ -141,29 +129,29 @@ def _sweeper(tall: int, vectors: int):
     across = vectors * WIDTH
 
     @inline
-    def wide(a, b, c, height, k, add):
+    def wide(a, b, c, height, k, how):
         if height == tall:
-            tall_wide(a, b, c, k, add)
+            tall_wide(a, b, c, k, how)
         elif height == 4:
-            four_wide(a, b, c, k, add)
+            four_wide(a, b, c, k, how)
         elif height == 2:
-            two_wide(a, b, c, k, add)
+            two_wide(a, b, c, k, how)
         else:
-            one_wide(a, b, c, k, add)
+            one_wide(a, b, c, k, how)
 
     @inline
-    def narrow(a, b, c, height, k, add):
+    def narrow(a, b, c, height, k, how):
         if height == tall:
-            tall_one(a, b, c, k, add)
+            tall_one(a, b, c, k, how)
         elif height == 4:
-            four_one(a, b, c, k, add)
+            four_one(a, b, c, k, how)
         elif height == 2:
-            two_one(a, b, c, k, add)
+            two_one(a, b, c, k, how)
         else:
-            one_one(a, b, c, k, add)
+            one_one(a, b, c, k, how)
 
     @inline
-    def sweep(a, b, c, rows, columns, k, add):
+    def sweep(a, b, c, rows, columns, k, how):
         i = 0
         while i < rows:
             left = rows - i
@@ -171,11 +159,11 @@ def _sweeper(tall: int, vectors: int):
             part, row, j = Rows(a.at + i * a.own, a.own, a.k), c.at + i * c.own, 0
             while vectors > 1 and j + across - WIDTH < columns:
                 right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
-                wide(part, right, Rows(row + 4 * j, c.own, 0), height, k, add)
+                wide(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
                 j += across
             while j < columns:
                 right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
-                narrow(part, right, Rows(row + 4 * j, c.own, 0), height, k, add)
+                narrow(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
                 j += WIDTH
             i += height
 
@@ -218,32 +206,73 @@ def _finisher(C):
     return finish
 
 
+_vld32, _st32 = loads(FP32), stores(FP32)
+
+
+@inline
+def _add_tile(tile, chain, row, rows, columns):
+    """tile += chain, whole vectors; a row of the chain has `row` floats."""
+    for i in range(rows):
+        line = tile.at + i * tile.own
+        for j in range(0, columns, WIDTH):
+            _st32(line, j, vadd(_vld32(line, j), _vld32(chain, i * row + j)), WIDTH)
+
+
 @functools.cache
 def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
-    sweep, block, in_place = _sweeper(tall, vectors), BLOCK // tall * tall, B.name == "f32"
+    sweep, both_lie = _sweeper(tall, vectors), A.name == B.name == "f32"
+    right_lies, row_of = B.name == "f32", turned_row(B, side)
 
     @inline
-    def accumulate(a, b, a0, b0, panels, rows, columns, before, after, k2, k):
-        add, direct = 0, in_place and b.own == 1 and rows <= tall and mod(columns, WIDTH) == 0
+    def turn_all(left, b, at, tile, columns, terms, how):
+        """One row of c from columns that lie along k."""
+        for j in range(0, columns, WIDTH):
+            valid = min(WIDTH, columns - j)
+            row_of(left, b.address, at + j * b.own, b.own, valid, tile.at + 4 * j, terms, how)
+
+    @inline
+    def accumulate(a, b, a0, b0, panels, tile, how, rows, columns, before, after, k2, k):
+        small, most = panels.block == SMALL_BLOCK, panels.most
+        direct = right_lies and b.own == 1 and mod(columns, WIDTH) == 0 and (small or rows <= tall)
+        if small and direct and both_lie:
+            most = KC
+        block = panels.block - mod(panels.block, tall)
         for q in range(k2):
             for p in range(0, k, KC):
-                terms, at = min(KC, k - p), b0 + q * b.k2 + p * b.k
-                if direct:
-                    right = Rows(b.address + 4 * at, 4 * WIDTH, 4 * b.k)
-                else:
-                    pack_columns(b, at, panels.b, panels.pitch, terms, columns)
-                    right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
-                at = a0 + q * a.k2 + p * a.k
-                for i in range(0, rows, block):
-                    height, tile = min(block, rows - i), panels.c + 4 * i * panels.row
-                    left = pack_rows(
-                        a, at + i * a.own, before + i, after - i, height, terms, panels.a,
-                        panels.pitch,
-                    )  # fmt: skip
-                    sweep(left, right, Rows(tile, 4 * panels.row, 0), height, columns, terms, add)
-                add = 1
+                terms, s, to = min(KC, k - p), 0, tile
+                turned = right_lies and rows == 1 and b.k == 1 and mod(terms, side) == 0
+                whole = KC if turned else most
+                if how == ADD and terms > whole:
+                    to, how = Rows(panels.chain, 4 * panels.row, 0), SET
+                while s < terms:
+                    # what is left for the last panel can be turned too
+                    part = min(terms - s, whole)
+                    if part > side and 0 < terms - s - part < side:
+                        part -= side
+                    at = b0 + q * b.k2 + (p + s) * b.k
+                    if turned:
+                        right = Rows(0, 0, 0)
+                    elif direct:
+                        right = Rows(b.address + 4 * at, 4 * WIDTH, 4 * b.k)
+                    else:
+                        pack_columns(b, at, panels.b, panels.pitch, part, columns)
+                        right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
+                    at = a0 + q * a.k2 + (p + s) * a.k
+                    for i in range(0, rows, block):
+                        height, sums = min(block, rows - i), Rows(to.at + i * to.own, to.own, 0)
+                        left = pack_rows(
+                            a, at + i * a.own, before + i, after - i, height, part, panels
+                        )
+                        if turned:
+                            turn_all(left, b, b0 + q * b.k2 + p * b.k, to, columns, part, how)
+                        else:
+                            sweep(left, right, sums, height, columns, part, how)
+                    s, how = s + part, GO_ON
+                if to.at != tile.at:
+                    _add_tile(tile, panels.chain, panels.row, rows, columns)
+                how = ADD
 
     return accumulate
 
@@ -253,14 +282,13 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
 
     def factory(A, B, C):
         accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
-        swappable, on_stack = A.name == B.name, stack(STACK)
+        swappable, on_stack, float_sums = A.name == B.name, stack(STACK), C.name == "f32"
+        both_lie, on_small = A.name == B.name == "f32", small_panels(A)
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
             z1, z2, m, n, k2, terms, bias_step = k.z1, k.z2, k.m, k.n, k.k2, k.k, 1
-            mt, nt, scratch = MT, NT, k.ws
-            if z1 * z2 * m * n * k2 * terms <= SMALL:
-                mt, nt, scratch = SMALL_MT, SMALL_NT, on_stack()
+            small = z1 * z2 * m * n * k2 * terms <= SMALL
             # both contracted axes run as one
             merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
             a = Side(k.a, k.az1, k.az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
@@ -273,9 +301,16 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 m, z2 = m * z2, 1
             if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm:
                 m, z1 = m * z1, 1
-            pitch, row = min(KC, terms), min(nt, WIDTH * div(n + WIDTH - 1, WIDTH))
-            second = scratch + 4 * BLOCK * pitch
-            panels = Panels(scratch, second, second + 4 * row * pitch, pitch, row)
+            whole, blocks = mod(n, WIDTH) == 0, k2 * div(terms + KC - 1, KC)
+            lie = both_lie and b.own == 1 and whole
+            # whether a sum of chains has its place in c, be it added whole or added to
+            plain = float_sums and k.sr == 0 and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            plain = plain and (blocks == 1 if k.acc != 0 else small or blocks <= FEW_BLOCKS)
+            plain = plain and (k.acc == 0 or lie or not small)
+            if small:
+                place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
+            else:
+                place, mt, nt = panels(k.ws, n, terms)
             while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
                 mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
             tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
@@ -286,15 +321,21 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 z, at = div(task, tm * tn), mod(task, tm * tn)
                 p1, p2 = div(z, z2), mod(z, z2)
                 first = div(at, band * tn) * band
-                height, place = min(band, tm - first), at - first * tn
-                i, j = (first + mod(place, height)) * mt, div(place, height) * nt
+                height, within = min(band, tm - first), at - first * tn
+                i, j = (first + mod(within, height)) * mt, div(within, height) * nt
                 rows, columns = min(mt, m - i), min(nt, n - j)
                 a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
                 b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
-                accumulate(a, b, a0, b0, panels, rows, columns, i, m - i, k2, terms)
                 c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm + j
-                bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
-                finish(k, panels.c, row, rows, columns, c0, bias_at, bias_step, random_key)
+                straight = plain and mod(columns, WIDTH) == 0
+                tile, row, how = place.c, place.row, SET
+                if straight:
+                    tile, row, how = k.c + 4 * c0, k.cm, ADD if k.acc != 0 else SET
+                to = Rows(tile, 4 * row, 0)
+                accumulate(a, b, a0, b0, place, to, how, rows, columns, i, m - i, k2, terms)
+                if not straight or k.bias != 0:
+                    bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
+                    finish(k, tile, row, rows, columns, c0, bias_at, bias_step, random_key)
 
         return run
 

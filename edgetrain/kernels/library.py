@@ -55,9 +55,10 @@ class Library:
         """Whether all sources of kernels are those of this build."""
         return self.index["package"] == sources.package_digest()
 
-    def declarations(self) -> bytes:
-        """Those of its kernels, as in registry.py."""
-        return (self.folder / sources.DECLARATIONS).read_bytes()
+    @property
+    def declarations(self) -> Path:
+        """The file of those of its kernels, as in registry.py."""
+        return self.folder / sources.DECLARATIONS
 
     def address(self, symbol: str, module: str) -> int | None:
         """Where a kernel of this build is; None where the library has another or none.

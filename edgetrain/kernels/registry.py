@@ -22,12 +22,14 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import UnsupportedOpError
 from . import cache, jit, library, sources
-from .expression import Expression, Later
+from .expression import Later
 from .spec import Spec
 
 
@@ -39,14 +41,16 @@ class Kernel:
       factory: None where only the declaration is known yet.
       when: condition for this variant, None for the plain one.
       module: file of this package that declares it.
+      blocks: storage variables, spaces between, that may be formats in blocks.
     """
 
     name: str
     variant: str
     spec: Spec
     factory: Callable | None
-    when: Expression | None
+    when: Later | None
     module: str = ""
+    blocks: str = ""
 
     def suits(self, values: Mapping[str, int], storages: Mapping[str, str], lanes: int) -> bool:
         """Whether this variant handles these integers and storages on vectors of `lanes`."""
@@ -87,10 +91,8 @@ class Kernel:
 
 _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
-_DECLARATIONS: dict[tuple[str, str], Mapping[str, str]] = {}
-# Where in `_text` the declarations of kernels are, as JSON, that were not needed so far.
-_UNREAD: dict[str, tuple[int, int]] = {}
-_text = b""
+_TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of families that were imported
+_READ: set[str] = set()  # kernels whose line of the file was read
 
 
 def kernel(
@@ -113,44 +115,52 @@ def kernel(
         _FACTORIES[name, variant] = factory
         module = factory.__module__.removeprefix(f"{__package__}.")
         row = {"name": name, "variant": variant, "operands": operands, "module": module}
-        if (name, variant) not in _DECLARATIONS:
-            _declare(dict.fromkeys(("when", "check", "work", "blocks"), "") | row | texts, factory)
+        row = dict.fromkeys(("when", "check", "work", "blocks"), "") | row | texts
+        _TEXTS[name, variant] = row
+        if _known(name, variant) is None:
+            _declare(row, factory)
         return factory
 
     return register
 
 
+def _known(name: str, variant: str) -> Kernel | None:
+    return next((kernel for kernel in _KERNELS.get(name, ()) if kernel.variant == variant), None)
+
+
 def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     name, variant, when = row["name"], row["variant"], row["when"]
-    _DECLARATIONS[name, variant] = row
     spec = Spec.parse(row["operands"], row["check"], row["work"])
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
     condition = Later(when) if when else None
-    known.append(Kernel(name, variant, spec, factory, condition, row["module"]))
+    module = sys.intern(row["module"])
+    known.append(Kernel(name, variant, spec, factory, condition, module, row["blocks"]))
     known.sort(key=lambda k: k.when is None)
 
 
+def _lines() -> Iterator[bytes]:
+    """Every declaration, a line for each kernel as in `declarations`; a file is read each time: on
+    a device all of them in memory would be as much as half an arena."""
+    place = _declared_in()
+    if isinstance(place, bytes):
+        yield from place.splitlines(keepends=True)
+        return
+    with open(place, "rb") as file:
+        yield from file
+
+
 @functools.cache
-def _load_families() -> None:
-    """Every declaration: from what this runtime was built with, an installed library, the file of
-    an earlier start, or the families themselves."""
-    global _text
-    _text, at = _kept_declarations(), 0
-    while at < len(_text):  # not cut into lines, which would be the whole once more
-        tab, end = _text.index(b"\t", at), _text.index(b"\n", at)
-        _UNREAD[_text[at:tab].decode()] = tab + 1, end
-        at = end + 1
-
-
-def _kept_declarations() -> bytes:
-    text = sources.declarations()
-    if text is not None:
-        return text
+def _declared_in() -> Path | bytes:
+    """The file that this runtime was built with, or an installed library's; else what an earlier
+    start has kept, or the families themselves say."""
+    own = sources.declarations()
+    if own is not None:
+        return own
     installed = library.installed()
     if installed is not None and installed.same:
-        return installed.declarations()
+        return installed.declarations
     digest = sources.package_digest()
     name = f"declarations-{digest[:32]}.txt"
     kept = cache.read(name, digest)
@@ -158,6 +168,13 @@ def _kept_declarations() -> bytes:
         kept = declarations().encode()
         cache.write(name, digest, kept)
     return kept
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    """What is kept of a kernel's variants."""
+    start = f"{name}\t".encode(errors="replace")
+    found = next((line for line in _lines() if line.startswith(start)), start)
+    return json.loads(found[len(start) :] or "[]")
 
 
 def declarations() -> str:
@@ -169,7 +186,7 @@ def declarations() -> str:
     for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
         importlib.import_module(module.name)
     by_name: dict[str, list[Mapping[str, str]]] = {}
-    for row in _DECLARATIONS.values():
+    for row in _TEXTS.values():
         by_name.setdefault(row["name"], []).append(row)
     return "".join(f"{name}\t{json.dumps(rows)}\n" for name, rows in sorted(by_name.items()))
 
@@ -180,25 +197,28 @@ def variants(name: str) -> list[Kernel]:
     Raises:
       UnsupportedOpError: no kernel has this name.
     """
-    _load_families()
-    start, stop = _UNREAD.pop(name, (0, 0))
-    for row in json.loads(_text[start:stop] or b"[]"):
-        if (name, row["variant"]) not in _DECLARATIONS:
-            _declare(row)
-    if name not in _KERNELS:
-        raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
+    if name not in _READ:
+        for row in _rows(name):
+            if _known(name, row["variant"]) is None:
+                _declare(row)
+        if name not in _KERNELS:
+            raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
+        _READ.add(name)
     return _KERNELS[name]
 
 
 def declaration(kernel: Kernel) -> Mapping[str, str]:
     """The texts that a kernel was declared with, as in `kernel`."""
-    return _DECLARATIONS[kernel.name, kernel.variant]
+    found = _TEXTS.get((kernel.name, kernel.variant))
+    if found is not None:
+        return found
+    return next(row for row in _rows(kernel.name) if row["variant"] == kernel.variant)
 
 
 def names() -> list[str]:
     """Every registered kernel."""
-    _load_families()
-    return sorted(_KERNELS.keys() | _UNREAD.keys())
+    kept = {line.partition(b"\t")[0].decode() for line in _lines()}
+    return sorted(_KERNELS.keys() | kept)
 
 
 def choose(

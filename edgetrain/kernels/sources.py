@@ -28,10 +28,10 @@ def made() -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.is_file() else None
 
 
-def declarations() -> bytes | None:
-    """Those that a runtime was built with, as in registry.py; None where nothing was kept."""
+def declarations() -> Path | None:
+    """The file of those that a runtime was built with, as in registry.py; None where none is."""
     path = Path(__file__).parent / DECLARATIONS
-    return path.read_bytes() if path.is_file() else None
+    return path if path.is_file() else None
 
 
 def path_of(module: str) -> Path:

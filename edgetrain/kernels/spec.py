@@ -12,6 +12,7 @@ tape may touch, and `work` of the plain variant, the turns of the innermost loop
 than the elements that are touched, bounds how long.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,20 @@ def _split(text: str) -> list[str]:
     return out
 
 
+@functools.cache
+def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
+    """The operands of a word, one but for a group, and its field; kernels share them."""
+    match = _TOKEN.fullmatch(word)
+    if match is None:
+        raise ValueError(f"operand {word!r} of a kernel's declaration")
+    name, optional, mode, storage, extent = match.groups()
+    if extent and not mode:
+        group = tuple(Operand(f"{name}{k}", "i") for k in range(int(extent)))
+        return group, (name, int(extent))
+    code = Later(extent) if extent else None
+    return (Operand(name, mode or "i", storage or "", bool(optional), code),), (name, 0)
+
+
 @dataclass(frozen=True)
 class Spec:
     """Operands of a kernel in the order of a tape's words.
@@ -71,20 +86,9 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str, check: str = "", work: str = "") -> "Spec":
-        operands: list[Operand] = []
-        fields: list[tuple[str, int]] = []
-        for word in _split(text):
-            match = _TOKEN.fullmatch(word)
-            if match is None:
-                raise ValueError(f"operand {word!r} of a kernel's declaration")
-            name, optional, mode, storage, extent = match.groups()
-            if extent and not mode:
-                operands += [Operand(f"{name}{k}", "i") for k in range(int(extent))]
-                fields.append((name, int(extent)))
-                continue
-            code = Later(extent) if extent else None
-            operands.append(Operand(name, mode or "i", storage or "", bool(optional), code))
-            fields.append((name, 0))
+        words = [_read(word) for word in _split(text)]
+        operands = [operand for found, _ in words for operand in found]
+        fields = [one for _, one in words]
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
         checks = tuple(Later(part) for part in check.split(";") if part.strip())
         loops = Later(work) if work else None

@@ -25,18 +25,38 @@ LR, SKIP, ADAM_T, TARGETS = control.LR, control.SKIP, control.ADAM_T, control.TA
 LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
 GRAD_NORM, GRAD_FACTOR = control.GRAD_NORM, control.GRAD_FACTOR
 BIAS1, BIAS2 = control.BIAS1, control.BIAS2
+SPAN = 16 * LENGTH  # elements of a gradient that are zeroed at once, while they are near
 # Streams of the moments, apart from the weight's.
 FIRST_MOMENT, SECOND_MOMENT = 0x51ED270B, 0x2545F491
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
 
 
-@kernel("grad_sumsq", "g:r:G[n] partials:m:f64[64] n first", blocks="G")
+SUMSQ = "g:r:G[n] partials:m:f64[64] n first"
+
+
+def finished(G):
+    """Inline (k, chunk, at, end, s0, s1, s2, s3): the last elements of a chunk, fewer than four
+    from `at` on, and its four sums, to `k.partials`."""
+    ld = G.ld
+
+    @inline
+    def finish(k, chunk, at, end, s0, s1, s2, s3):
+        for q in range(at, end):
+            value = np.float64(ld(k.g, q))
+            s0 += value * value
+        total = (s0 + s1) + (s2 + s3)
+        st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
+
+    return finish
+
+
+@kernel("grad_sumsq", SUMSQ, blocks="G")
 def grad_sumsq(G):
     """Add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite them.
 
     A chunk has four sums in float64, of every fourth element, added in order.
     """
-    ld = G.ld
+    ld, finish = G.ld, finished(G)
 
     @inline
     def square(g, i):
@@ -53,10 +73,7 @@ def grad_sumsq(G):
                 s1 += square(k.g, q + 1)
                 s2 += square(k.g, q + 2)
                 s3 += square(k.g, q + 3)
-            for q in range(whole, end):
-                s0 += square(k.g, q)
-            total = (s0 + s1) + (s2 + s3)
-            st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
+            finish(k, chunk, whole, end, s0, s1, s2, s3)
 
     return run
 
@@ -146,25 +163,27 @@ def sgd(W, G, V):
         # nesterov: direction = gradient + mu * momentum, else = momentum
         of_gradient, of_moment = (ONE, k.mu) if k.nesterov != 0 else (ZERO, ONE)
         w, g, v = new(), new(), new()
-        for i in range(lo, hi, LENGTH):
-            m = min(LENGTH, hi - i)
-            load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
-            if k.v == 0:
-                for j in range(m):
-                    value = get(w, j)
-                    put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
-            else:
-                load_v(v, k.v, i, m)
-                for j in range(m):
-                    value = get(w, j)
-                    gradient = get(g, j) * factor + k.wd * value
-                    moment = k.mu * get(v, j) + share * gradient
-                    put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
-                    put(v, j, moment)
-                store_v(k.v, i, m, v, moment_key)
-            store_w(k.w, i, m, w, weight_key)
-        zero(k.g, lo, hi)
+        for start in range(lo, hi, SPAN):
+            end = min(start + SPAN, hi)
+            for i in range(start, end, LENGTH):
+                m = min(LENGTH, end - i)
+                load_w(w, k.w, i, m)
+                load_g(g, k.g, i, m)
+                if k.v == 0:
+                    for j in range(m):
+                        value = get(w, j)
+                        put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
+                else:
+                    load_v(v, k.v, i, m)
+                    for j in range(m):
+                        value = get(w, j)
+                        gradient = get(g, j) * factor + k.wd * value
+                        moment = k.mu * get(v, j) + share * gradient
+                        put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
+                        put(v, j, moment)
+                    store_v(k.v, i, m, v, moment_key)
+                store_w(k.w, i, m, w, weight_key)
+            zero(k.g, start, end)
 
     return run
 
@@ -229,24 +248,26 @@ def adam(W, G, M, V):
         added = ZERO if k.decoupled != 0 else k.wd
         kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
         w, g, moment, square = new(), new(), new(), new()
-        for i in range(lo, hi, LENGTH):
-            m = min(LENGTH, hi - i)
-            load_w(w, k.w, i, m)
-            load_g(g, k.g, i, m)
-            load_m(moment, k.m, i, m)
-            load_second(square, k.v, i, m)
-            for j in range(m):
-                value = get(w, j)
-                gradient = get(g, j) * factor + added * value
-                first = get(moment, j)
-                first += (gradient - first) * k.c1
-                second = get(square, j) * k.b2 + k.c2 * gradient * gradient
-                put(w, j, value * kept - step * first / (sqrt(second) * root_bias + k.eps))
-                put(moment, j, first)
-                put(square, j, second)
-            store_w(k.w, i, m, w, weight_key)
-            store_m(k.m, i, m, moment, first_key)
-            store_second(k.v, i, m, square, second_key)
-        zero(k.g, lo, hi)
+        for start in range(lo, hi, SPAN):
+            end = min(start + SPAN, hi)
+            for i in range(start, end, LENGTH):
+                m = min(LENGTH, end - i)
+                load_w(w, k.w, i, m)
+                load_g(g, k.g, i, m)
+                load_m(moment, k.m, i, m)
+                load_second(square, k.v, i, m)
+                for j in range(m):
+                    value = get(w, j)
+                    gradient = get(g, j) * factor + added * value
+                    first = get(moment, j)
+                    first += (gradient - first) * k.c1
+                    second = get(square, j) * k.b2 + k.c2 * gradient * gradient
+                    put(w, j, value * kept - step * first / (sqrt(second) * root_bias + k.eps))
+                    put(moment, j, first)
+                    put(square, j, second)
+                store_w(k.w, i, m, w, weight_key)
+                store_m(k.m, i, m, moment, first_key)
+                store_second(k.v, i, m, square, second_key)
+            zero(k.g, start, end)
 
     return run

@@ -8,7 +8,7 @@ PLAIN = {"acc": 0, "sr": 0, "key": 0, "ctl": None}  # overwritten, rounded to ne
 
 def store_as(node: Node, graph: Graph, out: Value) -> dict:
     """Operands acc, sr, key, ctl: added or not, stochastically into an accumulator."""
-    accumulator = graph.values[graph.root(out.name)].role == "accumulator"
+    accumulator = graph.values[graph.root(out.name)].role in ("accumulator", "fused")
     return {
         "acc": node.attrs.get("acc", 0),
         "sr": int(accumulator),

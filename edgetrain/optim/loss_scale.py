@@ -31,7 +31,13 @@ class LossScale:
         return Call("loss_scale", {"ctl": "ctl", **moves})
 
 
-def loss_scale_of(precision: str) -> LossScale:
-    """What the format of activations and gradients needs: 1 stays, others move."""
+def loss_scale_of(precision: str, constant: float | None = None) -> LossScale:
+    """What the format of activations and gradients needs: 1 stays, others move.
+
+    Args:
+      constant: a scale that was asked for; it stays.
+    """
+    if constant is not None:
+        return LossScale(constant)
     start = PRECISIONS[precision].loss_scale
     return LossScale(start, dynamic=start != 1)

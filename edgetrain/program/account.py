@@ -27,7 +27,7 @@ class Account:
         "constant",
     )
     indices: int = _kind("positions of nonzero weights", "#56b4e9", "index")
-    grads: int = _kind("accumulated gradients", "#e69f00", "accumulator")
+    grads: int = _kind("accumulated gradients", "#e69f00", "accumulator", "fused")
     optimizer: int = _kind("momentum, moments", "#cc79a7", "state")
     saved: int = _kind("what forward keeps for backward", "#009e73")
     transient: int = _kind("everything else that is live then", "#d55e00")

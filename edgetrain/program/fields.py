@@ -7,7 +7,7 @@ The account may hold further figures, which are only shown.
 """
 
 from ..formats import FORMATS, MEMORIES, PRECISIONS
-from ..ir.graph import PERSISTENT
+from ..ir.values import PERSISTENT
 from ..kernels import targets
 from .schema import (
     boolean,
@@ -77,7 +77,14 @@ RECIPE = record(
         "target": one_of(*targets.names()),
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
-    }
+    },
+    {
+        "allow": _PATTERNS,
+        "output_shape": several(integer(1, 2**48), most=16),
+        "saved": one_of(*MEMORIES),
+        "fused_update": boolean,
+        "loss_scale": number(1, 2.0**24),
+    },
 )
 
 _COUNTED = record(

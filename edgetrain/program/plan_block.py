@@ -49,7 +49,8 @@ def strides(program: Program) -> list[int]:
 def control_words(program: Program) -> dict[int, int]:
     """Word of the control block -> its bits when a run begins; the others are 0."""
     reals = {
-        control.LOSS_SCALE: PRECISIONS[program.recipe["precision"]].loss_scale,
+        control.LOSS_SCALE: program.recipe.get("loss_scale")
+        or PRECISIONS[program.recipe["precision"]].loss_scale,
         control.BASE_LR: program.recipe["optimizer"]["lr"],
     }
     words = {word: int(np.float64(value).view(np.int64)) for word, value in reals.items()}

@@ -119,6 +119,17 @@ class Program:
         """Bytes of all tapes: read-only, outside the arena."""
         return sum(tape.nbytes for tape in self.tapes.values())
 
+    @property
+    def sliced(self) -> bool:
+        """Whether logits are computed in slices: the output is the best classes of each position,
+        the best first, float32 [microbatch, ..., 5], -1 behind the last of fewer."""
+        return "output_shape" in self.recipe
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of the model's output of a microbatch; logits in slices are never whole."""
+        return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)
+
     def slot(self, name: str) -> Slot:
         """The persistent slot of this name."""
         return next(slot for slot in self.persistent if slot.name == name)

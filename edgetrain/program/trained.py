@@ -8,6 +8,7 @@ the stored model's bytes are changed where they must be (protobuf.py), and stay 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +94,32 @@ def export_trained(
     return path
 
 
+def names_in_file(program: Program) -> list[str]:
+    """The tensors of the stored model by the names that the Program has, in the file's order.
+
+    Raises:
+      ProgramError: the Program's graph is damaged.
+    """
+    try:
+        model, graph = _parsed(program)
+        known = _sources(model)
+        return [known.get(name, (name, None))[0] for name, _ in _tensors(graph)]
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+
+
+def outputs_in_file(program: Program) -> list[str]:
+    """The outputs of the stored model.
+
+    Raises:
+      ProgramError: the Program's graph is damaged.
+    """
+    try:
+        return [value.text(_NAME) for value in _parsed(program)[1].messages(_OUTPUTS)]
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+
+
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What of `state` goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}
@@ -131,19 +158,29 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> None:
 def _by_file_name(model: Message, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The state under the names that the file has, in its layout: see importer/decode.py."""
     out = dict(state)
-    texts = [item.text(2) for item in model.messages(_METADATA) if item.text(1) == _SOURCES]
+    for name, (source, axes) in _sources(model).items():
+        if source in state:
+            array = np.asarray(state[source])
+            out[name] = array if axes is None else np.transpose(array, axes)
     model.keep(_METADATA, lambda item: item.text(1) != _SOURCES)
+    return out
+
+
+def _sources(model: Message) -> dict[str, tuple[str, Any]]:
+    """Name in the file -> (name here, axes of its layout), where one of them is another.
+
+    Raises:
+      ProgramError: that is damaged.
+    """
+    texts = [item.text(2) for item in model.messages(_METADATA) if item.text(1) == _SOURCES]
     try:
-        for name, (source, axes) in json.loads(texts[0] if texts else "{}").items():
-            if source in state:
-                array = np.asarray(state[source])
-                out[name] = array if axes is None else np.transpose(array, axes)
+        found = json.loads(texts[0] if texts else "{}").items()
+        return {name: (str(source), axes) for name, (source, axes) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
             f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
             "Compile the model again."
         ) from error
-    return out
 
 
 def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:

@@ -61,7 +61,8 @@ def _counted(metrics: Any, session: Session) -> "Metrics | None":
         return None
     from .metrics import Metrics
 
-    return Metrics(metrics, session.loss, session.output.shape)
+    program = session.program
+    return Metrics(metrics, session.loss, program.output_shape, program.sliced)
 
 
 def evaluate_batches(

@@ -9,6 +9,7 @@ import numpy as np
 from ..data.source import Source
 from ..errors import DataError
 from ..formats import coded, of_dtype
+from ..kernels import control
 from ..losses import Loss
 from ..program import TARGET, WEIGHT, Program
 from .signals import Deferral
@@ -28,6 +29,7 @@ class Feed:
     Attributes:
       indices: int64 [microbatch], where the drive leaves the samples that it wants.
       address: of the C function.
+      uncounted: a control block of which no sample is valid then: such a minibatch moves nothing.
     Args:
       signals: what holds signals back while the drive runs.
     """
@@ -36,6 +38,7 @@ class Feed:
         self.indices, self._signals = np.zeros(microbatch, np.int64), signals
         self._filler: Filler | None = None
         self._raised: BaseException | None = None
+        self.uncounted: np.ndarray | None = None
         self._callback = _FILL(self._called)  # no exception may leave it
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
@@ -43,7 +46,10 @@ class Feed:
         try:
             with self._signals.open():
                 assert self._filler is not None
-                return DISCARD if self._filler(self.indices) is False else 0
+                found = self._filler(self.indices)
+                if self.uncounted is not None:
+                    self.uncounted[control.COUNT] = 0
+                return DISCARD if found is False else 0
         except BaseException as error:
             self._raised = error
             return _FAILED

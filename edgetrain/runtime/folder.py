@@ -57,6 +57,11 @@ class RunFolder:
             return folder
         raise AssertionError("a thousand million runs")
 
+    @property
+    def newest(self) -> int | None:
+        """Step of the newest checkpoint that this run wrote or resumed; None before."""
+        return self._newest
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the directory for the block; inside another such block, do nothing.

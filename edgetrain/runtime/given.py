@@ -119,9 +119,9 @@ class Given:
                 f"step: {n} samples in microbatches of {program.microbatch}; the model's output is "
                 "the mean of a microbatch. Give a number of samples that divides it."
             )
-        return self._session.given(n, lambda start, count: self._stage(samples, start, count))
+        return self._session.given(n, lambda start, count: self.stage(samples, start, count))
 
-    def _stage(self, samples: Samples, start: int, count: int) -> None:
+    def stage(self, samples: Samples, start: int, count: int) -> None:
         """Samples [start, start + count) as the next microbatch, repeated until it is full."""
         arrays = dict(samples.inputs)
         if samples.target is not None:

@@ -19,11 +19,14 @@ from ..sparse import rewiring_of
 from ..units import finite_number
 from ..units.public import Uncopied, called_by_people
 from .callbacks import Callbacks
+from .checkpoint import Loaded
 from .folder import RunFolder
 from .keeper import Keeper
 from .loading import opened_program
+from .returning import Returns
 from .session import Session, StepResult
 from .settings import Settings
+from .state import load_state
 
 if TYPE_CHECKING:
     from .given import Given
@@ -57,13 +60,14 @@ class Learner(Uncopied):
             from .metrics import check_metrics
 
             loss = Loss.of_json(self.program.recipe["loss"])
-            check_metrics(settings.metrics, loss, self.program.outputs["eval"][0].shape)
+            check_metrics(settings.metrics, loss, self.program)
         self._callbacks = Callbacks(settings.callbacks)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
         self._emit = settings.on_event or _silent
         self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
+        self._returns = Returns(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self.rewiring = rewiring_of(self.program.recipe)
@@ -151,20 +155,67 @@ class Learner(Uncopied):
                 f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
                 "total_steps, or set trainer.lr as you go."
             )
-        result = self._given.step(self._given.samples(x, y, weights))
+        samples = self._given.samples(x, y, weights)
+        self._begin("step")
+        result = self._given.step(samples)
         assert result is not None
+        if self._returns.has_failed(result):
+            done = self.steps
+            self._take_state(self._returns.back(done - 1, result))
+            self.session.ints[control.STEP] = done  # samples in between were given, and are gone
         self._tell(result)
         if self._is_due():
             self.save()
         return result
+
+    def _begin(self, what: str) -> None:
+        """Before the first step: there is a state to go back to, where a step may have to.
+
+        Raises:
+          UsageError: there is no directory for one.
+        """
+        self._returns.check(what)
+        if self._returns.needs_first():
+            self.save()
+
+    def _take_state(self, loaded: Loaded) -> None:
+        """Weights, counters and rates of a checkpoint of this run."""
+        meta = loaded.meta
+        load_state(self.session, loaded.tensors, str(loaded.used))
+        self.session.set_counters(meta["step"], meta["counters"])
+        self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
+        self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
+        self.session.set_seen(self.schedule, meta["seen"])
 
     def predict(self, x: Any) -> np.ndarray:
         """The model's output (before a final softmax) in evaluation mode, float32.
 
         Args:
           x: as in `step`; of one sample without an axis that counts samples, the output has none.
+        Raises:
+          UsageError: logits are computed in slices and never whole.
         """
+        if self.program.sliced:
+            raise UsageError(
+                "predict: this Program was compiled with allow slices: its logits "
+                f"{list(self.program.output_shape)} are never whole. Use best_classes, or compile "
+                "without."
+            )
         return self._given.predict(x)
+
+    def best_classes(self, x: Any) -> np.ndarray:
+        """The five classes of the largest logits of each position, the best first, int32.
+
+        -1 stands behind the last of fewer classes.
+
+        Args:
+          x: as in `predict`.
+        Raises:
+          UsageError: logits are not computed in slices; `predict` gives all.
+        """
+        if not self.program.sliced:
+            raise UsageError("best_classes: of Programs compiled with allow slices. Use predict.")
+        return self._given.predict(x).astype(np.int32)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and running statistics by torch's names: float32 copies."""

@@ -9,10 +9,12 @@ import numpy as np
 
 from ..errors import UsageError
 from ..losses import Loss
+from ..program import Program
 
 NAMES = ("accuracy", "topK", "f1", "precision", "recall", "confusion", "mae", "rmse", "perplexity")
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})")
 _MOST_CLASSES = 2**12
+_BEST = 5  # classes that logits in slices leave of each position
 _OF_TABLES = ("f1", "precision", "recall", "confusion")
 _OF_CLASSES = ("accuracy", "top", "f1", "precision", "recall", "confusion", "perplexity")
 
@@ -34,18 +36,20 @@ class Metrics:
       asked: names and functions, or a mapping of names to functions.
       loss: the Program's; says where the classes are, and which targets do not count.
       shape: of the model's output, a microbatch.
+      best: what comes are the best classes of each position instead (`Program.sliced`).
     Raises:
       UsageError: an unknown name, or one that such a loss has no use for.
     """
 
-    def __init__(self, asked: Any, loss: Loss, shape: tuple[int, ...]) -> None:
+    def __init__(self, asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> None:
+        self._best = best
         self._own: dict[str, Callable[..., Any]] = {}
         self._names: list[str] = []
         for name, item in _pairs(asked):
-            if callable(item):
+            if callable(item) and not best:
                 self._own[name] = item
             else:
-                self._names.append(_checked(name, loss, shape))
+                self._names.append(_checked(item if best else name, loss, shape, best))
         if loss.sample_weights and loss.accuracy and "accuracy" not in self._names:
             self._names.append("accuracy")  # the kernel counts targets, whatever they weigh
         self.wanted = bool(self._own) or any(n not in ("perplexity",) for n in self._names)
@@ -79,22 +83,35 @@ class Metrics:
             self._absolute += float((each * np.abs(away)).sum())
             self._squares += float((each * np.square(away)).sum())
             return
-        scores, truth, each = self._scores(outputs, targets, weights)
+        said, rank, truth, each = self._ranked(outputs, targets, weights)
         self._count += float(each.sum())
-        said = scores.argmax(axis=1)
         self._right += float(each[said == truth].sum())
         if self._tabled:
             if self._table is None:
                 self._table = np.zeros((self._classes, self._classes))
             np.add.at(self._table, (truth, said), each)
-        own = np.take_along_axis(scores, truth[:, None], axis=1)
-        before = np.arange(scores.shape[1]) < truth[:, None]
-        rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
         for name in self._names:
             found = _TOP.fullmatch(name)
             if found:
                 right = float(each[rank < int(found[1])].sum())
                 self._tops[name] = self._tops.get(name, 0) + right
+
+    def _ranked(
+        self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What was said, how many classes come before the target's, the class, its weight: [n]."""
+        if self._best:
+            best, truth = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
+            counts = truth != getattr(self._loss, "ignore_index", None)
+            best, truth = best[counts].astype(np.int64), truth[counts].astype(np.int64)
+            hits = best == truth[:, None]
+            rank = np.where(hits.any(axis=1), hits.argmax(axis=1), _MOST_CLASSES)
+            return best[:, 0], rank, truth, _weights_of(targets.size, weights)[counts]
+        scores, truth, each = self._scores(outputs, targets, weights)
+        own = np.take_along_axis(scores, truth[:, None], axis=1)
+        before = np.arange(scores.shape[1]) < truth[:, None]
+        rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
+        return scores.argmax(axis=1), rank, truth, each
 
     def _scores(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
@@ -194,7 +211,14 @@ def _called(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _checked(name: Any, loss: Loss, shape: tuple[int, ...]) -> str:
+def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
+    most = _TOP.fullmatch(name) if isinstance(name, str) else None
+    if best and (not isinstance(name, str) or (most and int(most[1]) > _BEST)):
+        shown = _called(name) if callable(name) else name
+        raise UsageError(
+            f"metric {shown}: logits in slices (allow slices) leave the {_BEST} best classes of "
+            f"each position. Choose top{_BEST} or another name, or compile without slices."
+        )
     if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
@@ -216,14 +240,14 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...]) -> str:
     return name
 
 
-def check_metrics(asked: Any, loss: Loss, shape: tuple[int, ...]) -> None:
+def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
     """What making `Metrics` of them would say, before anything runs.
 
     Args:
-      asked, loss, shape: as in `Metrics`.
+      asked, loss: as in `Metrics`.
     Raises:
       UsageError: an unknown metric, or one that such a loss has no use for.
     """
     for name, item in _pairs(asked):
-        if not callable(item):
-            _checked(name, loss, shape)
+        if not callable(item) or program.sliced:
+            _checked(item if callable(item) else name, loss, program.output_shape, program.sliced)

@@ -9,7 +9,7 @@ import numpy as np
 from ..data.batches import steps_per_epoch
 from ..data.permute import permuted
 from ..data.source import Source
-from ..errors import DataError, UsageError
+from ..errors import DataError, RunError, UsageError
 from .session import Session, StepResult
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class SourcePasses:
 
     def begin(self, epoch: int, done: int) -> None:
         """Nothing: a step's number says which samples it takes."""
+
+    def check_again(self) -> None:
+        """Nothing: any step can be done again."""
 
     def run(self) -> StepResult | None:
         """The next step; None where it was discarded."""
@@ -111,6 +114,20 @@ class BatchPasses:
         if done and self._batches.again:
             for _ in range(done):
                 self._next()
+
+    def check_again(self) -> None:
+        """Make steps that were done come again.
+
+        Raises:
+          RunError: the data cannot begin again.
+        """
+        if not self._batches.again:
+            raise RunError(
+                f"{self._batches.name}: a generator cannot begin again, so the steps since the "
+                "last checkpoint are gone. Give a list, a DataLoader, or a function that makes the "
+                "generator, and resume."
+            )
+        self._items = None
 
     def run(self) -> StepResult | None:
         """The next step; None where it was discarded.

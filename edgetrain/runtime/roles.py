@@ -38,6 +38,7 @@ class Slots:
 
     def __init__(self, program: Program, arena_nbytes: int) -> None:
         self._label = program.model_name
+        self._fused = bool(program.recipe.get("fused_update"))
         taken = self._disjoint(program.persistent, arena_nbytes)
         self._slots = [slot for slot in taken if slot.size]
         self._starts = [slot.offset for slot in self._slots]
@@ -54,6 +55,11 @@ class Slots:
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, stop - 1)
         return [slot for slot in self._slots[first:last] if slot.offset + slot.nbytes > start]
+
+    def writer(self, slot: Slot, tape: str) -> str:
+        """The tape whose rights `tape` has on a slot: fused updates are in that of a microbatch."""
+        moves = self._fused and tape == "micro" and slot.role in ("parameter", "state")
+        return "update" if moves else tape
 
     def _disjoint(self, slots: Iterable[Slot], arena_nbytes: int) -> list[Slot]:
         """`slots` in order of their places."""

@@ -32,6 +32,7 @@ _LATER = {
             "counted": _COUNT,
         }
     ),
+    "failed": several(_COUNT, most=1000),
     "callbacks": several(row(text(256), plain(8)), most=1000),
     "labels": optional(several(text(1024), most=2**20)),
 }

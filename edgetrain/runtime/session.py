@@ -115,7 +115,7 @@ class Session(Uncopied):
         """The loss, which the output must be one for."""
         loss = Loss.of_json(self.program.recipe["loss"])
         try:
-            loss.limit(self.output.shape)
+            loss.limit(self.program.output_shape)
         except UsageError as error:
             raise ProgramError(
                 f"Program {self.program.model_name}: its output is none for the loss "

@@ -39,7 +39,9 @@ def stored_checkpoint(
     counters: dict[str, Any] = {key: int(block[word]) for key, word in control.SAVED.items()}
     counters |= {key: float(reals[word]) for key, word in control.SAVED_REALS.items()}
     if not found.exact:
-        counters["loss_scale"] = loss_scale_of(program.recipe["precision"]).start
+        counters["loss_scale"] = loss_scale_of(
+            program.recipe["precision"], program.recipe.get("loss_scale")
+        ).start
     meta = {
         "step": int(block[control.STEP]),
         "total_steps": total,

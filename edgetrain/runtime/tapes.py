@@ -196,7 +196,8 @@ def _check_slots(found: Decoded, region: _Region, tape: str, slots: Slots) -> No
                 f"{found.kernel.name} takes bytes {region.start} to {region.stop}, which are not "
                 f"its part of {slot.name!r} ({slot.dtype}). Compile the model again."
             )
-        if region.mode != "r" and not may_write(found, region.name, slot, tape):
+        own = slots.writer(slot, tape)
+        if region.mode != "r" and not may_write(found, region.name, slot, own):
             what = "the positions of sparse weights" if slot.role == "index" else f"{slot.name!r}"
             raise ProgramError(
                 f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on {what}"

@@ -4,12 +4,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.labels import numbered_as
-from ..data.registry import open_evaluation
+from ..data.registry import numbered_as, open_evaluation
 from ..data.source import Source
 from ..data.validation import Division
 from ..errors import CheckpointError, Interrupted, UsageError
-from ..optim import Schedule
 from ..program import WEIGHT, Program
 from ..units.public import as_path, called_by_people
 from .checkpoint import latest
@@ -18,10 +16,11 @@ from .folder import RunFolder
 from .learner import Learner
 from .passes import BatchPasses, EndOfPass, SourcePasses
 from .resuming import Position, check_counts, check_labels, check_rates, check_recipe
+from .returning import passed_over
 from .run_fields import check_run
+from .session import StepResult
 from .settings import Settings, check_length
 from .signals import StopRequests
-from .state import load_state
 
 if TYPE_CHECKING:
     from ..data.items import Batches, Shapes
@@ -145,6 +144,7 @@ class Trainer(Learner):
         last: Event = {"event": "done", "step": self.steps}
         with self._stop.listening(), self._keeper.writing():
             self._keep_program()
+            self._begin("fit")
             self._callbacks.call("on_fit_begin", self)
             if self._position.ended and len(self._callbacks):
                 last = self._close(self._epoch_event(self.steps, 0.0), evaluate)
@@ -213,7 +213,7 @@ class Trainer(Learner):
         return event
 
     def _epoch_event(self, begun: int, seconds: float) -> Event:
-        done = self.steps - begun
+        done = max(self.steps - begun, 0)  # less where the run went back
         epoch = self._position.epoch + (self._position.done > 0)
         return {
             "event": "epoch", "epoch": epoch, "step": self.steps, "loss": self._position.mean,
@@ -224,11 +224,14 @@ class Trainer(Learner):
     def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
         """The next step of a pass, and what follows it; False where the pass has ended."""
         try:
-            result = passes.run()
+            result = self._run(passes)
         except EndOfPass:
             return False
         if result is None:
             raise self._interrupted("interrupted twice: the minibatch was discarded")
+        if self._returns.has_failed(result):
+            self._go_back(passes, result)
+            return True
         if result.counted:
             self._position.add(result.loss)
         self._position.done += 1
@@ -237,6 +240,31 @@ class Trainer(Learner):
         if self._is_due():
             self.save()
         return True
+
+    def _run(self, passes: SourcePasses | BatchPasses) -> StepResult | None:
+        """The next step of a pass; one that failed before moves nothing."""
+        if self.steps not in self._returns.failed:
+            return passes.run()
+        feed = self.session.feed
+        feed.uncounted = self.session.ints
+        try:
+            result = passes.run()
+        finally:
+            feed.uncounted = None
+        return None if result is None else passed_over(result)
+
+    def _go_back(self, passes: SourcePasses | BatchPasses, result: StepResult) -> None:
+        """To the last checkpoint, after a step that cannot be undone."""
+        loaded = self._returns.back(self.steps - 1, result)
+        passes.check_again()
+        self._take_state(loaded)
+        if "callbacks" in loaded.meta:
+            self._callbacks.load_state(loaded.meta["callbacks"], str(loaded.used))
+        position = Position(**loaded.meta["position"])
+        if position.ended:
+            position.close()
+        vars(self._position).update(vars(position))
+        passes.begin(position.epoch, position.done)
 
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and tell callbacks of it."""
@@ -265,7 +293,7 @@ class Trainer(Learner):
         if metrics:
             from .metrics import check_metrics
 
-            check_metrics(metrics, self.session.loss, self.session.output.shape)
+            check_metrics(metrics, self.session.loss, self.program)
         found = self._tested if data is None else _opened(data, self._shapes)
         if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)
@@ -300,6 +328,7 @@ class Trainer(Learner):
             "recipe": self.program.digest(), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
             "labels": None if self.labels is None else list(self.labels),
+            **self._returns.to_json(),
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
@@ -338,13 +367,10 @@ class Trainer(Learner):
         if "callbacks" in meta and self._passes is not None:
             self._callbacks.load_state(meta["callbacks"], str(loaded.used))
         self._resumed = str(loaded.used)
-        load_state(self.session, loaded.tensors, str(loaded.used))
-        self.session.set_counters(meta["step"], meta["counters"])
+        self._take_state(loaded)
         self._position = Position(**meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
-        self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
-        self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
-        self.session.set_seen(self.schedule, meta["seen"])
+        self._returns.failed = set(meta.get("failed", ()))
         if self.folder and where.resolve() == self.folder.path.resolve():
             self.folder.resumed()
         if loaded.warning:

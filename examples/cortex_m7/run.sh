@@ -5,7 +5,7 @@ out=${1:-board}
 steps=${2:-220}
 mkdir -p "$out"
 edgetrain compile "$here/../digits/model.onnx" --target cortex-m7 --precision fp16 --minibatch 32 \
-  --momentum 0.9 --nesterov --weight-decay 5e-4 --lr 0.1 --budget 51KiB -o "$out/digits.edge"
+  --momentum 0.9 --nesterov --weight-decay 5e-4 --lr 0.03 --budget 51KiB -o "$out/digits.edge"
 edgetrain bundle "$out/digits.edge" --name digits --size --data digits -o "$out"
 cp "$here/board.c" "$out"
 sed 's/FLASH_AT/0x00000000/; s/RAM_AT/0x20000000/; s/RAM_SIZE/4M/; s/STACK_SIZE/16K/' "$here/board.ld" > "$out/board.ld"

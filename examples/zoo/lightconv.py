@@ -36,8 +36,25 @@ class LightConv(nn.Module):
         return nn.functional.conv1d(padded, taps, groups=taps.shape[0]).transpose(1, 2)
 
 
+def banded(taps: Tensor, before: int) -> Tensor:
+    """Kernels [..., time, taps] as matrices [..., time, time] that convolve by a product.
+
+    Row t has its kernel from column t - before on; what lies outside is cut off.
+    """
+    length, kernel = taps.shape[-2:]
+    lead = taps.shape[1:-2]
+    # a row of T + K numbers, read as rows of T + K - 1, moves by one column a row
+    flat = nn.functional.pad(taps, (0, length)).reshape(-1, *lead, length * (length + kernel))
+    moved = flat[..., : length * (length + kernel - 1)]
+    return moved.reshape(-1, *lead, length, length + kernel - 1)[..., before : before + length]
+
+
 class DynamicConv(nn.Module):
-    """As LightConv, with kernels that are computed from the current time step alone."""
+    """As LightConv, with kernels that are computed from the current time step alone.
+
+    The convolution is a product with a banded matrix: windows stacked for it would take as many
+    bytes as there are taps for each of the input's.
+    """
 
     def __init__(self, width: int, heads: int, kernel: int, causal: bool) -> None:
         super().__init__()
@@ -47,24 +64,24 @@ class DynamicConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         length, width = x.shape[1:]
-        taps = self.taps(x).reshape(-1, length, self.heads, 1, self.kernel).softmax(-1)
-        padded = nn.functional.pad(x, (0, 0, *self.sides))
-        windows = torch.stack([padded[:, k : k + length] for k in range(self.kernel)], -1)
-        windows = windows.reshape(-1, length, self.heads, width // self.heads, self.kernel)
-        return (windows * taps).sum(-1).reshape(-1, length, width)
+        taps = self.taps(x).reshape(-1, length, self.heads, self.kernel).softmax(-1)
+        parts = x.reshape(-1, length, self.heads, width // self.heads).transpose(1, 2)
+        mixed = banded(taps.transpose(1, 2), self.sides[0]) @ parts
+        return mixed.transpose(1, 2).reshape(-1, length, width)
 
 
 class Mixer(nn.Module):
-    """Gated linear unit, convolution, output projection."""
+    """Linear layer, gated where asked, convolution, output projection."""
 
-    def __init__(self, conv: nn.Module, width: int) -> None:
+    def __init__(self, conv: nn.Module, width: int, gated: bool = True) -> None:
         super().__init__()
-        self.inward = nn.Linear(width, 2 * width)
-        self.conv = conv
+        self.inward = nn.Linear(width, (1 + gated) * width)
+        self.conv, self.gated = conv, gated
         self.outward = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outward(self.conv(nn.functional.glu(self.inward(x), -1)))
+        x = self.inward(x)
+        return self.outward(self.conv(nn.functional.glu(x, -1) if self.gated else x))
 
 
 class CrossAttention(nn.Module):
@@ -91,9 +108,12 @@ class CrossAttention(nn.Module):
 class Block(nn.Module):
     """Mixer, cross-attention where there is a memory, feed-forward; post-norm residuals."""
 
-    def __init__(self, conv: nn.Module, width: int, heads: int, decoder: bool) -> None:
+    def __init__(
+        self, conv: nn.Module, width: int, heads: int, decoder: bool,
+        gated: bool = True, dropout: float = 0.1,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.mixer = Mixer(conv, width)
+        self.mixer = Mixer(conv, width, gated)
         self.norm1 = nn.LayerNorm(width)
         if decoder:
             self.cross = CrossAttention(width, heads)
@@ -102,7 +122,7 @@ class Block(nn.Module):
             nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
         )
         self.norm3 = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(0.1)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         x = self.norm1(x + self.dropout(self.mixer(x)))

@@ -111,6 +111,22 @@ def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_p
     trainer.close()
 
 
+@needs("gcc", "make")
+def test_main_says_no_accuracy_of_a_loss_that_counts_nothing(two_layers, tmp_path):
+    draw = np.random.default_rng(1)
+    x, y = (draw.standard_normal((24, k)).astype(np.float32) for k in (6, 3))
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
+    data = f"npz:{tmp_path / 'data.npz'}"
+    program = et.compile(two_layers, loss="mse", minibatch=8, threads=1)
+    bundle(program, tmp_path, name="two", data=et.open_data(data))
+    said("make", "CC=gcc -Werror", cwd=tmp_path)
+    whole = said("./two", "two.samples", 6, "state", cwd=tmp_path).splitlines()
+    trainer = et.Trainer(program, data)
+    assert trainer.resume(tmp_path / "state") and trainer.steps == 6
+    assert whole[-2] == f"eval loss {trainer.evaluate(data)['loss']:.6f}"
+    trainer.close()
+
+
 def test_samples_of_bytes_stay_bytes(program, tmp_path):
     from edgetrain.runtime.samples_file import write_samples
     from tests.digits_runs import digits_program

@@ -304,6 +304,19 @@ def test_fp32_steps_have_the_bits_of_the_drive_in_python(two_layers):
     assert net.digest() & 0xFFFFFFFF == state_digest(made, STEPS)
 
 
+def test_saved_values_in_blocks_have_the_bits_of_the_drive(tmp_path):
+    import edgetrain as et
+    from tests.runtime.models import write_forked
+
+    model = et.load_onnx(write_forked(tmp_path / "forked.onnx", blocks=1))
+    how = {"minibatch": 8, "microbatch": 4, "threads": 1, "saved": "int8"}
+    made = et.compile(model, optimizer=et.Adam(lr=0.01), **how)
+    kernels = {row[0] for row in made.kernels}
+    assert {"pack", "pack_sides", "unpack"} <= kernels
+    net = Loaded(made).net().made_up().steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(made, STEPS)
+
+
 def test_model_memory_in_blocks_has_the_bits_of_the_drive_and_is_got_and_set(two_layers):
     memory = {"precision": "fp16", "model_memory": "int8"}
     how = {"minibatch": 8, "microbatch": 4, "threads": 1, **memory}

@@ -241,6 +241,8 @@ STORED = [
     {"precision": "fp16", "model_memory": "int8"},
     {"precision": "fp16", "weights": "fp16", "state": "int8", "grads": "int8"},
     {"model_memory": "int8", "density": 0.5},
+    {"saved": "int8"},
+    {"precision": "fp16", "model_memory": "int8", "saved": "int8", "density": 0.5},
 ]
 
 

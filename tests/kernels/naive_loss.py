@@ -69,3 +69,19 @@ def elementwise(name, x, t, samples, rows):
     valid = np.arange(x.size) < samples * rows
     correct = (is_correct(x, t) & valid).sum() if is_correct else 0
     return value(x, t)[valid].sum(), valid.sum(), correct, slope(x, t) * valid
+
+
+def slices(x, t, cw, smoothing):
+    """x [rows, n] of all classes -> top, sum above it, own logit, weighted sum, first place."""
+    x = x.astype(np.float64)
+    rows = np.arange(len(x))
+    own = np.where(t >= 0, x[rows, np.maximum(t, 0)], 0.0)
+    total = np.exp(x - x.max(1, keepdims=True)).sum(1)
+    every = (x * cw).sum(1) if smoothing else np.zeros(len(x))
+    return np.stack([x.max(1), total, own, every, x.argmax(1)], 1)
+
+
+def best(x, count):
+    """x [rows, n] -> classes of the `count` largest, by falling logits, -1 where there are none."""
+    order = np.argsort(-x.astype(np.float64), axis=1, kind="stable")[:, :count]
+    return np.pad(order, ((0, 0), (0, count - order.shape[1])), constant_values=-1)

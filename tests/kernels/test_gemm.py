@@ -1,5 +1,7 @@
 """Every variant of gemm against the naive twin, over random shapes and strides."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,9 @@ from hypothesis import strategies as st
 
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import jit, registry
+from edgetrain.kernels.gemm_panels import STACK, small_panels
+from edgetrain.kernels.words.prim import STORAGES
+from edgetrain.kernels.words.vector import WIDTH
 
 from . import naive_gemm, naive_rng
 from .harness import DTYPES, call, control, same_for_threads
@@ -128,6 +133,21 @@ def test_gemm_accumulates_with_stochastic_rounding(rng, variant):
     key = naive_rng.stream(11, 9, 2, 1)
     expected = naive_rng.stochastic_f16(exact, naive_rng.hash32(key, np.arange(exact.size)))
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_gemm_panels_fit_their_stack(storage):
+    place = small_panels(STORAGES[storage]).py_func
+    for blocks, lie, summed in itertools.product((1, 3), (False, storage == "f32"), (False, True)):
+        panels, rows, columns = place(0, blocks, lie, summed)
+        tile = 4 * rows * columns
+        assert panels.b >= (0 if storage == "f32" else 4 * WIDTH * WIDTH)
+        assert panels.c >= panels.b + (0 if lie else 4 * panels.most * columns)
+        assert panels.c + tile <= STACK
+        if blocks > 1 and not lie:
+            own_sums = storage == "f16" or not summed
+            assert panels.chain >= panels.c + (tile if own_sums else 0)
+            assert panels.chain + tile <= STACK
 
 
 def _plain_sum(v):

@@ -24,7 +24,9 @@ def test_arena_is_as_large_as_planned_and_its_account_adds_up(forked_program: Pr
         session.close()
 
 
-@pytest.mark.parametrize("stored", [{}, {"model_memory": "int8", "density": 0.5}])
+@pytest.mark.parametrize(
+    "stored", [{}, {"model_memory": "int8", "density": 0.5}, {"saved": "int8"}]
+)
 def test_training_at_the_minimum_works_and_a_byte_less_is_refused(
     forked: Compile, stored: dict
 ) -> None:

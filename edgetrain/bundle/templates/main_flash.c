@@ -53,7 +53,7 @@ int main(void) {
 #ifndef CHECK
   double loss, accuracy;
   if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
-    print("accuracy*10000 ", scaled(accuracy, 10000), 10);
+    ${judged}
 #endif
   print("digest ", ${net}_digest(net), 16);
   return 0;

@@ -85,7 +85,7 @@ ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ?
   if (fd >= 0 && ${net}_save(net, &store) != ${NET}_DONE) return fail("the state was not kept");
   double loss, accuracy;
   if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
-    printf("eval loss %.6f accuracy %.4f\n", loss, accuracy);
+    ${judged}
   printf("digest %08" PRIx32 "\n", ${net}_digest(net));
   return 0;
 }

@@ -6,9 +6,9 @@ import numpy as np
 
 from edgetrain.errors import UsageError
 
-from .branch_and_bound import ExactSearch
+from .branch_and_bound import ExactSearch, first_share
 from .greedy import greedy_orders
-from .hill_climb import hill_climb
+from .hill_climb import hill_climb, move_work
 from .large_first import STEPS, large_first
 from .lives import lives
 from .problem import Buffer, aligned, peak_live
@@ -24,7 +24,10 @@ HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved
 WORTH = 0.003  # of all bytes: where less can be gained, less effort is spent, in proportion
 LEAST_EFFORT = 1.0
-_FIRST_SEEDS, _LAST_SEED = (2, 3, 4, 5), 1  # of the climbs before and after exact searches
+FEW = 128  # buffers: so many climb before exact searches
+MANY = 600  # from so many on an exact search of all that cannot end its first turn is not begun
+LOWER_CLIMB = 16.0  # below a capacity that is met
+_FIRST_SEEDS, _LAST_SEED, _LOWER_SEED = (2, 3, 4, 5), 1, 4  # of climbs
 
 
 def greedy(
@@ -50,14 +53,15 @@ def place(
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, hill climbing for a short while; then the large
-    buffers exactly and the small ones around them; then branch and bound of all for capacities
-    between the lower bound and the best height so far; then hill climbing again. There is always a
-    result, also where it is higher than `capacity`: compare the height.
+    Greedy orders first; where they miss the goal, hill climbing of few buffers for a short while;
+    then the large buffers exactly and the small ones around them; then branch and bound of all for
+    capacities between the lower bound and the best height so far; then hill climbing again. There
+    is always a result, also where it is higher than `capacity`: compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes.
-      capacity: stop at this height; None aims at the lower bound (`peak_live`).
+      capacity: once this height is met only a short climb goes on; None aims at the lower
+        bound (`peak_live`).
       align: every offset is a multiple of it; sizes are rounded up to it.
       effort: work to spend at most, in millions of steps of the search, never time.
       beside: bytes that are taken whatever the placement: little is spent to gain little of all.
@@ -71,6 +75,8 @@ def place(
         gain = (placing.height - goal) / (beside + placing.height)
         effort = max(LEAST_EFFORT, effort * min(1.0, gain / WORTH))
         placing.improve(effort, capacity is None, align)
+    if bound < placing.height <= goal:
+        placing.lower(bound, min(effort, LOWER_CLIMB))
     return placing.offsets.tolist(), placing.height
 
 
@@ -91,24 +97,45 @@ class _Placing:
     def improve(self, effort: float, open_ended: bool, align: int) -> None:
         """One way after the other until the goal is met.
 
+        Some dozens of buffers climb first; more of them gain more from their large ones.
+
         Args:
           open_ended: the goal is the lower bound, which may be out of reach; else a capacity.
         """
-        share = LEAST_CLIMB + effort * FIRST_CLIMB
+        count, share = len(self.live), LEAST_CLIMB + effort * FIRST_CLIMB
+        if count <= FEW:
+            self._climbs(share)
+        if self.height <= self.goal:
+            return
+        above = STEPS if open_ended else STEPS[:1]
+        rough = large_first(
+            self.lives,
+            self.size,
+            self.goal,
+            self.height,
+            min(effort * LARGE, LARGE_EFFORT),
+            above=above,
+        )
+        if rough is not None:
+            self._take(*rough)
+        spare = effort * (WHOLE if open_ended else 2 * WHOLE)
+        if count <= MANY or spare >= first_share(count):
+            self._search(spare, open_ended, align)
+        if count > FEW:
+            self._climbs(share)
+        now = self.offsets[self.live]
+        self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
+
+    def lower(self, goal: int, effort: float) -> None:
+        """Below the goal, which is met, by climbing as far as that is cheap."""
+        self.goal = goal
+        self._climb(np.lexsort((-self.size, self.offsets[self.live])), effort, _LOWER_SEED)
+
+    def _climbs(self, share: float) -> None:
         for seed in _FIRST_SEEDS:
             now = self.offsets[self.live]
             keys = (now, -self.size) if seed % 2 else (-self.size, now)  # by size; as they lie
             self._climb(np.lexsort(keys), share, seed)
-        if self.height <= self.goal:
-            return
-        above = STEPS if open_ended else STEPS[:1]
-        share = min(effort * LARGE, LARGE_EFFORT)
-        rough = large_first(self.lives, self.size, self.goal, self.height, share, above=above)
-        if rough is not None:
-            self._take(*rough)
-        self._search(effort * (WHOLE if open_ended else 2 * WHOLE), open_ended, align)
-        now = self.offsets[self.live]
-        self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
 
     def _search(self, spare: float, open_ended: bool, align: int) -> None:
         """Branch and bound; half the gap to the best height where the goal is out of reach."""
@@ -123,9 +150,10 @@ class _Placing:
             low, spare = (low + self.height) // 2 // align * align, max(1.0, spare / 2)
 
     def _climb(self, order: np.ndarray, effort: float, seed: int) -> None:
-        if self.height <= self.goal:
-            return
         work = int(effort * 1e6) + 1
+        # Fewer moves than there are buffers lead nowhere.
+        if self.height <= self.goal or work < len(order) * move_work(self.lives, len(order)):
+            return
         placed, reached = hill_climb(self.lives, self.size, order, self.goal, work, seed)
         if reached < self.height:
             self._take(placed, int(reached))

@@ -51,6 +51,12 @@ def hill_climb(
 
 
 @loop
+def move_work(lives, count):
+    """Comparisons that one move of `count` buffers costs."""
+    return count * count // 4 + count if crowded(lives) else 2 * lives.near.size + count
+
+
+@loop
 def _below(state, n):
     """A random number in 0 .. n - 1 (xorshift)."""
     x = state[0]
@@ -66,7 +72,7 @@ def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state:
     """As `hill_climb`, whose result is left in `scratch.best`; returns the height."""
     order, best, trial = scratch.order, scratch.best, scratch.trial
     n = order.size
-    turn = n * n // 4 + n if crowded(lives) else 2 * lives.near.size + n
+    turn = move_work(lives, n)
     height = fill_in_order(lives, size, order, best, scratch.placed, scratch.queue, 0, 0)
     done = 0
     while height > goal and done < work:

@@ -1,12 +1,13 @@
 """Plans that are not yet chosen from: one candidate a microbatch, and its schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...kernels import jit
 from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat
+from ..fused import fuse_updates, keeps_weights
 from ..options import Options
 from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
@@ -25,7 +26,7 @@ EFFORTS = (
     (5 * LONG_SCHEDULE, 12, 0.06),
     (2**31, 5, 0.06),
 )
-PLACE_EFFORT = 0.25  # of placement at most, for each buffer
+PLACE_EFFORT, MOST_PLACED = 0.25, 55_000  # of placement at most: each buffer's, over buffers
 # Part of the front that rounds of the search must improve for more; where a short one has seeds.
 GAIN, SHORT_GAIN = 0.01, 0.001
 
@@ -88,7 +89,8 @@ class Draft(_Scheduled):
     def placed(self) -> "Plan":
         """With an address for every value."""
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
-        effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * len(placed.buffers))
+        count = len(placed.buffers)
+        effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * count, MOST_PLACED / max(count, 1))
         beside = self.candidate.persistent_nbytes
         offsets, height = arena.place(placed.buffers, effort=effort, beside=beside)
         return Plan(
@@ -131,6 +133,7 @@ def make_candidate(
 ) -> Candidate:
     """Graphs, problems and the parts that do not depend on the schedule."""
     graphs = build_graphs(model, options, microbatch)
+    graphs = replace(graphs, train=fuse_updates(graphs.train, options))
     train = tape_problem(graphs.train, options.threads, target)
     evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
     order = remat.store_all(evaluate.problem, 0)[0]
@@ -201,7 +204,8 @@ def _found(candidate: Candidate, seeds: Sequence[Schedule]) -> list[Schedule]:
     effort = next(min(most, count * each) for steps, most, each in EFFORTS if count <= steps)
     short = count <= SHORT_SCHEDULE
     gain = (SHORT_GAIN if seeds else 0.0) if short else GAIN
-    return remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
+    found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
+    return keeps_weights(candidate.train.nodes, candidate.train.graph, found)
 
 
 def make_draft(

@@ -6,6 +6,7 @@ plan is the same whoever asks.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 from ...errors import BudgetError, EdgetrainError, UsageError
@@ -16,9 +17,10 @@ from ...units import format_bytes
 from ...units.stages import stage
 from .. import remat
 from ..bind.rebatch import fixed_batch, rebatched
+from ..head import SLICES
 from ..options import Options
 from ..pareto import undominated
-from ..pipeline import mixes_samples
+from ..pipeline import build_graphs, mixes_samples
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
@@ -93,6 +95,8 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):
             return found
+        if found[-1].arena_nbytes >= plan.arena_nbytes:
+            break  # what is in the way is not what can move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
@@ -158,6 +162,7 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     short, stored = narrowest().precision, options.model_memory or options.precision
     tries = [
         (smaller, "a smaller --microbatch"),
+        (_sliceable(model, options, microbatch), f"--allow {SLICES}"),
         (options.precision != short, f"--precision {short}"),
         (stored != short and options.precision == short, f"--model-memory {short}"),
         (options.max_extra_forward is not None, "a larger --max-extra-forward"),
@@ -166,6 +171,15 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     ]
     wanted = [words for useful, words in tries if useful][:2]
     return f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less."
+
+
+def _sliceable(model: Model, options: Options, microbatch: int) -> bool:
+    """Whether logits could be computed in slices and are not."""
+    try:
+        allowed = replace(options, allow=(*options.allow, SLICES))
+        return SLICES not in options.allow and build_graphs(model, allowed, microbatch).sliced
+    except EdgetrainError:
+        return False
 
 
 def microbatches(model: Model, options: Options) -> list[int]:
@@ -177,6 +191,8 @@ def microbatches(model: Model, options: Options) -> list[int]:
     if options.microbatch is not None:
         return [options.microbatch]
     fixed = fixed_batch(model, options.dims)
+    if options.fused_update and fixed in (0, None, options.minibatch):
+        return [options.minibatch]
     if fixed:
         if options.minibatch % fixed:
             rebatched(model, options.dims)

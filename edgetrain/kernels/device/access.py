@@ -15,18 +15,36 @@ PACKED_FROM = len(TYPES)  # storages of VALUE_TYPES from here on are in blocks o
 STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
 
 _load_packed = PACKED["q8"].ld
+_LD_F32, _ST_F32 = FP32.ld, FP32.st
+_take, _store_block = loader(FP32), storer(PACKED["q8n"])
 
 
 @inline
-def load_any(storage, value, e):
+def _load_any(storage, value, e):
     """float32 element e of a value in any storage."""
     return load_float(storage, value, e) if storage < PACKED_FROM else _load_packed(value, e)
 
 
-@kernel("drive_get", "memory rom number to out:w:i64[1]")
-def drive_get():
+@inline
+def _set_floats(storage, value, size, source):
+    for e in range(size):
+        store_float(storage, value, e, _LD_F32(source, e))
+
+
+@inline
+def _set_any(storage, value, size, source):
+    if storage < PACKED_FROM:
+        _set_floats(storage, value, size, source)
+        return
+    buffer = new()
+    for first in range(0, size, LENGTH):
+        m = min(LENGTH, size - first)
+        _take(buffer, source, first, m)
+        _store_block(value, first, m, buffer, u32(0))
+
+
+def _getting(load):
     """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
-    st_f32 = FP32.st
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -37,39 +55,54 @@ def drive_get():
         row = ld_i64(k.rom, VALUES) + 12 * k.number
         value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
         for e in range(ld_i32(row, 1)):
-            st_f32(k.to, e, load_any(storage, value, e))
+            _ST_F32(k.to, e, load(storage, value, e))
         st_i64(k.out, 0, 0)
 
     return run
 
 
-@kernel("drive_set", "memory rom number source out:w:i64[1]")
-def drive_set():
+def _setting(fill):
     """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
-    ld_f32, take, store_block = FP32.ld, loader(FP32), storer(PACKED["q8n"])
 
     def run(thread, nthreads, k):
         if thread != 0:
             return
-        status, buffer = 0, new()
+        status = 0
         if k.number < 0 or k.number >= ld_i64(k.rom, VALUE_COUNT):
             status = REFUSED
         elif ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
             status = BUSY
         else:
             row = ld_i64(k.rom, VALUES) + 12 * k.number
-            value, storage, size = k.memory + ld_i32(row, 0), ld_i32(row, 2), ld_i32(row, 1)
-            if storage < PACKED_FROM:
-                for e in range(size):
-                    store_float(storage, value, e, ld_f32(k.source, e))
-            else:
-                for first in range(0, size, LENGTH):
-                    m = min(LENGTH, size - first)
-                    take(buffer, k.source, first, m)
-                    store_block(value, first, m, buffer, u32(0))
+            value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
+            fill(storage, value, ld_i32(row, 1), k.source)
         st_i64(k.out, 0, status)
 
     return run
+
+
+@kernel("drive_get", "memory rom number to out:w:i64[1]")
+def drive_get():
+    """`_getting` where no value is in blocks."""
+    return _getting(load_float)
+
+
+@kernel("drive_get_packed", "memory rom number to out:w:i64[1]")
+def drive_get_packed():
+    """`_getting` of values in any storage."""
+    return _getting(_load_any)
+
+
+@kernel("drive_set", "memory rom number source out:w:i64[1]")
+def drive_set():
+    """`_setting` where no value is in blocks."""
+    return _setting(_set_floats)
+
+
+@kernel("drive_set_packed", "memory rom number source out:w:i64[1]")
+def drive_set_packed():
+    """`_setting` of values in any storage."""
+    return _setting(_set_any)
 
 
 @kernel("drive_sum", "memory rom out:w:i64[1]")

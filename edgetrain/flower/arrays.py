@@ -1,0 +1,184 @@
+"""What of a Program's state travels between boards and their server.
+
+That is what training moves: trained parameters and running statistics, in the order of the ONNX
+file. Frozen weights and the optimizer's state stay where they are. A dense array is the arena's own
+bytes, fp32 or fp16; weights in blocks of 8 bits travel as fp32, for a server averages numbers. A
+sparse weight is its nonzeros [nnz] alone, in the order of their positions, and its name ends with
+the pattern they belong to: `conv2.weight@1f0c93ab5d7e2468`. So arrays of two patterns have two
+names: Flower's strategies refuse to average them, and a board refuses to take them.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..data.tensors import as_array
+from ..errors import DataError, UsageError
+from ..formats import coded, decoded, of_dtype
+from ..formats.csr import COLUMNS, POOL, Layer, layers_of, pointers_name, positions_of
+from ..program import Program
+from ..program.trained import names_in_file
+from ..sparse import rewiring_of
+from ..units.hints import did_you_mean
+
+WIRES = ("stored", "fp32")
+MARK = "@"  # between the name of a sparse weight and its pattern
+
+
+def initial_state(program: Program) -> dict[str, np.ndarray]:
+    """What a checkpoint holds before the first step, as the arena would store it."""
+    return {
+        slot.name: program.init[slot.name]
+        if slot.name in program.init
+        else np.zeros(slot.stored_shape, slot.format.dtype)
+        for slot in program.saved
+    }
+
+
+class Exchange:
+    """Reads and writes the arrays that travel, in some memory of a Program's state.
+
+    Args:
+      values: stored arrays by slot name: a session's own, or `initial_state`.
+      wire: `stored`, as the arena has them; `fp32`, twice the bytes of fp16, but an average is
+        then rounded once, when it is written.
+    Attributes:
+      names: of the arrays, in the order of the ONNX file; sparse ones with their pattern.
+    Raises:
+      UsageError: a Program whose nonzeros move while it trains, or another wire.
+    """
+
+    def __init__(
+        self, program: Program, values: Mapping[str, np.ndarray], wire: str = "stored"
+    ) -> None:
+        if wire not in WIRES:
+            raise UsageError(f"wire {wire!r}: expected one of {', '.join(WIRES)}.")
+        if rewiring_of(program.recipe) is not None:
+            raise UsageError(
+                f"Program {program.model_name}: its nonzeros move while it trains, so the boards "
+                "of a federation would have other weights. Compile with rewiring='none'."
+            )
+        self._values, self._wire = values, wire
+        self._slots = {slot.name: slot for slot in program.persistent}
+        self._layers = {layer.name: layer for layer in layers_of(program.recipe)}
+        self._own = {self._key(name): name for name in _travelling(program, self._layers)}
+        self.names = tuple(self._own)
+
+    def read(self) -> dict[str, np.ndarray]:
+        """The arrays by name: float32 or float16, views of `values` where they are stored so."""
+        return {key: self._numbers(name) for key, name in self._own.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(array.nbytes for array in self.read().values())
+
+    @property
+    def pattern(self) -> str:
+        """One digest of all patterns; "" without sparse weights."""
+        marks = "".join(
+            key.rpartition(MARK)[2] for key, n in self._own.items() if n in self._layers
+        )
+        return hashlib.sha256(marks.encode()).hexdigest()[:16] if marks else ""
+
+    def write(self, arrays: Mapping[str, Any]) -> None:
+        """Put them where they belong, all of them or none; rounded to nearest as they are stored.
+
+        Raises:
+          DataError: names, shapes or patterns are others, or a value is not finite as it is stored.
+        """
+        if not isinstance(arrays, Mapping):
+            raise UsageError(f"arrays {repr(arrays)[:80]}: expected arrays by name.")
+        self._check_names(arrays)
+        found = {self._own[key]: self._checked(key, arrays[key]) for key in self.names}
+        for name, numbers in found.items():
+            self._write(name, numbers)
+
+    def _key(self, name: str) -> str:
+        layer = self._layers.get(name)
+        return name if layer is None else f"{name}{MARK}{self._mark(layer)}"
+
+    def _mark(self, layer: Layer) -> str:
+        """A digest of a layer's positions, which says nothing of where they lie in the pool."""
+        where = positions_of(layer, self._values[COLUMNS], self._values[pointers_name(layer.name)])
+        text = str((layer.shape, layer.turned)).encode()
+        return hashlib.sha256(text + where.astype("<i8").tobytes()).hexdigest()[:16]
+
+    def _share(self, name: str) -> slice:
+        """Slots of the pool that a sparse weight has."""
+        pointers = self._values[pointers_name(name)]
+        return slice(int(pointers[0]), int(pointers[-1]))
+
+    def _numbers(self, name: str) -> np.ndarray:
+        stored = self._values[POOL if name in self._layers else name]
+        if name in self._layers:
+            numbers = decoded(stored).reshape(-1)[self._share(name)]
+        else:
+            numbers = decoded(stored, self._slots[name].shape)
+        return numbers.astype(np.float32, copy=False) if self._wire == "fp32" else numbers
+
+    def _check_names(self, arrays: Mapping[str, Any]) -> None:
+        sparse = {name: key for key, name in self._own.items() if name in self._layers}
+        for key in arrays:
+            name, _, mark = str(key).rpartition(MARK)
+            if name in sparse and sparse[name] != key:
+                raise DataError(
+                    f"arrays: nonzeros of {name!r} in the pattern {mark[:16]}; expected "
+                    f"{sparse[name].rpartition(MARK)[2]}. Compile the boards' Programs from one "
+                    "model with the same density, seed and rewiring='none'."
+                )
+        for what, names in (
+            ("lack", [key for key in self.names if key not in arrays]),
+            ("have the unknown", [str(key) for key in arrays if key not in self._own]),
+        ):
+            if names:
+                meant = did_you_mean(names[0], self.names) if what != "lack" else ""
+                raise DataError(
+                    f"arrays: they {what} {', '.join(names[:3])}{' ..' * (len(names) > 3)}; "
+                    f"expected those that are trained here, {len(self.names)} in all.{meant} Train "
+                    "the same model and the same part of it on every board."
+                )
+
+    def _checked(self, key: str, value: Any) -> np.ndarray:
+        name = self._own[key]
+        array, own = as_array(f"array {key!r}", value), self._numbers(name)
+        if array.shape != own.shape:
+            raise DataError(f"array {key!r}: shape {[*array.shape]}; expected {[*own.shape]}.")
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = array.astype(np.float32)
+            storage = of_dtype(self._values[POOL if name in self._layers else name].dtype)
+            stored = numbers if storage.block > 1 else decoded(storage.encode(numbers))
+        if not np.isfinite(stored).all():
+            raise DataError(
+                f"array {key!r}: not all values are finite as {storage.name} stores them. Lower "
+                "the learning rate of the boards."
+            )
+        return stored
+
+    def _write(self, name: str, numbers: np.ndarray) -> None:
+        found = self._values[POOL if name in self._layers else name]
+        if name in self._layers:
+            if not coded(found):
+                found.reshape(-1)[self._share(name)] = numbers
+                return
+            pool = decoded(found).reshape(-1).copy()
+            pool[self._share(name)] = numbers
+            numbers = pool
+        found[...] = of_dtype(found.dtype).encode(numbers).reshape(found.shape)
+
+
+def _travelling(program: Program, layers: Mapping[str, Layer]) -> list[str]:
+    """What training moves, in the order of the ONNX file."""
+    training = program.account.get("training")
+    known = {slot.name for slot in program.persistent if slot.role in ("parameter", "buffer")}
+    known = known - {POOL} | {*layers}
+    if training is None:
+        raise UsageError(
+            f"Program {program.model_name}: it does not say what is trained. Compile it again."
+        )
+    moved = {name for kind in ("trained", "moves") for name in training[kind]["names"]} & known
+    names = names_in_file(program)
+    order, rest = {name: at for at, name in reversed([*enumerate(names)])}, len(names)
+    return sorted(moved, key=lambda name: (order.get(name, rest), name))

@@ -1,0 +1,232 @@
+"""What a board does when its server asks: train, evaluate, say what it takes. Knows no Flower.
+
+A round depends on the arrays, the round's number and the board's own data alone: the optimizer
+starts anew, and the order of samples goes on as if the rounds before had been run here. So a board
+that was killed and comes back does as it would have done, and boards with the same data, microbatch
+and kernel table get the same bits, whatever their budgets.
+"""
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..program import Program
+from ..runtime.callbacks import Callback
+from ..runtime.loading import opened_program
+from ..runtime.trainer import Trainer
+from ..units import finite_number
+from ..units.hints import did_you_mean
+from ..units.options import typed
+from .arrays import Exchange, initial_state
+
+# What a server may say in a round's config. `proximal-mu` is FedProx's.
+KNOWN = ("server-round", "lr", "epochs", "steps", "proximal-mu")
+_OLD = {"server_round": "server-round", "local_epochs": "epochs", "local-epochs": "epochs"}
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A board of a federation.
+
+    Args:
+      program: a Program, the path of a .edge file; or a function of the node's config that gives
+        one of them.
+      data: as `Trainer` takes it; or a function of the node's config that gives it.
+      epochs, steps: passes or minibatches of a round, unless the server says so in its config.
+      wire: what arrays travel as, see `Exchange`.
+      settings: of `Trainer`: threads, validation, keep_last, metrics, lr.
+    """
+
+    program: Any
+    data: Any
+    epochs: float = 1
+    steps: int | None = None
+    wire: str = "stored"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = ("threads", "validation", "keep_last", "metrics", "lr")
+        for name in self.settings:
+            if name not in known:
+                raise UsageError(
+                    f"client: {name}: no setting of a board in a federation; expected epochs, "
+                    f"steps, wire, {', '.join(known)}.{did_you_mean(name, known)}"
+                )
+
+    def train(
+        self, arrays: Mapping[str, Any], config: Node, node: Node
+    ) -> tuple[dict[str, np.ndarray], dict[str, int | float]]:
+        """A round.
+
+        Args:
+          arrays: of the server, as `Exchange` reads them.
+          config: server-round, from 1 on; and where the server says so, lr, epochs or steps.
+          node: what this board was started with.
+        Returns:
+          The arrays after it, and num-examples, loss (the mean over its steps), steps, skipped,
+          arrays-nbytes.
+        Raises:
+          DataError, UsageError: what the server or the node gave cannot be used.
+          RunError: no step moved the weights.
+        """
+        config = _checked(config)
+        seen = _Seen()
+        with self._trainer(node, lr=config.get("lr"), callbacks=[seen]) as trainer:
+            exchange = self._exchange(trainer)
+            exchange.write(arrays)
+            steps, epochs = self._length(trainer, config)
+            if steps is not None:
+                begun = (config["server-round"] - 1) * steps
+                trainer.session.set_counters(begun, trainer.session.counters())
+                trainer.fit(steps=begun + steps)
+            else:
+                trainer.fit(epochs=epochs)
+            samples = trainer.source.n if trainer.source is not None else seen.samples(trainer)
+            sent = exchange.read()  # views, which keep the arena's memory as long as they live
+        nbytes = sum(array.nbytes for array in sent.values())
+        return sent, {
+            "num-examples": samples, "loss": seen.loss, "steps": seen.steps,
+            "skipped": seen.skipped, "arrays-nbytes": nbytes,
+        }  # fmt: skip
+
+    def evaluate(
+        self, arrays: Mapping[str, Any], config: Node, node: Node
+    ) -> dict[str, int | float]:
+        """Loss, accuracy and other metrics of the server's arrays on the board's held-out data.
+
+        Returns:
+          num-examples, loss, and accuracy where the loss has classes.
+        Raises:
+          UsageError: the data has no test split, and no `validation` was asked for.
+        """
+        _checked(config)
+        with self._trainer(node) as trainer:
+            self._exchange(trainer).write(arrays)
+            found = trainer.evaluate()
+        numbers = {k: v for k, v in found.items() if isinstance(v, int | float) and k != "samples"}
+        return {"num-examples": found["samples"], **numbers}
+
+    def facts(self, node: Node) -> tuple[dict[str, int], dict[str, str]]:
+        """What the board plans to take, in bytes, and what it would train.
+
+        Returns:
+          Numbers: arena, tape and arrays that travel, in bytes; the arena by kind; minibatch,
+          microbatch, threads. Texts: model, digest (Programs of one digest and one target give
+          the same bits), pattern of the sparse weights, precision, target.
+        """
+        program = self.opened(node)
+        account, recipe = program.account, program.recipe
+        exchange = Exchange(program, initial_state(program), self.wire)
+        numbers = {
+            "arena-nbytes": program.arena_nbytes,
+            "tape-nbytes": program.tape_nbytes,
+            "arrays-nbytes": exchange.nbytes,
+            **{f"{kind}-nbytes": int(n) for kind, n in account.get("by_kind", {}).items()},
+            "minibatch": program.minibatch, "microbatch": program.microbatch,
+            "threads": program.threads,
+        }  # fmt: skip
+        texts = {
+            "model": program.model_name, "digest": program.digest(), "pattern": exchange.pattern,
+            "precision": recipe["precision"], "target": f"{recipe['target']}/{recipe['lanes']}",
+        }  # fmt: skip
+        return numbers, texts
+
+    def opened(self, node: Node) -> Program:
+        """The board's Program."""
+        given = self.program
+        if callable(given) and not isinstance(given, Program | str | PathLike):
+            given = given(node)
+        return opened_program(given)
+
+    def _trainer(self, node: Node, lr: float | None = None, callbacks: Any = ()) -> Trainer:
+        settings = {**self.settings, "callbacks": callbacks}
+        if lr is not None:
+            settings["lr"] = lr
+        return Trainer(self.opened(node), self._own_data(node), **settings)
+
+    def _own_data(self, node: Node) -> Any:
+        return self.data(node) if _takes_node(self.data) else self.data
+
+    def _exchange(self, trainer: Trainer) -> Exchange:
+        return Exchange(trainer.program, trainer.session.values, self.wire)
+
+    def _length(self, trainer: Trainer, config: Node) -> tuple[int | None, float]:
+        """Steps of a round, where they are known beforehand; else passes."""
+        epochs = config.get("epochs", self.epochs)
+        steps = config.get("steps", None if "epochs" in config else self.steps)
+        if steps is None and trainer.source is not None and trainer.steps_per_epoch:
+            steps = max(1, round(epochs * trainer.steps_per_epoch))
+        return steps, epochs
+
+
+class _Seen(Callback):
+    """Adds up the steps of a round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = self.skipped = self._targets = 0
+        self._sum = 0.0
+
+    @property
+    def loss(self) -> float:
+        """The mean over the targets that counted."""
+        return self._sum / self._targets if self._targets else math.nan
+
+    def on_step(self, trainer: Any, result: Any) -> None:
+        self.steps, self.skipped = self.steps + 1, self.skipped + result.skipped
+        if result.counted and math.isfinite(result.loss):
+            self._sum += result.loss * result.counted
+            self._targets += result.counted
+
+    def samples(self, trainer: Trainer) -> int:
+        """About how many there were, of batches of any size."""
+        program = trainer.program
+        return max(1, self._targets * program.microbatch // max(1, program.targets["micro"].size))
+
+
+def _takes_node(data: Any) -> bool:
+    """Whether `data` is a function of the node; one without arguments makes a generator."""
+    if not inspect.isroutine(data):
+        return False
+    needed = [
+        p for p in inspect.signature(data).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    return len(needed) == 1
+
+
+def _checked(config: Node) -> dict[str, Any]:
+    """The server's config, numbers of it in range.
+
+    Raises:
+      UsageError: something that boards know nothing of, or a number out of range.
+    """
+    found: dict[str, Any] = {_OLD.get(key, key): value for key, value in config.items()}
+    for key in found:
+        if key not in KNOWN:
+            raise UsageError(
+                f"config {key!r}: boards know nothing of it; expected some of "
+                f"{', '.join(KNOWN)}.{did_you_mean(key, KNOWN)}"
+            )
+    if found.get("proximal-mu"):
+        raise UsageError(
+            f"config proximal-mu {found['proximal-mu']}: boards have no proximal term. Use FedAvg, "
+            "or another strategy that works on the server."
+        )
+    if "lr" in found:
+        found["lr"] = finite_number("config: lr", found["lr"], least=0)
+    for key, kind, least in (("server-round", int, 0), ("steps", int, 1), ("epochs", float, 0)):
+        if key in found:
+            number = typed(f"config: {key}", found[key], (kind,))
+            if number < least or not math.isfinite(number) or (key == "epochs" and not number):
+                raise UsageError(f"config: {key} {number}: expected {least} or more.")
+    found["server-round"] = max(1, found.get("server-round", 1))
+    return found

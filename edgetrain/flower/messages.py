@@ -1,0 +1,112 @@
+"""A Program as a ClientApp of Flower's Message API, and the arrays that its server begins with."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.loading import opened_program
+from ..units.packages import explained
+from ..units.public import public
+from .arrays import Exchange, initial_state
+from .client import Client
+
+if TYPE_CHECKING:
+    from flwr.app import ArrayRecord, Context, Message
+    from flwr.clientapp import ClientApp
+
+
+@public
+def client_app(
+    program: Any,
+    data: Any,
+    *,
+    epochs: float = 1,
+    steps: int | None = None,
+    wire: str = "stored",
+    **settings: Any,
+) -> "ClientApp":
+    """A board that trains a Program on its own data when the server asks.
+
+    It answers `train` and `evaluate` with one ArrayRecord and one MetricRecord, as Flower's FedAvg
+    expects them, and `query` with a MetricRecord of the bytes it plans to take and a ConfigRecord
+    of texts; see `Client.train`, `evaluate` and `facts`.
+
+    Args:
+      program: the path of a .edge file, a Program; or a function of the node's config (what
+        `flower-supernode --node-config` says) that gives one of them.
+      data: as `Trainer` takes it; or a function of the node's config that gives it.
+      epochs, steps: passes or minibatches of a round, unless the server says so in its config,
+        which may hold lr, epochs and steps.
+      wire: `stored` sends arrays as the arena has them, `fp32` as fp32.
+      settings: of `Trainer`: threads, validation, keep_last, metrics, lr.
+    Raises:
+      UsageError: Flower is not installed, or another setting.
+    """
+    board = Client(program, data, epochs, steps, wire, settings)
+    try:
+        from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+        from flwr.clientapp import ClientApp
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
+    app = ClientApp()
+
+    @app.train()
+    def train(message: "Message", context: "Context") -> "Message":
+        name, arrays = _arrays(message)
+        sent, metrics = board.train(arrays, _config(message), context.node_config)
+        record = ArrayRecord({key: _array(value) for key, value in sent.items()})
+        content = RecordDict({name: record, "metrics": MetricRecord(metrics)})
+        return Message(content=content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: "Message", context: "Context") -> "Message":
+        metrics = board.evaluate(_arrays(message)[1], _config(message), context.node_config)
+        return Message(content=RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+    @app.query()
+    def query(message: "Message", context: "Context") -> "Message":
+        numbers, texts = board.facts(context.node_config)
+        content = RecordDict({"plan": MetricRecord(numbers), "program": ConfigRecord(texts)})
+        return Message(content=content, reply_to=message)
+
+    return app
+
+
+@public
+def initial_arrays(program: Any, wire: str = "stored") -> "ArrayRecord":
+    """What the server of a federation begins with: the weights that the Program was compiled with.
+
+    Args:
+      program: a Program, or the path of a .edge file.
+      wire: as the boards' `client_app` has it.
+    """
+    program = opened_program(program)
+    found = Exchange(program, initial_state(program), wire).read()
+    try:
+        from flwr.app import ArrayRecord
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
+    return ArrayRecord({name: _array(value) for name, value in found.items()})
+
+
+def _array(value: Any) -> Any:
+    from flwr.app import Array
+
+    return Array(value)
+
+
+def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
+    """The one ArrayRecord of a message: its name, and arrays by name."""
+    from ..errors import DataError
+
+    records = message.content.array_records
+    if len(records) != 1:
+        raise DataError(
+            f"message {message.metadata.message_type}: {len(records)} ArrayRecords; expected one, "
+            "such as initial_arrays(program)."
+        )
+    name, record = next(iter(records.items()))
+    return name, {key: array.numpy() for key, array in record.items()}
+
+
+def _config(message: "Message") -> dict[str, Any]:
+    """What the server says of the round: all its ConfigRecords together."""
+    return {k: v for record in message.content.config_records.values() for k, v in record.items()}

@@ -1,0 +1,93 @@
+"""A Program as a NumPyClient: lists of arrays instead of names."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, UsageError
+from ..units.packages import explained
+from ..units.public import public
+from .arrays import Exchange, initial_state
+from .client import Client
+
+if TYPE_CHECKING:
+    from flwr.client import NumPyClient
+
+
+@public
+def numpy_client(
+    program: Any,
+    data: Any,
+    *,
+    node: Any = None,
+    epochs: float = 1,
+    steps: int | None = None,
+    wire: str = "stored",
+    **settings: Any,
+) -> "NumPyClient":
+    """A board for servers that speak in lists: arrays in the order of `Exchange.names`.
+
+    A list has no names, so nothing but shapes shows that another board trains something else:
+    `get_properties` and the metrics of `fit` say the digest of the sparse weights' patterns, and
+    one that the server sends in the config as "pattern" has to be this board's.
+
+    Args:
+      node: the node's config (`context.node_config`), where `program` or `data` are functions of
+        it.
+      program, data, epochs, steps, wire, settings: as in `client_app`.
+    Raises:
+      UsageError: Flower is not installed, or another setting.
+    """
+    try:
+        from flwr.client import NumPyClient
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
+    board, own = Client(program, data, epochs, steps, wire, settings), dict(node or {})
+
+    class Board(NumPyClient):
+        """A board."""
+
+        def get_properties(self, config: dict) -> dict:
+            """What it plans to take, in bytes, and what it would train."""
+            numbers, texts = board.facts(own)
+            return {**numbers, **texts}
+
+        def get_parameters(self, config: dict) -> list:
+            """The weights that the Program was compiled with."""
+            opened = board.opened(own)
+            return [*Exchange(opened, initial_state(opened), wire).read().values()]
+
+        def fit(self, parameters: list, config: dict) -> tuple[list, int, dict]:
+            """A round."""
+            arrays, config, pattern = _named(board, own, parameters, config)
+            sent, metrics = board.train(arrays, config, own)
+            examples = int(metrics.pop("num-examples"))
+            return [*sent.values()], examples, {**metrics, "pattern": pattern}
+
+        def evaluate(self, parameters: list, config: dict) -> tuple[float, int, dict]:
+            """Of the server's arrays, on the board's held-out data."""
+            arrays, config, _ = _named(board, own, parameters, config)
+            metrics = board.evaluate(arrays, config, own)
+            examples = int(metrics.pop("num-examples"))
+            return float(metrics.pop("loss")), examples, metrics
+
+    return Board()
+
+
+def _named(
+    board: Client, node: dict, parameters: list, config: dict
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """The list as arrays by name, the config without its pattern, and the board's own pattern."""
+    opened = board.opened(node)
+    exchange = Exchange(opened, initial_state(opened), board.wire)
+    if len(parameters) != len(exchange.names):
+        raise DataError(
+            f"arrays: {len(parameters)}; expected {len(exchange.names)}, as get_parameters gives "
+            "them. Train the same part of the model on every board."
+        )
+    rest = {key: value for key, value in config.items() if key != "pattern"}
+    if config.get("pattern", exchange.pattern) != exchange.pattern:
+        raise UsageError(
+            f"config pattern {str(config['pattern'])[:40]!r}; this board's is "
+            f"{exchange.pattern!r}. Compile the boards' Programs from one model with the same "
+            "density, seed and rewiring='none'."
+        )
+    return dict(zip(exchange.names, parameters, strict=True)), rest, exchange.pattern

@@ -1,0 +1,48 @@
+"""What a server does with the arrays that came of a federation; needs no Flower."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..program.trained import export_trained
+from ..runtime.loading import opened_program
+from ..runtime.trainer import Trainer
+from ..units.public import public
+from .arrays import Exchange, initial_state
+
+
+@public
+def export_onnx(program: Any, arrays: Mapping[str, Any], path: str | Path) -> Path:
+    """Write the model that a federation trained: original names and layout, for inference anywhere.
+
+    Args:
+      program: what a board was given: a Program, or the path of a .edge file.
+      arrays: by name; of Flower's (`result.arrays`) or of numpy's.
+    Raises:
+      DataError: they are not those of this Program.
+      RunError: they are not finite, or the file cannot be written.
+    """
+    program = opened_program(program)
+    state = initial_state(program)
+    state = {name: array.copy() for name, array in state.items()}
+    Exchange(program, state).write(_plain(arrays))
+    return export_trained(program, state, path)
+
+
+@public
+def evaluate(program: Any, arrays: Mapping[str, Any], data: Any, **settings: Any) -> dict[str, Any]:
+    """Loss and metrics of the arrays on data that the server has.
+
+    Args:
+      program, arrays: as in `export_onnx`.
+      data: as in `Trainer.evaluate`.
+      settings: of `Trainer`: threads, metrics.
+    """
+    with Trainer(program, **settings) as trainer:
+        Exchange(trainer.program, trainer.session.values).write(_plain(arrays))
+        return trainer.evaluate(data)
+
+
+def _plain(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of numpy's."""
+    return {name: a.numpy() if hasattr(a, "stype") else a for name, a in arrays.items()}

@@ -1,0 +1,67 @@
+"""What a graph's names stand for, and what a node asks of a kernel: all that a device needs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .storage import FORMATS
+
+# Values of these roles live in the arena from the first step to the last.
+PERSISTENT = (
+    "parameter",
+    "buffer",
+    "staged",
+    "constant",
+    "index",
+    "accumulator",
+    "state",
+    "control",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: shape in elements, dtype as it is stored.
+
+    Attributes:
+      role: input, target, activation, statistic (always fp32), gradient, fused (the gradient of a
+        parameter, until it is updated), or one of PERSISTENT.
+      view_of: name of the value whose bytes these are; "" for a root.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    role: str = "activation"
+    view_of: str = ""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, without alignment."""
+        return FORMATS[self.dtype].nbytes(self.size)
+
+    @property
+    def persistent(self) -> bool:
+        return self.role in PERSISTENT
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call of a node: operands by name.
+
+    A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
+    float a scalar, a sequence a group of integers. Scratch operands are not mentioned.
+
+    Attributes:
+      skip: elements of a value that lie before the part which the operand of this name is.
+    """
+
+    kernel: str
+    args: Mapping[str, Any]
+    skip: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,231 @@
+"""Cross-entropy whose logits come a slice of the classes at a time.
+
+For each position five float64 are carried from slice to slice: the largest logit so far, the sum of
+exponentials above it, the target's logit, the weighted sum of the logits (for smoothing), and the
+first class that has the largest. Within a slice sums are those of words/logits.py; slices are added
+in order, rescaled by the exponential of the difference of maxima. Positions are `rows`; sample
+(row // each) % batch is that of a position, for time may come before the batch.
+"""
+
+import numpy as np
+
+from ..jit import inline
+from ..registry import kernel
+from ..words.block import BLOCK, get, get_wide, larger, new, new_wide, put
+from ..words.logits import item, surveyor
+from ..words.mathf import ONE, ZERO, exp, log
+from ..words.prim import (
+    FP32,
+    div,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    mod,
+    st_f64,
+    to_float,
+    to_real,
+)
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
+from .weighted_ce import class_of, sample_weight
+
+WORDS = 5  # float64 of a position
+TOP, TOTAL, OWN, SUM, PLACE = range(WORDS)
+BEST = 5  # classes of the largest logits that an evaluation keeps
+_weight, _st32 = FP32.ld, FP32.st
+
+
+@inline
+def _class_weight(cw, j):
+    return _weight(cw, j) if cw != 0 else ONE
+
+
+@inline
+def _begin(stat, at):
+    st_f64(stat, at + TOP, -np.inf)
+    for word in range(TOTAL, WORDS):
+        st_f64(stat, at + word, 0.0)
+
+
+def _inserter(S):
+    """Inline (x, base, n, start, classes, scores): the best of a row, by falling logits; of equal
+    ones the class that comes first."""
+    ld = S.ld
+
+    @inline
+    def insert(x, base, n, start, classes, scores, at):
+        last = at + BEST - 1
+        for j in range(n):
+            value = ld(x, base + j)
+            if value > _weight(scores, last):
+                k = last
+                while k > at and value > _weight(scores, k - 1):
+                    _st32(scores, k, _weight(scores, k - 1))
+                    _st32(classes, k, _weight(classes, k - 1))
+                    k -= 1
+                _st32(scores, k, value)
+                _st32(classes, k, to_float(start + j))
+
+    return insert
+
+
+@kernel(
+    "ce_slice",
+    "x:r:S[rows*n] t:r:i32[rows] cw?:r:f32[start+n] stat:m:f64[5*rows] best?:m:f32[5*rows] "
+    "scores?:m:f32[5*rows] rows n start smoothing:f",
+    check="min(rows, n) >= 1",
+)
+def ce_slice(S):
+    """Take logits x [rows, n] of the classes from `start` on into stat [rows, 5].
+
+    start 0 begins anew. cw: weights of the classes. best, scores [rows, 5]: where given, classes
+    and logits of the largest. Threads split the rows.
+    """
+    ld, survey, insert = S.ld, surveyor(S), _inserter(S)
+
+    @inline
+    def first_place(x, base, n, top):
+        for j in range(n):
+            if ld(x, base + j) == top:
+                return j
+        return -1
+
+    def run(thread, nthreads, k):
+        wide, top = new_wide(), new()
+        for row in range(div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)):
+            at = WORDS * row
+            if k.start == 0:
+                _begin(k.stat, at)
+            base, used, blocks, step, length = item(row, k.n, 1)
+            survey(k.x, wide, top, base, used, blocks, step, length)
+            high, old = get(top, 0), np.float32(ld_f64(k.stat, at + TOP))
+            if high != -np.inf:  # else nothing is above nothing
+                most = np.float32(larger(old, high))
+                total = get_wide(wide, 0) * np.float64(exp(high - most))
+                if old != -np.inf:
+                    total += ld_f64(k.stat, at + TOTAL) * np.float64(exp(old - most))
+                if not high <= old:
+                    place = first_place(k.x, base, k.n, high)
+                    st_f64(k.stat, at + PLACE, to_real(k.start + place))
+                st_f64(k.stat, at + TOP, np.float64(most))
+                st_f64(k.stat, at + TOTAL, total)
+            own = ld_i32(k.t, row) - k.start
+            if 0 <= own < k.n:
+                st_f64(k.stat, at + OWN, np.float64(ld(k.x, base + own)))
+            if k.smoothing != ZERO:
+                every = ld_f64(k.stat, at + SUM)
+                for j in range(k.n):
+                    every += np.float64(_class_weight(k.cw, k.start + j) * ld(k.x, base + j))
+                st_f64(k.stat, at + SUM, every)
+            if k.best != 0:
+                for j in range(BEST if k.start == 0 else 0):
+                    _st32(k.scores, BEST * row + j, np.float32(-np.inf))
+                    _st32(k.best, BEST * row + j, -ONE)
+                insert(k.x, base, k.n, k.start, k.best, k.scores, BEST * row)
+
+    return run
+
+
+@inline
+def _all_weights(cw, n):
+    if cw == 0:
+        return to_real(n)
+    every = 0.0
+    for j in range(n):
+        every += np.float64(_weight(cw, j))
+    return every
+
+
+@kernel(
+    "ce_slices_loss",
+    "t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[n] sw?:r:f32[batch] "
+    "partials:w:f64[192+64*weighted] ctl:r:i64[64] rows n batch each smoothing:f ignore weighted",
+    check="min(rows, n, batch, each) >= 1;weighted <= 1",
+)
+def ce_slices_loss():
+    """Losses of all positions from what the slices left in stat [rows, 5].
+
+    partials: as ce_loss leaves them, with `weighted` as wce_loss does.
+    """
+
+    @inline
+    def position_loss(k, at, target, every):
+        top = ld_f64(k.stat, at + TOP)
+        logsum = np.float64(log(np.float32(ld_f64(k.stat, at + TOTAL)))) + top
+        own = np.float64(_class_weight(k.cw, target)) * (logsum - ld_f64(k.stat, at + OWN))
+        if k.smoothing == ZERO:
+            return own
+        spread = every * logsum - ld_f64(k.stat, at + SUM)
+        smoothing = np.float64(k.smoothing)
+        return own * (1.0 - smoothing) + smoothing / to_real(k.n) * spread
+
+    def run(thread, nthreads, k):
+        samples, every = ld_i64(k.ctl, COUNT), _all_weights(k.cw, k.n)
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            losses = counted = correct = weights = 0.0
+            for row in range(div(k.rows * chunk, CHUNKS), div(k.rows * (chunk + 1), CHUNKS)):
+                sample, target = mod(div(row, k.each), k.batch), class_of(k.t, row, k.n, k.ignore)
+                weight = np.float64(sample_weight(k.sw, sample))
+                if sample < samples and target >= 0 and weight != 0.0:
+                    at = WORDS * row
+                    losses += weight * position_loss(k, at, target, every)
+                    counted += 1.0
+                    weights += weight * np.float64(_class_weight(k.cw, target))
+                    hit = ld_f64(k.stat, at + PLACE) == to_real(target)
+                    correct += 1.0 if hit else 0.0
+            if k.weighted != 0:
+                put_weighted(k.partials, chunk, losses, counted, correct, weights)
+            else:
+                put_chunk(k.partials, chunk, losses, counted, correct)
+
+    return run
+
+
+@kernel(
+    "ce_slice_bwd",
+    "x:m:S[rows*n] t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[classes] sw?:r:f32[batch] "
+    "ctl:r:i64[64] rows n start classes before batch each smoothing:f ignore",
+    check="min(rows, n, classes, batch, each) >= 1;start + n <= classes",
+)
+def ce_slice_bwd(S):
+    """Logits x [rows, n] of a slice become the gradient of the loss times LOSS_SCALE / NOMINAL.
+
+    stat: of all slices. before: positions before row 0. 0 where masked or ignored.
+    """
+    ld, st = S.ld, S.st
+
+    @inline
+    def gradients(k, base, top, mass, share, factor, out):
+        for j0 in range(0, k.n, BLOCK):
+            m = min(BLOCK, k.n - j0)
+            for j in range(m):
+                put(out, j, exp(ld(k.x, base + j0 + j) - top) * mass)
+            for j in range(m if share != ZERO else 0):
+                put(out, j, get(out, j) - share * _class_weight(k.cw, k.start + j0 + j))
+            for j in range(m):
+                st(k.x, base + j0 + j, get(out, j) * factor)
+
+    def run(thread, nthreads, k):
+        samples, scale, out = ld_i64(k.ctl, COUNT), gradient_scale(k.ctl), new()
+        share = k.smoothing / to_float(k.classes)
+        spread = share * np.float32(_all_weights(k.cw, k.classes))
+        for row in range(div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)):
+            base, target = row * k.n, class_of(k.t, row, k.classes, k.ignore)
+            sample = mod(div(k.before + row, k.each), k.batch)
+            weight = sample_weight(k.sw, sample)
+            if sample >= samples or target < 0 or weight == ZERO:
+                for j in range(k.n):
+                    st(k.x, base + j, ZERO)
+                continue
+            top = np.float32(ld_f64(k.stat, WORDS * row + TOP))
+            total = np.float32(ld_f64(k.stat, WORDS * row + TOTAL))
+            own = _class_weight(k.cw, target) * (ONE - k.smoothing)
+            mass, factor, here = (own + spread) / total, weight * scale, target - k.start
+            hot = ZERO
+            if 0 <= here < k.n:  # it is written over
+                hot = exp(ld(k.x, base + here) - top) * mass
+                hot = (hot - share * _class_weight(k.cw, target) - own) * factor
+            gradients(k, base, top, mass, share, factor, out)
+            if 0 <= here < k.n:
+                st(k.x, base + here, hot)
+
+    return run

@@ -1,0 +1,27 @@
+"""Updates within the tape of a microbatch; compiler/fused.py puts them into a training graph.
+
+`grad_clear` makes the gradient of a weight that backward adds to, `fused_update` has the calls that
+move the weight by it (attrs calls), `fused_begin` what comes before the first of them.
+"""
+
+from ..ir import Graph, Node
+from .registry import Call, Op, register
+
+
+class FusedUpdate(Op):
+    """Inputs: gradient and weight; outputs: both, the optimizer's state, sums."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        return list(node.attrs["calls"])
+
+    def flops(self, node: Node, graph: Graph) -> int:
+        return sum(8 * graph.values[name].size for name in node.inputs[:1])
+
+
+def _whole(values, attrs) -> dict[str, int]:
+    return {"n": values["g"].size}
+
+
+register(FusedUpdate("fused_begin", gradient="", recompute=False))
+register(FusedUpdate("fused_update", gradient="", recompute=False))
+register(Op("grad_clear", "-> g", _whole, gradient="", recompute=False))

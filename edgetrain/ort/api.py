@@ -1,0 +1,7 @@
+"""What `onnxruntime.training.api` has."""
+
+from .module import Module
+from .optimizer import LinearLRScheduler, Optimizer
+from .state import CheckpointState
+
+__all__ = ["CheckpointState", "LinearLRScheduler", "Module", "Optimizer"]

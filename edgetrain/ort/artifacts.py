@@ -1,0 +1,128 @@
+"""What `onnxruntime.training.artifacts` has: a forward model becomes what is trained."""
+
+import tempfile
+from collections.abc import Sequence
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..losses import Loss
+from ..optim import SGD, AdamW
+from ..optim import Optimizer as Method
+from ..program import Program
+from ..program.trained import outputs_in_file
+from ..units.public import as_path, public
+from .state import write_checkpoint
+
+MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
+CHECKPOINT = "checkpoint"
+
+
+class LossType(Enum):
+    """Losses by the names of ONNX Runtime."""
+
+    MSELoss = "mse"
+    CrossEntropyLoss = "cross_entropy"
+    BCEWithLogitsLoss = "bce_with_logits"
+    L1Loss = "l1"
+
+
+class OptimType(Enum):
+    """Optimizers by the names of ONNX Runtime, with its numbers."""
+
+    AdamW = AdamW(lr=1e-3, eps=1e-6, weight_decay=0.0)
+    SGD = SGD(lr=1e-3)
+
+
+@public
+def generate_artifacts(
+    model: Any,
+    requires_grad: Sequence[str] | None = None,
+    frozen_params: Sequence[str] | None = None,
+    loss: Any = None,
+    optimizer: Any = None,
+    artifact_directory: str | PathLike | None = None,
+    prefix: str = "",
+    additional_output_names: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Write `training_model.edge` and `checkpoint`, from which `Module` and `Optimizer` are made.
+
+    The one Program stands for the training, eval and optimizer models of ONNX Runtime: their names
+    are understood where a path is asked for.
+
+    Args:
+      model: an onnx.ModelProto, or the path of one.
+      requires_grad: parameters to train, others are frozen; None: all but `frozen_params`.
+      loss: a LossType, a loss of edgetrain's; None: the model's own output is the loss.
+      optimizer: an OptimType or an optimizer of edgetrain's; None: SGD.
+      artifact_directory: where they are written; the present one by default.
+      prefix: of both names.
+      additional_output_names: outputs that a call of the module gives beside the loss.
+      options: of `edgetrain.compile`: minibatch (32), microbatch, budget, precision, threads, ..
+    Raises:
+      UsageError: a name or option that cannot be used.
+      BudgetError, ModelError: as `edgetrain.compile`.
+    """
+    both = sorted({*(requires_grad or ())} & {*(frozen_params or ())})
+    if both:
+        raise UsageError(
+            f"generate_artifacts: {both[0]!r} in requires_grad and in frozen_params. Leave one out."
+        )
+    for name in ("ort_format", "nominal_checkpoint", "loss_input_names", "custom_op_library"):
+        if options.pop(name, None):
+            raise UsageError(
+                f"generate_artifacts: {name}: there is nothing of the kind here. Leave it out."
+            )
+    folder = Path.cwd() if artifact_directory is None else as_path("folder", artifact_directory)
+    if not folder.is_dir():
+        raise UsageError(f"generate_artifacts: no directory {folder}. Make it.")
+    program = _compiled(model, requires_grad, frozen_params, loss, optimizer, options)
+    extra, trained = [*additional_output_names], program.recipe["output"]
+    known = [trained] if trained else outputs_in_file(program)[:1]
+    if extra and extra != known:
+        raise UsageError(
+            f"additional_output_names {extra}: expected {known}, the output that is trained. Leave "
+            "the others out."
+        )
+    program.save(folder / f"{prefix}{MODEL}.edge")
+    write_checkpoint(folder / f"{prefix}{CHECKPOINT}", {}, {"outputs": extra})
+
+
+def _compiled(
+    model: Any,
+    requires_grad: Sequence[str] | None,
+    frozen_params: Sequence[str] | None,
+    loss: Any,
+    optimizer: Any,
+    options: dict[str, Any],
+) -> Program:
+    from ..api import compile
+
+    found: Any = loss.value if isinstance(loss, LossType) else loss
+    if not isinstance(found, str | Loss | None):
+        raise UsageError(
+            f"generate_artifacts: loss {repr(loss)[:80]}: expected a LossType, or a loss such as "
+            "et.Loss('cross_entropy'). A loss of blocks: put it into the model, and give none."
+        )
+    method: Any = optimizer.value if isinstance(optimizer, OptimType) else optimizer
+    if not isinstance(method, str | Method | None):
+        raise UsageError(
+            f"generate_artifacts: optimizer {repr(optimizer)[:80]}: expected an OptimType, or an "
+            "optimizer such as et.AdamW(lr=0.001)."
+        )
+    chosen: dict[str, Any] = {"loss": found or "output", "optimizer": method or SGD(lr=1e-3)}
+    if requires_grad is not None:
+        chosen["train"] = [*requires_grad]
+    elif frozen_params:
+        chosen["freeze"] = [*frozen_params]
+    if isinstance(model, str | PathLike):
+        return compile(model, **chosen, **options)
+    if not hasattr(model, "SerializeToString"):
+        raise UsageError(f"model {repr(model)[:80]}: expected an onnx.ModelProto, or a path.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        return compile(path, **chosen, **options)

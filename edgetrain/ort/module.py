@@ -1,0 +1,289 @@
+"""What `Module` of ONNX Runtime is: calls that give a loss and leave gradients."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..api import gradients as gradients_of
+from ..errors import CheckpointError, UsageError
+from ..kernels import control
+from ..program.trained import names_in_file, outputs_in_file
+from ..runtime.evaluation import evaluate_batches
+from ..runtime.given import Given, Samples
+from ..runtime.patterns import check_pattern, sparse_layers
+from ..runtime.state import load_state
+from ..runtime.trainer import Trainer
+from ..units.public import as_path, called_by_people
+from .state import CheckpointState
+
+
+class Buffer(np.ndarray):
+    """An array that is asked for itself as an OrtValue is."""
+
+    def numpy(self) -> np.ndarray:
+        """The array."""
+        return np.asarray(self)
+
+
+@called_by_people
+class Module:
+    """A Program that is called with inputs and targets.
+
+    In training mode a call adds to the gradients, until `lazy_reset_grad` or an optimizer's step;
+    in evaluation mode it gives the loss, and the outputs that `generate_artifacts` was asked for.
+
+    Args:
+      train_model_uri: `training_model.onnx` of the artifacts' directory, or the .edge file itself.
+      state: of `CheckpointState.load_checkpoint`.
+      eval_model_uri: understood and not needed; evaluation is part of the Program.
+      device: cpu.
+    Attributes:
+      training: whether a call trains.
+    """
+
+    def __init__(
+        self,
+        train_model_uri: str | PathLike,
+        state: CheckpointState,
+        eval_model_uri: str | PathLike | None = None,
+        device: str = "cpu",
+    ) -> None:
+        if device != "cpu":
+            raise UsageError(f"device {device!r}: Programs run on the cpu.")
+        if not isinstance(state, CheckpointState):
+            raise UsageError(
+                f"state {repr(state)[:60]}: expected CheckpointState.load_checkpoint(..)."
+            )
+        self._path, self.training = program_of(train_model_uri), True
+        if eval_model_uri is not None and program_of(eval_model_uri) != self._path:
+            raise UsageError(f"eval_model_uri {eval_model_uri}: of other artifacts. Leave it out.")
+        self.trainer = Trainer(self._path)
+        self.program, self.session = self.trainer.program, self.trainer.session
+        if self.trainer.rewiring:
+            raise UsageError(
+                "Module: rewiring depends on the run's length, which is not known here. Give "
+                "generate_artifacts rewiring='none'."
+            )
+        self._given, self._calls = Given(self.session), 0
+        self._counted = 0
+        self._outputs = tuple(state.meta.get("outputs", ()))
+        self.trained = frozenset(self.program.account["training"]["trained"]["names"])
+        found = {name: at for at, name in reversed([*enumerate(names_in_file(self.program))])}
+        own = [*self.trainer.parameters]
+        self.names = tuple(sorted(own, key=lambda name: found.get(name, len(found))))
+        self._restore(state)
+        state.module = self
+
+    def train(self, mode: bool = True) -> "Module":
+        """Calls train from now on."""
+        self.training = bool(mode)
+        return self
+
+    def eval(self) -> "Module":
+        """Calls evaluate from now on."""
+        return self.train(False)
+
+    def input_names(self) -> list[str]:
+        """The model's inputs in order; the target last, where the loss takes one."""
+        return [*self.program.input_names, *["target"] * self.session.loss.takes_target]
+
+    def output_names(self) -> list[str]:
+        """The loss, and what else a call gives."""
+        return ["loss", *self._outputs]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One batch of any number of samples.
+
+        Args:
+          inputs: in the order of `input_names`: arrays, or what has numpy().
+        Returns:
+          The mean loss, a float32 scalar; with additional outputs a tuple of it and them (computed
+          as in evaluation, before the weights move).
+        """
+        samples = self._samples(inputs)
+        more = [self._output(samples)] if self._outputs else []
+        if self.training:
+            loss = self._learn(samples)
+        else:
+            batch = [(dict(samples.inputs), samples.target)]
+            loss = evaluate_batches(self.session, batch)["loss"]
+        scalar = np.float32(loss)
+        return (scalar, *more) if more else scalar
+
+    def lazy_reset_grad(self) -> None:
+        """Forget the gradients of the calls so far."""
+        if self._calls:
+            for slot in self.program.persistent:
+                if slot.role == "accumulator":
+                    self.session.values[slot.name].reshape(-1).view(np.uint8)[...] = 0
+        self._calls = self._counted = 0
+
+    def update(self, lr: float) -> None:
+        """Apply the gradients; for `Optimizer.step`.
+
+        Raises:
+          UsageError: there are none.
+        """
+        if not self._calls:
+            raise UsageError("optimizer.step: no gradients. Call the module in training first.")
+        ints, reals = self.session.ints, self.session.reals
+        ints[control.TARGETS], reals[control.WEIGHT] = self._counted, 0.0
+        reals[control.NOMINAL] = max(1, self._counted)  # gradients are sums of means already
+        reals[control.LR] = reals[control.BASE_LR] = lr
+        self.session.executor.run("update")
+        ints[control.STEP] += 1
+        self._calls = self._counted = 0
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        """Of the calls since they were reset, by name; empty without any."""
+        if not self._calls:
+            return {}
+        ints, reals = self.session.ints, self.session.reals
+        ints[control.TARGETS], reals[control.WEIGHT] = self._counted, 0.0
+        reals[control.NOMINAL] = max(1, self._counted)
+        return gradients_of(self.session)
+
+    def get_parameters_size(self, trainable_only: bool = True) -> int:
+        """Numbers in all parameters, or in those that are trained."""
+        return sum(self.trainer.parameters[name].size for name in self._chosen(trainable_only))
+
+    def get_contiguous_parameters(self, trainable_only: bool = False) -> Buffer:
+        """All of them in one float32 array, in the order of the ONNX file."""
+        chosen = self._chosen(trainable_only)
+        parts = [self.trainer.parameters[name].reshape(-1) for name in chosen]
+        return np.concatenate([np.empty(0, np.float32), *parts]).view(Buffer)
+
+    def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
+        """Write what `get_contiguous_parameters` gave, or another array of its size.
+
+        Raises:
+          UsageError: another size.
+        """
+        array = np.asarray(buffer.numpy() if hasattr(buffer, "numpy") else buffer).reshape(-1)
+        size = self.get_parameters_size(trainable_only)
+        if array.size != size:
+            raise UsageError(
+                f"copy_buffer_to_parameters: {array.size} numbers; expected {size} with "
+                f"trainable_only={trainable_only}."
+            )
+        at = 0
+        for name in self._chosen(trainable_only):
+            shape = self.trainer.parameters[name].shape
+            count = int(np.prod(shape))
+            self.trainer.parameters[name] = array[at : at + count].reshape(shape)
+            at += count
+
+    def export_model_for_inferencing(
+        self, inference_model_uri: str | PathLike, graph_output_names: Sequence[str] = ()
+    ) -> None:
+        """Write the trained model as ONNX, with the outputs of the model that was given.
+
+        Raises:
+          UsageError: an output that it does not have.
+        """
+        path = as_path("export_model_for_inferencing", inference_model_uri)
+        wanted = [graph_output_names] if isinstance(graph_output_names, str) else graph_output_names
+        found = outputs_in_file(self.program)
+        for name in wanted:
+            if name not in found:
+                raise UsageError(f"output {name!r}: the model has {', '.join(found)}.")
+        self.trainer.export_onnx(path)
+
+    def kept(self, optimizer: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Tensors and numbers of a checkpoint."""
+        roles = {slot.name: slot.role for slot in self.program.saved}
+        tensors = {
+            name: array
+            for name, array in self.session.state().items()
+            if optimizer or roles[name] != "state"
+        }
+        meta: dict[str, Any] = {"outputs": list(self._outputs), "optimizer": optimizer}
+        if optimizer:
+            meta |= {"step": self.session.step, "counters": self.session.counters()}
+            meta["lr"] = self.trainer.lr
+        return tensors, meta
+
+    def _chosen(self, trainable_only: bool) -> list[str]:
+        return [name for name in self.names if not trainable_only or name in self.trained]
+
+    def _restore(self, state: CheckpointState) -> None:
+        """The state's tensors, where it has any: those of the Program are the first ones."""
+        if not state.tensors:
+            return
+        whole = {name: array.copy() for name, array in self.session.state().items()}
+        strange = sorted({*state.tensors} - {*whole})
+        if strange:
+            raise CheckpointError(
+                f"checkpoint: {strange[0]!r} is none of this model's. Load the checkpoint that was "
+                "saved with it."
+            )
+        whole |= state.tensors
+        check_pattern(sparse_layers(self.program), whole, "checkpoint", CheckpointError)
+        load_state(self.session, whole, "checkpoint")
+        if state.meta.get("optimizer"):
+            try:
+                self.session.set_counters(int(state.meta["step"]), state.meta["counters"])
+                self.trainer.lr = state.meta["lr"]
+            except (KeyError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"checkpoint: its counters are damaged ({error!r}). Load another one."
+                ) from error
+
+    def _samples(self, inputs: Sequence[Any]) -> Samples:
+        names = self.input_names()
+        if len(inputs) != len(names):
+            raise UsageError(f"module: {len(inputs)} inputs; expected {', '.join(names)}.")
+        arrays = [a.numpy() if hasattr(a, "numpy") else a for a in inputs]
+        count = len(self.program.input_names)
+        x = dict(zip(self.program.input_names, arrays, strict=False))
+        return self._given.samples(x, arrays[count] if len(arrays) > count else None)
+
+    def _output(self, samples: Samples) -> np.ndarray:
+        return self.session.predict(samples.inputs)
+
+    def _learn(self, samples: Samples) -> float:
+        """Add the gradients of the mean loss; the loss."""
+        session, ints, reals = self.session, self.session.ints, self.session.reals
+        n, each = len(samples), self.program.microbatch
+        counted = self._targets(samples)
+        ints[control.TARGETS] = ints[control.CORRECT] = 0
+        reals[control.LOSS_SUM] = reals[control.WEIGHT] = 0.0
+        reals[control.NOMINAL] = max(1, counted)
+        for start in range(0, n, each):
+            valid = min(each, n - start)
+            self._given.stage(samples, start, valid)
+            ints[control.COUNT], ints[control.MICROBATCH] = valid, self._calls
+            session.executor.run("micro")
+            self._calls += 1
+        self._counted += int(ints[control.TARGETS])
+        return float(reals[control.LOSS_SUM]) / session.divisor
+
+    def _targets(self, samples: Samples) -> int:
+        """Targets that count."""
+        ignored = self.program.recipe["loss"].get("ignore_index")
+        if samples.target is None or ignored is None:
+            return len(samples) * self.program.target_count
+        return int(np.count_nonzero(samples.target != ignored))
+
+
+def program_of(uri: str | PathLike) -> Path:
+    """The .edge file that a path of ONNX Runtime's artifacts stands for.
+
+    Raises:
+      UsageError: there is none.
+    """
+    from .artifacts import EVALUATED, MODEL, UPDATED
+
+    path = as_path("artifacts", uri)
+    if path.suffix == ".edge":
+        return path
+    for name in (MODEL, EVALUATED, UPDATED):
+        if path.stem.endswith(name):
+            found = path.with_name(f"{path.stem.removesuffix(name)}{MODEL}.edge")
+            if found.exists():
+                return found
+            raise UsageError(f"{path}: no file {found}. Write it by artifacts.generate_artifacts.")
+    raise UsageError(f"{path}: expected {MODEL}.onnx of the artifacts, or a .edge file.")

@@ -1,0 +1,79 @@
+"""What `Optimizer` and `LinearLRScheduler` of ONNX Runtime are."""
+
+from os import PathLike
+
+from ..errors import UsageError
+from ..units import finite_number
+from ..units.public import called_by_people
+from .module import Module, program_of
+
+
+@called_by_people
+class Optimizer:
+    """Applies the gradients of a module.
+
+    Args:
+      optimizer_uri: `optimizer_model.onnx` of the artifacts' directory: understood, not a file.
+      module: whose parameters move.
+    """
+
+    def __init__(self, optimizer_uri: str | PathLike, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise UsageError(f"module {repr(module)[:60]}: expected a Module.")
+        program_of(optimizer_uri)
+        self._module = module
+
+    @property
+    def steps(self) -> int:
+        """Those that were taken."""
+        return self._module.session.step
+
+    def step(self) -> None:
+        """Move the parameters, and forget the gradients. Skipped where they are not finite.
+
+        Raises:
+          UsageError: there are no gradients.
+        """
+        self._module.update(self.get_learning_rate())
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on."""
+        self._module.trainer.lr = finite_number("learning_rate", learning_rate, least=0)
+
+    def get_learning_rate(self) -> float:
+        """Of the next step."""
+        return self._module.trainer.lr
+
+
+@called_by_people
+class LinearLRScheduler:
+    """A rate that rises from 0 over the first steps, and falls to 0 at the last.
+
+    Args:
+      initial_lr: its highest.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_step_count: int,
+        total_step_count: int,
+        initial_lr: float,
+    ) -> None:
+        if not 0 <= warmup_step_count <= total_step_count:
+            raise UsageError(
+                f"warmup_step_count {warmup_step_count} of {total_step_count} steps: expected 0 to "
+                "all of them."
+            )
+        self._optimizer, self._warmup, self._total = optimizer, warmup_step_count, total_step_count
+        self._highest = finite_number("initial_lr", initial_lr, least=0)
+        self.step()
+
+    def step(self) -> None:
+        """Set the rate that belongs to the optimizer's steps so far."""
+        done = self._optimizer.steps
+        if done < self._warmup:
+            share = done / max(1, self._warmup)
+        else:
+            share = max(0.0, (self._total - done) / max(1, self._total - self._warmup))
+        self._optimizer.set_learning_rate(self._highest * share)

@@ -1,0 +1,175 @@
+"""What `CheckpointState` of ONNX Runtime is: parameters and properties, in a file."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import CheckpointError, UsageError
+from ..runtime.checkpoint import load_checkpoint, save_checkpoint
+from ..units.public import as_path, called_by_people
+
+if TYPE_CHECKING:
+    from .module import Module
+
+OWN = "ort"  # what tells its files from the checkpoints of a run
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Write a file that `CheckpointState` reads."""
+    save_checkpoint(path, tensors, {"properties": {}, **meta, "kind": OWN})
+
+
+class Properties(MutableMapping[str, Any]):
+    """Numbers and texts that go with a checkpoint, such as the epoch."""
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, name: str) -> int | float | str:
+        if name not in self._items:
+            raise UsageError(f"property {name!r}: none of this name; found {[*self._items]}.")
+        return self._items[name]
+
+    def __setitem__(self, name: str, value: int | float | str) -> None:
+        if not isinstance(name, str) or type(value) not in (int, float, str):
+            raise UsageError(
+                f"property {name!r} = {repr(value)[:60]}: expected an int, a float or a text."
+            )
+        self._items[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._items[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"Properties({self._items})"
+
+
+class Parameter:
+    """A parameter of a module; `data` may be set."""
+
+    def __init__(self, module: "Module", name: str) -> None:
+        self._module, self._name = module, name
+
+    def __repr__(self) -> str:
+        return f"Parameter({self._name!r}, {[*self.data.shape]})"
+
+    @property
+    def name(self) -> str:
+        """By torch's names, as the ONNX file has it."""
+        return self._name
+
+    @property
+    def data(self) -> np.ndarray:
+        """A float32 copy."""
+        return self._module.trainer.parameters[self._name]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._module.trainer.parameters[self._name] = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether it is trained."""
+        return self._name in self._module.trained
+
+    @property
+    def grad(self) -> np.ndarray | None:
+        """float32, of the calls since the gradients were reset; None where there are none."""
+        return self._module.gradients().get(self._name)
+
+
+class _Parameters(Mapping[str, Parameter]):
+    """The parameters of a module by name; setting one writes its data."""
+
+    def __init__(self, module: "Module") -> None:
+        self._module = module
+
+    def __getitem__(self, name: str) -> Parameter:
+        self._module.trainer.parameters[name]  # says which there are
+        return Parameter(self._module, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._module.trainer.parameters[name] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._module.names)
+
+    def __len__(self) -> int:
+        return len(self._module.names)
+
+
+@called_by_people
+class CheckpointState:
+    """Parameters, properties and, where it was asked for, the optimizer's state.
+
+    Attributes:
+      properties: numbers and texts by name.
+      parameters: of the Module that was made of it, which reads and writes them.
+    """
+
+    def __init__(self, tensors: dict[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+        self.tensors, self.meta = tensors, dict(meta)
+        self.properties = Properties(meta.get("properties", {}))
+        self.module: Module | None = None
+
+    @classmethod
+    def load_checkpoint(cls, checkpoint_uri: str | PathLike) -> "CheckpointState":
+        """Read what `generate_artifacts` or `save_checkpoint` wrote.
+
+        Raises:
+          CheckpointError: it cannot be used.
+        """
+        path = as_path("load_checkpoint", checkpoint_uri)
+        found = load_checkpoint(path)
+        if found.meta.get("kind") != OWN:
+            raise CheckpointError(
+                f"{path}: a checkpoint of a run. Go on with it by Trainer.resume, or give the file "
+                "that generate_artifacts wrote."
+            )
+        return cls(found.tensors, found.meta)
+
+    @classmethod
+    def save_checkpoint(
+        cls,
+        state: "CheckpointState",
+        checkpoint_uri: str | PathLike,
+        include_optimizer_state: bool = False,
+    ) -> None:
+        """Write it; without the optimizer's state a resumed optimizer begins anew.
+
+        Raises:
+          RunError: it cannot be written.
+        """
+        tensors, meta = state.tensors, {**state.meta, "properties": dict(state.properties)}
+        if state.module is not None:
+            tensors, own = state.module.kept(include_optimizer_state)
+            meta |= own
+        write_checkpoint(as_path("save_checkpoint", checkpoint_uri), tensors, meta)
+
+    @property
+    def parameters(self) -> _Parameters:
+        """Of the Module."""
+        if self.module is None:
+            raise UsageError("parameters: make a Module of the state first; it knows their names.")
+        return _Parameters(self.module)
+
+    def __getitem__(self, name: str) -> int | float | str:
+        return self.properties[name]
+
+    def __setitem__(self, name: str, value: int | float | str) -> None:
+        self.properties[name] = value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.properties

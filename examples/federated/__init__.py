@@ -1,0 +1,1 @@
+"""A federation of three boards, as real processes."""

@@ -1,0 +1,152 @@
+"""Fused updates: the bits of updates at a step's end, and steps that go back to a checkpoint."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from edgetrain.errors import RunError, UsageError
+from edgetrain.runtime.checkpoint import latest
+from edgetrain.runtime.returning import MOST
+from tests.digits_runs import digits_program
+from tests.runtime.conftest import assert_same_bits
+
+STEPS = 10
+CASES = {
+    "sgd": {"optimizer": et.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)},
+    "adamw": {"optimizer": et.AdamW(lr=3e-3)},
+    "rmsprop": {"optimizer": et.RMSprop(lr=2e-3, momentum=0.5, centered=True)},
+    "adagrad": {"optimizer": et.Adagrad(lr=0.02)},
+    "lion": {"optimizer": et.Lion(lr=1e-3)},
+    "adafactor": {"optimizer": et.Adafactor(lr=0.02)},
+    "int8": {"model_memory": "int8"},
+    "sparse": {"density": 0.3},
+    "sparse int8 adafactor": {
+        "density": 0.3, "model_memory": "int8", "optimizer": et.Adafactor(lr=0.02),
+    },
+    "fp16": {"precision": "fp16", "loss_scale": 1024.0, "saved": "int8"},
+    "frozen": {"train": ("conv3.*", "norm*"), "freeze_bn": True},
+}  # fmt: skip
+
+
+def program(budget=None, **options):
+    return digits_program(budget, microbatch=16, **options)
+
+
+def state_after(compiled, out, steps=STEPS, data="digits", **settings):
+    trainer = et.Trainer(compiled, data, out, **settings)
+    try:
+        trainer.fit(steps=steps)
+        return {name: array.copy() for name, array in trainer.session.state().items()}
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fused_updates_have_the_bits_of_others_in_every_plan(case: str, tmp_path: Path) -> None:
+    options = CASES[case]
+    expected = state_after(program(**options), None)
+    fastest = program(fused_update=True, **options)
+    least = program(fastest.account["min_budget_nbytes"], fused_update=True, **options)
+    assert not any(slot.role == "accumulator" for slot in fastest.persistent)
+    for name, compiled in {"fastest": fastest, "least": least}.items():
+        assert_same_bits(state_after(compiled, tmp_path / name), expected)
+    many = program(fused_update=True, threads=3, **options)
+    for threads in (1, 3):
+        found = state_after(many, tmp_path / f"threads-{threads}", threads=threads)
+        assert_same_bits(found, expected)
+
+
+def test_the_least_plan_is_smaller_by_most_of_the_gradients() -> None:
+    plain, fused = (program(fused_update=fused).account for fused in (False, True))
+    saved = plain["min_budget_nbytes"] - fused["min_budget_nbytes"]
+    assert saved > plain["by_kind"]["grads"] // 2
+
+
+def _digits(*broken: int):
+    """160 digits; minibatches are of 16, and those that hold a broken sample overflow."""
+    draw = np.random.default_rng(0)
+    x, y = draw.uniform(size=(160, 1, 8, 8)).astype(np.float32), np.arange(160) % 10
+    x[list(broken)] = 3e38
+    return x, y
+
+
+def test_a_step_that_fails_is_passed_over_as_without_fused_updates(tmp_path: Path) -> None:
+    data, said = _digits(7, 90), []
+    expected = state_after(program(), None, 25, data)
+    trainer = et.Trainer(
+        program(fused_update=True), data, tmp_path, save_steps=4,
+        on_event=lambda event: said.append(event),
+    )  # fmt: skip
+    trainer.fit(steps=25)
+    assert_same_bits(dict(trainer.session.state()), expected)
+    failed = latest(tmp_path).meta["failed"]
+    warnings = [e["message"] for e in said if e["event"] == "warning"]
+    assert 2 <= len(failed) == len(warnings) and "going back to" in warnings[0]
+    skipped = {e["step"] - 1 for e in said if e["event"] == "step" and e["skipped"]}
+    reasons = {e["reason"] for e in said if e["event"] == "step" and e["skipped"]}
+    assert skipped == set(failed) and reasons == {"gradients not finite"}
+    trainer.close()
+
+
+def test_a_resumed_run_knows_the_steps_that_failed(tmp_path: Path) -> None:
+    data, compiled = _digits(7, 90), program(fused_update=True)
+    expected = state_after(program(), None, 25, data)
+    for steps in (6, 13, 25):
+        trainer = et.Trainer(compiled, data, tmp_path, save_steps=5)
+        trainer.resume()
+        trainer.fit(steps=steps)
+        found = {name: array.copy() for name, array in trainer.session.state().items()}
+        trainer.close()
+    assert_same_bits(found, expected)
+
+
+def test_a_run_that_only_fails_is_stopped(tmp_path: Path) -> None:
+    trainer = et.Trainer(program(fused_update=True), _digits(*range(0, 160, 2)), tmp_path)
+    with pytest.raises(RunError, match=f"the {MOST}th such step|{MOST} steps in a row"):
+        trainer.fit(epochs=10)
+    trainer.close()
+
+
+def test_given_samples_that_fail_leave_the_last_checkpoint(tmp_path: Path) -> None:
+    x, y = _digits(7)
+    with et.Trainer(program(fused_update=True), out=tmp_path) as trainer:
+        trainer.step(x[16:32], y[16:32])
+        trainer.save()
+        kept = {name: array.copy() for name, array in trainer.session.state().items()}
+        trainer.step(x[32:48], y[32:48])
+        result = trainer.step(x[:16], y[:16])
+        assert result.skipped and trainer.steps == 3
+        assert_same_bits(dict(trainer.session.state()), kept)
+        assert not trainer.step(x[16:32], y[16:32]).skipped
+
+
+def test_without_a_directory_training_is_refused_and_predictions_are_not() -> None:
+    x, y = _digits()
+    with et.Trainer(program(fused_update=True), (x, y)) as trainer:
+        with pytest.raises(UsageError, match=r"fit: .* Give out \(--out DIR\)"):
+            trainer.fit(steps=1)
+        with pytest.raises(UsageError, match="step: .* compile without fused_update"):
+            trainer.step(x[:16], y[:16])
+        assert trainer.predict(x[:2]).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"microbatch": 8}, "microbatches of 8 in minibatches of 16"),
+        ({"max_grad_norm": 1.0}, "cannot be clipped to max_grad_norm 1"),
+        ({"precision": "fp16"}, "Give a constant loss_scale such as 1024"),
+    ],
+)
+def test_what_needs_all_gradients_first_is_refused(options: dict, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        digits_program(**{"microbatch": 16, "fused_update": True, **options})
+
+
+def test_a_bundle_of_fused_updates_is_refused(tmp_path: Path) -> None:
+    from edgetrain.bundle.writing import write_bundle
+
+    with pytest.raises(UsageError, match="cannot go back to before a step"):
+        write_bundle(program(fused_update=True, threads=1), tmp_path, digest=0)
