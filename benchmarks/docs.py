@@ -24,7 +24,7 @@ from edgetrain.cli import main as edgetrain
 from edgetrain.compiler import steps
 from edgetrain.compiler.cost import Rates
 
-from . import depth, executed, figure5, memory, nets, planner_table
+from . import depth, executed, figure5, memory, nets, planner_table, reforwarding, resnet1000
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = re.compile(r"\d+\.\d s, \d+ samples/s")  # of this machine, in a transcript
@@ -56,6 +56,8 @@ SECTIONS: dict[str, Section] = {
     "depth": Section("docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg")),
     "executed": Section("docs/executed.md", lambda old: executed.lines()),
     "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
+    "reforwarding": Section("docs/papers.md", lambda old: reforwarding.lines()),
+    "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines()),
 }  # fmt: skip
 
 

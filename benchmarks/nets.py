@@ -29,7 +29,7 @@ def wrn28_2() -> Model:
     return exported(ZOO["wrn28_2"].build("full"), (torch.zeros(2, 3, 32, 32),))
 
 
-class _Writer:
+class Writer:
     """An ONNX graph under construction; weights are drawn as He et al. 2015."""
 
     def __init__(self, seed: int) -> None:
@@ -75,6 +75,25 @@ class _Writer:
         self.nodes.append(helper.make_node("Add", [a, b], [name], name=name))
         return name
 
+    def finish(self, name: str, x: str, channels: int, size: int, classes: int, batch="batch"):
+        """The model: the last map averaged, a linear layer to the logits; as ONNX.
+
+        Args:
+          x: the last map, [batch, channels, ...].
+          size: of the input images "x", [batch, 3, size, size].
+        """
+        self.nodes.append(helper.make_node("GlobalAveragePool", [x], ["pooled"]))
+        self.nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"]))
+        w = self.weight("head.weight", self.random.standard_normal((classes, channels)) * 0.1)
+        b = self.weight("head.bias", np.zeros(classes))
+        self.nodes.append(
+            helper.make_node("Gemm", ["flat", w, b], ["logits"], name="head", transB=1)
+        )
+        image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, size, size])
+        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, classes])
+        graph = helper.make_graph(self.nodes, name, [image], [logits], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
 
 def residual(depth: int, channels: int = 8, size: int = 16, classes: int = 10, batch="batch"):
     """A pre-activation residual network of `depth` convolutions, as ONNX bytes.
@@ -83,7 +102,7 @@ def residual(depth: int, channels: int = 8, size: int = 16, classes: int = 10, b
       depth: convolutions, the first one included; rounded down to an odd number.
       channels, size: of every feature map.
     """
-    net = _Writer(0)
+    net = Writer(0)
     x = net.conv("stem", "x", 3, channels, 3)
     for k in range((depth - 1) // 2):
         y = net.norm_relu(f"block{k}.norm1", x, channels)
@@ -92,20 +111,17 @@ def residual(depth: int, channels: int = 8, size: int = 16, classes: int = 10, b
         y = net.conv(f"block{k}.conv2", y, channels, channels, 3)
         x = net.add(f"block{k}.add", x, y)
     x = net.norm_relu("norm", x, channels)
-    net.nodes.append(helper.make_node("GlobalAveragePool", [x], ["pooled"]))
-    net.nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"]))
-    w = net.weight("head.weight", net.random.standard_normal((classes, channels)) * 0.1)
-    b = net.weight("head.bias", np.zeros(classes))
-    net.nodes.append(helper.make_node("Gemm", ["flat", w, b], ["logits"], name="head", transB=1))
-    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, size, size])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, classes])
-    graph = helper.make_graph(net.nodes, f"residual{depth}", [image], [logits], net.weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return net.finish(f"residual{depth}", x, channels, size, classes, batch)
+
+
+def loaded(written: onnx.ModelProto) -> Model:
+    """A model that was written here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(written, path)
+        return load_onnx(path)
 
 
 def residual_model(depth: int, **options) -> Model:
     """`residual` as a loaded model."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "residual.onnx")
-        onnx.save(residual(depth, **options), path)
-        return load_onnx(path)
+    return loaded(residual(depth, **options))

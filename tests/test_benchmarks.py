@@ -62,3 +62,44 @@ def test_summary_weighs_by_time():
 
 def test_least_takes_the_shortest_run():
     assert least([lambda: None, lambda: sum(range(1000))], 5, 1.0)[0] < 1e-3
+
+
+PARAMETERS = {  # as published, or as torchvision counts them
+    "AlexNet": 61_100_840,
+    "VGG-11": 132_863_336,
+    "VGG-19": 143_667_240,
+    "ResNet-34": 21_797_672,
+    "ResNet-101": 44_549_160,
+    "ResNet-152": 60_192_808,
+    "DenseNet-161": 28_681_000,
+    "DenseNet-169": 14_149_480,
+    "DenseNet-201": 20_013_928,
+    "AmoebaNet (CIFAR-10)": 3_145_078,
+    "DARTS (CIFAR-10)": 3_349_342,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_reforwarding_builds_the_published_network(name):
+    torch = pytest.importorskip("torch")
+    from benchmarks import reforwarding
+
+    with torch.device("meta"):
+        module = reforwarding.published()[name].build()
+    assert sum(p.numel() for p in module.parameters()) == PARAMETERS[name]
+
+
+def test_reforwarding_least_is_below_what_keeps_everything():
+    torch = pytest.importorskip("torch")
+    from benchmarks import cell_nets, reforwarding
+    from benchmarks.nets import exported
+    from edgetrain.api import make_options
+    from edgetrain.optim import SGD
+
+    net = cell_nets.CellNet(cell_nets.AMOEBANET, 4, 3)
+    model = exported(net, (torch.zeros(2, 3, 8, 8),))
+    options = make_options(minibatch=2, microbatch=2, optimizer=SGD(0.01))
+    everything, least = reforwarding.plans(model, options)
+    assert everything.extra_forward == 0
+    assert least.extra_forward <= reforwarding.MOST_EXTRA
+    assert 0 < reforwarding.beside_weights(least) < reforwarding.beside_weights(everything)
