@@ -188,8 +188,7 @@ def bundle(
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
     Args:
-      program: of `compile`, or the path of a .edge file.
-      name, target, size, cc: as in `bundle.writing.write_bundle`.
+      program, name, target, size, cc: as in `bundle.writing.write_bundle`, or a .edge file's path.
       data: samples that the library's main is to read, as NAME.samples.
     Returns:
       What MANIFEST.json holds.
@@ -206,8 +205,9 @@ def bundle(
     program = opened_program(program)
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
-        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest
-    )
+        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
+        accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy),
+    )  # fmt: skip
     if data is not None:
         write_samples(program, data, directory / f"{name}.samples")
     return manifest

@@ -6,7 +6,6 @@ from string import Template
 
 from .. import __version__
 from ..kernels.targets import Target
-from ..losses import Loss
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
@@ -75,8 +74,8 @@ _JUDGED = {
 }
 
 
-def main(name: str, program: Program, target: Target) -> str:
-    """main.c: of files where there is an operating system, else of flash."""
+def main(name: str, program: Program, target: Target, counted: bool) -> str:
+    """main.c: of files where there is an operating system, else of flash; `counted`: hits are."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
     lines = {
@@ -85,7 +84,6 @@ def main(name: str, program: Program, target: Target) -> str:
         "record_most": record_nbytes(program),
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
-    counted = bool(Loss.of_json(program.recipe["loss"]).accuracy)
     parts["judged"] = _JUDGED[target.hosted, counted]
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)

@@ -41,6 +41,7 @@ def write_bundle(
     size: bool = False,
     cc: str | None = None,
     digest: Callable[[Program, int], int],
+    accuracy: bool = True,
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and what uses it, into `directory`.
 
@@ -54,6 +55,7 @@ def write_bundle(
       cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
       digest: of the state after so many steps on made-up samples, as the bundle's own `check`
         has it (runtime/check.py).
+      accuracy: whether the loss counts hits, so that main has some to print.
     Returns:
       What MANIFEST.json holds.
     Raises:
@@ -61,12 +63,7 @@ def write_bundle(
       RunError: a file cannot be written.
     """
     where, processor = Path(directory), _target(program, target)
-    if program.mapped:
-        raise UsageError(
-            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen and "
-            "mapped from its file, which a bundle has not. Compile the model without --lora and "
-            "--frozen, with --train for what is trained."
-        )
+    _check_mapped(program)
     _check_name(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
@@ -78,26 +75,38 @@ def write_bundle(
         members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
         made = _with_weights(made, sizes)
     manifest = _manifest(image, name, made, size)
-    found = digest(program, CHECKED_STEPS)
-    manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{found:08x}"}
+    manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{digest(program, CHECKED_STEPS):08x}"}
     files = {
         f"lib{name}.a": archive(members),
         f"{name}.h": texts.header(name, image, processor).encode(),
-        "main.c": texts.main(name, program, processor).encode(),
+        "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
     }
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
+    _write_all(where, files)
+    if compiler is not None:
+        _build(where, compiler)
+    return manifest
+
+
+def _write_all(where: Path, files: dict[str, bytes]) -> None:
     try:
         where.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise unwritable(where, "-o", error) from error
     for file, content in files.items():
         _write(where / file, content)
-    if compiler is not None:
-        _build(where, compiler)
-    return manifest
+
+
+def _check_mapped(program: Program) -> None:
+    if program.mapped:
+        raise UsageError(
+            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen and "
+            "mapped from its file, which a bundle has not. Compile the model without --lora and "
+            "--frozen, with --train for what is trained."
+        )
 
 
 def _write(path: Path, content: bytes) -> None:

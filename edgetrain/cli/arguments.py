@@ -251,11 +251,8 @@ def _training(command) -> None:
     export = command("export", "training", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR")
     export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
-    export.add_argument(
-        "--adapter", action="store_true", default=False,
-        help="the adapters of --lora alone, as peft has them, into the directory -o (they are "
-        "merged into the weights)",
-    )  # fmt: skip
+    said = "the adapters of --lora alone, as peft has them, into the directory -o (else merged)"
+    export.add_argument("--adapter", action="store_true", default=False, help=said)
     add_best(export)
 
 

@@ -93,7 +93,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
-        recipe=options.recipe() | _graph_recipe(candidate.graphs) | lora_recipe(model, options),
+        recipe=_recipe(model, options, candidate.graphs),
         limits=_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
@@ -142,10 +142,11 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     return FORMATS[graph.values[name].dtype].encode(array)
 
 
-def _graph_recipe(graphs: Graphs) -> dict:
+def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
     method = graphs.rewiring
     sliced = {"output_shape": list(graphs.shape)} if graphs.sliced else {}
-    return sliced | {
+    own = options.recipe() | sliced | lora_recipe(model, options.lora)
+    return own | {
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from ..ops.model import Model
 from ..ops.registry import OnnxNode
 from ..units import finite_number
 from ..units.options import typed
-
-if TYPE_CHECKING:
-    from .options import Options
 
 _PRODUCTS = ("MatMul", "Gemm")
 _LAYOUT = ("Transpose", "Identity")  # between a weight and the product
@@ -140,9 +137,8 @@ def _module(weight: str) -> str:
     return weight.removesuffix(".weight")
 
 
-def lora_recipe(model: Model, options: "Options") -> dict[str, Any]:
+def lora_recipe(model: Model, lora: "str | Lora | None") -> dict[str, Any]:
     """What a Program says of its adapters; nothing where it has none."""
-    lora = options.lora
     if not isinstance(lora, Lora):
         return {}
     layers = [list(layer) for layer in layers_of(model, lora)]

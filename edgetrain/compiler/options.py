@@ -119,12 +119,7 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
-        segments = str(self.segments)
-        if segments not in ("auto", "off") and not segments.isdecimal() or segments == "0":
-            raise UsageError(
-                f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
-            )
-        object.__setattr__(self, "segments", segments)
+        object.__setattr__(self, "segments", _segments(self.segments))
         if self.bptt < 0:
             raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
         if not 1 <= self.threads <= 64:
@@ -189,6 +184,15 @@ class Options:
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
+
+
+def _segments(value: str | int) -> str:
+    segments = str(value)
+    if segments not in ("auto", "off") and not segments.isdecimal() or segments == "0":
+        raise UsageError(
+            f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
+        )
+    return segments
 
 
 def _check_containers(options: Options) -> None:

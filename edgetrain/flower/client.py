@@ -93,9 +93,12 @@ class Client:
             sent = exchange.read()  # views, which keep the arena's memory as long as they live
         nbytes = sum(array.nbytes for array in sent.values())
         return sent, {
-            "num-examples": samples, "loss": seen.loss, "steps": seen.steps,
-            "skipped": seen.skipped, "arrays-nbytes": nbytes,
-        }  # fmt: skip
+            "num-examples": samples,
+            "loss": seen.loss,
+            "steps": seen.steps,
+            "skipped": seen.skipped,
+            "arrays-nbytes": nbytes,
+        }
 
     def evaluate(
         self, arrays: Mapping[str, Any], config: Node, node: Node
@@ -130,13 +133,17 @@ class Client:
             "tape-nbytes": program.tape_nbytes,
             "arrays-nbytes": exchange.nbytes,
             **{f"{kind}-nbytes": int(n) for kind, n in account.get("by_kind", {}).items()},
-            "minibatch": program.minibatch, "microbatch": program.microbatch,
+            "minibatch": program.minibatch,
+            "microbatch": program.microbatch,
             "threads": program.threads,
-        }  # fmt: skip
+        }
         texts = {
-            "model": program.model_name, "digest": program.digest(), "pattern": exchange.pattern,
-            "precision": recipe["precision"], "target": f"{recipe['target']}/{recipe['lanes']}",
-        }  # fmt: skip
+            "model": program.model_name,
+            "digest": program.digest(),
+            "pattern": exchange.pattern,
+            "precision": recipe["precision"],
+            "target": f"{recipe['target']}/{recipe['lanes']}",
+        }
         return numbers, texts
 
     def opened(self, node: Node) -> Program:
@@ -197,9 +204,10 @@ def _takes_node(data: Any) -> bool:
     if not inspect.isroutine(data):
         return False
     needed = [
-        p for p in inspect.signature(data).parameters.values()
+        p
+        for p in inspect.signature(data).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
+    ]
     return len(needed) == 1
 
 

@@ -5,6 +5,8 @@ than a panel is ever float32. Sums are those of gemm with the decoded weight, bi
 """
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..formats import GROUPED
 from . import gather, gemm, gemm_fast, unpack
@@ -60,6 +62,15 @@ def packer(B: Grouped, side: int):
     return pack
 
 
+@dataclass(frozen=True)
+class _Packed(Grouped):
+    """A group that gemm's tiles pack themselves."""
+
+    def column_packer(self, side: int) -> Callable:
+        """As gemm's tiles ask for it."""
+        return packer(self, side)
+
+
 def _operands(scratch: str, name: str) -> str:
     return gemm.operands(scratch).replace("b:r:B[nb]", f"b:r:{name}[nb]")
 
@@ -74,7 +85,8 @@ def _plain(name: str):
 
 def _tiles(name: str, tile):
     def factory(A, C):
-        return gemm_fast._fast(*tile)(A, GROUPS[name], C)
+        group = GROUPS[name]
+        return gemm_fast._fast(*tile)(A, _Packed(group.name, group.ld, group.chunk), C)
 
     factory.__doc__ = f"gemm in tiles with b in {name}."
     return factory

@@ -6,7 +6,6 @@ lie in one half of a group: `decoder`. Nothing stores them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -35,12 +34,6 @@ class Grouped:
     ld: Callable
     chunk: Callable
     floats: bool = True
-
-    def column_packer(self, side: int) -> Any:
-        """As gemm's tiles ask for it."""
-        from .gemm_groups import packer
-
-        return packer(self, side)
 
 
 def _splat_i32(number: int) -> ir.Constant:

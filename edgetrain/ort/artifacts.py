@@ -14,9 +14,8 @@ from ..optim import Optimizer as Method
 from ..program import Program
 from ..program.trained import outputs_in_file
 from ..units.public import as_path, public
-from .state import write_checkpoint
+from .state import MODEL, write_checkpoint
 
-MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
 CHECKPOINT = "checkpoint"
 
 

@@ -17,7 +17,7 @@ from ..runtime.patterns import check_pattern, sparse_layers
 from ..runtime.state import load_state
 from ..runtime.trainer import Trainer
 from ..units.public import as_path, called_by_people
-from .state import CheckpointState
+from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 
 class Buffer(np.ndarray):
@@ -275,8 +275,6 @@ def program_of(uri: str | PathLike) -> Path:
     Raises:
       UsageError: there is none.
     """
-    from .artifacts import EVALUATED, MODEL, UPDATED
-
     path = as_path("artifacts", uri)
     if path.suffix == ".edge":
         return path

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,15 +11,26 @@ from ..errors import CheckpointError, UsageError
 from ..runtime.checkpoint import load_checkpoint, save_checkpoint
 from ..units.public import as_path, called_by_people
 
-if TYPE_CHECKING:
-    from .module import Module
-
+MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
 OWN = "ort"  # what tells its files from the checkpoints of a run
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
     """Write a file that `CheckpointState` reads."""
     save_checkpoint(path, tensors, {"properties": {}, **meta, "kind": OWN})
+
+
+class Held(Protocol):
+    """What a state asks of the Module that was made of it."""
+
+    @property
+    def trainer(self) -> Any: ...
+    @property
+    def names(self) -> Any: ...
+    @property
+    def trained(self) -> Any: ...
+    def gradients(self) -> dict[str, np.ndarray]: ...
+    def kept(self, include_optimizer_state: bool) -> Any: ...
 
 
 class Properties(MutableMapping[str, Any]):
@@ -59,7 +70,7 @@ class Properties(MutableMapping[str, Any]):
 class Parameter:
     """A parameter of a module; `data` may be set."""
 
-    def __init__(self, module: "Module", name: str) -> None:
+    def __init__(self, module: Held, name: str) -> None:
         self._module, self._name = module, name
 
     def __repr__(self) -> str:
@@ -93,7 +104,7 @@ class Parameter:
 class _Parameters(Mapping[str, Parameter]):
     """The parameters of a module by name; setting one writes its data."""
 
-    def __init__(self, module: "Module") -> None:
+    def __init__(self, module: Held) -> None:
         self._module = module
 
     def __getitem__(self, name: str) -> Parameter:
@@ -122,7 +133,7 @@ class CheckpointState:
     def __init__(self, tensors: dict[str, np.ndarray], meta: Mapping[str, Any]) -> None:
         self.tensors, self.meta = tensors, dict(meta)
         self.properties = Properties(meta.get("properties", {}))
-        self.module: Module | None = None
+        self.module: Held | None = None
 
     @classmethod
     def load_checkpoint(cls, checkpoint_uri: str | PathLike) -> "CheckpointState":

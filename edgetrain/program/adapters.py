@@ -97,8 +97,10 @@ def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
     at = 0
     for name, array in tensors.items():
         header[name] = {
-            "dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + array.nbytes],
-        }  # fmt: skip
+            "dtype": "F32",
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
