@@ -124,7 +124,12 @@ ACCOUNT = record(
         "extra_forward_flops": number(0),
         "steps": integer(0, 2**40),
     },
-    {"budget_nbytes": optional(_NBYTES), "relative_time": number(0), "training": _TRAINING},
+    {
+        "budget_nbytes": optional(_NBYTES),
+        "mapped_nbytes": _NBYTES,
+        "relative_time": number(0),
+        "training": _TRAINING,
+    },
     others=plain(),
 )
 

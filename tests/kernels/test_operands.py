@@ -70,7 +70,7 @@ def _none():
 
 
 def test_a_variant_with_other_operands_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in ("_KERNELS", "_FACTORIES", "_DECLARATIONS"):
+    for table in ("_KERNELS", "_FACTORIES", "_TEXTS"):
         monkeypatch.setattr(registry, table, {})
     registry.kernel("pair", "x:r:f32[n] y:w:f32[n] n ws:t[n]", variant="fast", when="n > 8")(_none)
     with pytest.raises(ValueError, match="variants fast and plain differ"):
