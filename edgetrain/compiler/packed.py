@@ -120,9 +120,13 @@ def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
 
 
 def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:
-    """Whether one call alone writes all of a gradient, so that it need not add."""
+    """Whether one call alone writes all of a gradient, so that it need not add.
+
+    A copy may be one of a slice, which leaves the rest as it was.
+    """
     writers = [c for c in calls for _, r, writes in _blocks(c, graph) if writes and r == root]
-    return len(writers) == 1 and "acc" in writers[0].args and not writers[0].skip
+    alone = len(writers) == 1 and writers[0].kernel != "copy"
+    return alone and "acc" in writers[0].args and not writers[0].skip
 
 
 def _on_floats(

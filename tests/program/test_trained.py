@@ -182,7 +182,13 @@ def _program(model):
     roles = {n: "parameter" if n in model.parameters else "buffer" for n in names}
     slots = tuple(Slot(n, 0, a.shape, "f32", roles[n]) for n, a in state.items())
     fields = {f.name: None for f in dataclasses.fields(Program)}
-    fields |= {"persistent": slots, "init": {}, "recipe": {}, "onnx": model.weightless}
+    fields |= {
+        "persistent": slots,
+        "mapped": (),
+        "init": {},
+        "recipe": {},
+        "onnx": model.weightless,
+    }
     return Program(**{**fields, "model_name": model.name}), state
 
 

@@ -9,6 +9,7 @@ over segments in one order.
 
 from dataclasses import dataclass, replace
 
+from ...errors import UsageError
 from ...ir import Graph, Value
 from ...losses import Loss
 from ...ops.strides import prod
@@ -18,6 +19,8 @@ from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
 from .rules import RECURRENT
+
+MOST_ASKED = 4096  # segments, where their length is asked for
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ def segmented(forward: Graph, options: Options) -> Cut:
         length = choice.of(steps)
         if length >= steps:
             continue
+        if steps > length * MOST_ASKED:
+            raise UsageError(
+                f"segments of {length:,} steps: {-(-steps // length):,} of them in a recurrence "
+                f"over {steps:,}; expected at most {MOST_ASKED:,}."
+            )
         whole = set() if choice.head else head_of(cut.graph)
         region = region_of(cut.graph, steps, length, choice.window, whole)
         span = region.spans[0]

@@ -15,6 +15,7 @@ from .layout import Span
 from .rules import RECURRENT, Look, layouts_of
 
 LEAST = 64  # steps from which a recurrence is cut unless something else is asked for
+MOST_SEGMENTS = 256
 MARK = "segment"  # attribute of the nodes of a segment: its number in order of execution
 
 
@@ -49,8 +50,11 @@ def _is_seed(node: Node) -> bool:
 
 
 def segment_steps(steps: int) -> int:
-    """Steps of a segment: kept states and what one segment saves grow alike, with sqrt(steps)."""
-    return max(1, round(math.sqrt(steps) / 2))
+    """Steps of a segment: kept states and what one segment saves grow alike, with sqrt(steps).
+
+    There are at most MOST_SEGMENTS, so that a graph stays one that can be planned.
+    """
+    return max(1, round(math.sqrt(steps) / 2), -(-steps // MOST_SEGMENTS))
 
 
 def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
