@@ -94,13 +94,24 @@ def published() -> dict[str, Row]:
     }
 
 
-def plans(model: Model, options: Options) -> tuple[Plan, Plan]:
-    """The plan that keeps everything, and the smallest of at most one more forward; both placed."""
+def plans(model: Model, options: Options, *most: float) -> list[Plan]:
+    """The plan that keeps everything, and the smallest of at most so many more forwards; placed."""
     candidate = make_candidate(model, options, options.minibatch, jit.host())
     (search,) = search_schedules([candidate], options)
     everything = make_draft(candidate, store_all(candidate.train.problem, 0)[0], options)
-    once = [draft for draft in search.drafts if draft.extra_forward <= MOST_EXTRA]
-    return everything.placed(), min(once, key=lambda draft: draft.arena_nbytes).placed()
+    least = [
+        min((d for d in search.drafts if d.extra_forward <= limit), key=lambda d: d.arena_nbytes)
+        for limit in most
+    ]
+    return [draft.placed() for draft in (everything, *least)]
+
+
+def ran(model: Model, options: Options, plan: Plan, steps: bool) -> str:
+    """The last two cells of a row: seconds and loss of a step, where one is trained."""
+    if not steps:
+        return "- | -"
+    loss, seconds = step(model, options, plan)
+    return f"{seconds:.1f} | {loss:.4f}"
 
 
 def beside_weights(plan: Plan) -> float:
@@ -116,15 +127,12 @@ def line(name: str, row: Row, steps: bool = True) -> str:
     image = torch.zeros(2, 3, row.size, row.size)
     model = exported(row.build(), (image,))
     options = make_options(minibatch=row.batch, microbatch=row.batch, optimizer=SGD(0.01))
-    everything, least = plans(model, options)
-    ran = "- | -"
-    if steps:
-        loss, seconds = step(model, options, least)
-        ran = f"{seconds:.1f} | {loss:.4f}"
+    everything, least = plans(model, options, MOST_EXTRA)
     return (
         f"| {name} | {row.batch} | {row.regular:,} | {row.checkpointed:,} | "
         f"{beside_weights(everything):,.0f} | {beside_weights(least):,.0f} | "
-        f"{beside_weights(least) / row.checkpointed:.2f} | {least.extra_forward:.2f} | {ran} |"
+        f"{beside_weights(least) / row.checkpointed:.2f} | {least.extra_forward:.2f} | "
+        f"{ran(model, options, least, steps)} |"
     )
 
 

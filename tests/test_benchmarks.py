@@ -99,7 +99,7 @@ def test_reforwarding_least_is_below_what_keeps_everything():
     net = cell_nets.CellNet(cell_nets.AMOEBANET, 4, 3)
     model = exported(net, (torch.zeros(2, 3, 8, 8),))
     options = make_options(minibatch=2, microbatch=2, optimizer=SGD(0.01))
-    everything, least = reforwarding.plans(model, options)
+    everything, least = reforwarding.plans(model, options, reforwarding.MOST_EXTRA)
     assert everything.extra_forward == 0
     assert least.extra_forward <= reforwarding.MOST_EXTRA
     assert 0 < reforwarding.beside_weights(least) < reforwarding.beside_weights(everything)
