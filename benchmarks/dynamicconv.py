@@ -1,24 +1,30 @@
-"""Table 4 of the Low-Memory Training report: DynamicConv translates, at densities and storages.
+"""DynamicConv of the Low-Memory Training report: its Table 4, and the rewirings of Table 9.
 
     python -m benchmarks.memory dynamicconv [--model-memory int8]
+    python -m benchmarks.dynamicconv
 
 Seven encoder and six decoder layers of width 512 and 1,024, four heads, no gates, vocabularies of
 8,848 and 6,632 words, embeddings and head apart: 38,685,184 parameters. A sentence of 250 tokens is
-a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is.
+a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is. The second
+command prints how often and how much is rewired at each density, in 50,000 updates.
 """
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from edgetrain.api import compile as compile_program
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Adam
 from edgetrain.program import Program
-from examples.zoo.lightconv import Block, DynamicConv
+from edgetrain.sparse import DSR
+from edgetrain.sparse.dsr import FRACTION
+from examples.zoo.lightconv import Block, ConvSeq2Seq, DynamicConv
+from tests.twins import due
 
 from .memory import Row
 from .memory import lines as table
@@ -37,10 +43,26 @@ ROWS = tuple(
     for megabytes, precision in zip(pair, ("fp32", "fp16"), strict=True)
 )
 INT8_ROWS = (Row(185, 1, 1.0, model_memory="int8"),)
+# Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 9.
+TABLE9 = {
+    0.5: (4.0, 0.125),
+    0.4: (4.0, 0.125),
+    0.3: (4.0, 0.125),
+    0.2: (2.0, 0.25),
+    0.1: (1.0, 0.5),
+    0.05: (0.5, 0.5),
+}
+UPDATES = 50_000  # of the report's training
 
 
-class Translator(nn.Module):
-    """Token ids of both languages [batch, time] -> logits [batch, time, words]."""
+class Translator(ConvSeq2Seq):
+    """Token ids of both languages [batch, time] -> logits [batch, time, words].
+
+    Args:
+      source, target: words of both languages; embeddings and head apart.
+      width, heads: channels, and kernels of a convolution.
+      encoder, decoder: taps of their blocks.
+    """
 
     def __init__(
         self,
@@ -52,26 +74,19 @@ class Translator(nn.Module):
         decoder: tuple[int, ...],
         dropout: float = 0.3,
     ) -> None:
-        super().__init__()
-        self.source, self.target = nn.Embedding(source, width), nn.Embedding(target, width)
+        def blocks(kernels: tuple[int, ...], causal: bool) -> list[Block]:
+            convs = (DynamicConv(width, heads, taps, causal) for taps in kernels)
+            return [Block(conv, width, heads, causal, False, dropout) for conv in convs]
 
-        def block(taps: int, decoder: bool) -> Block:
-            conv = DynamicConv(width, heads, taps, decoder)
-            return Block(conv, width, heads, decoder, gated=False, dropout=dropout)
-
-        self.encoder = nn.ModuleList(block(taps, False) for taps in encoder)
-        self.decoder = nn.ModuleList(block(taps, True) for taps in decoder)
-        self.head = nn.Linear(width, target, bias=False)
+        super().__init__(
+            nn.Embedding(source, width),
+            nn.Embedding(target, width),
+            blocks(encoder, False),
+            blocks(decoder, True),
+            nn.Linear(width, target, bias=False),
+        )
         for words in (self.source, self.target):
             nn.init.normal_(words.weight, std=width**-0.5)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        memory, x = self.source(source), self.target(target)
-        for block in self.encoder:
-            memory = block(memory)
-        for block in self.decoder:
-            x = block(x, memory)
-        return self.head(x)
 
 
 def translator() -> Model:
@@ -83,23 +98,54 @@ def translator() -> Model:
     return exported(module, (words(2, TOKENS), words(2, TOKENS)))
 
 
+def rewiring(density: float) -> DSR:
+    """The report's rewiring of this net at a density of Table 9."""
+    fraction, frequency = TABLE9[density]
+    return DSR(fraction=FRACTION * fraction, long_frequency=frequency)
+
+
+def rewirings() -> Iterator[str]:
+    """Table 9: its multipliers, and what they come to."""
+    yield (
+        "| density | report: fraction times | frequency times | of the weights, a rewiring moves "
+        "| of the nonzeros | rewirings | nonzeros moved in all, times their number |"
+    )
+    yield "|---|---|---|---|---|---|---|"
+    for density, multipliers in TABLE9.items():
+        method = rewiring(density)
+        assert method.fraction is not None
+        times = sum(due(method, step, UPDATES) for step in range(1, UPDATES + 1))
+        share = method.fraction / density
+        yield (
+            f"| {density} | {multipliers[0]:g} | {multipliers[1]:g} | {method.fraction:.2%} | "
+            f"{share:.1%} | {times} | {share * times:.1f} |"
+        )
+
+
 def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
-    overrides = dict.fromkeys(EMBEDDED, row.density) if row.density < 1 else {}
+    sparse: dict[str, Any] = {}
+    if row.density < 1:
+        overrides = dict.fromkeys(EMBEDDED, row.density)
+        sparse = {"density_overrides": overrides, "rewiring": rewiring(row.density)}
     return compile_program(
         model,
         budget=f"{row.megabytes}MB",
         minibatch=MINIBATCH,
         microbatch=row.microbatch,
         density=row.density,
-        density_overrides=overrides,
         precision=row.precision,
         model_memory=row.model_memory,
         optimizer=Adam(lr=5e-4, beta2=0.98),
         loss=Loss("cross_entropy", label_smoothing=0.1),
+        **sparse,
     )
 
 
 def lines(model_memory: str | None = None) -> Iterator[str]:
     """The table, a line as soon as it is known."""
     return table(translator(), INT8_ROWS if model_memory else ROWS, compiled)
+
+
+if __name__ == "__main__":
+    print("\n".join(rewirings()))
