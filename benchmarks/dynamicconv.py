@@ -1,12 +1,11 @@
-"""DynamicConv of the Low-Memory Training report: its Table 4, and the rewirings of Table 9.
+"""Table 4 of the Low-Memory Training report: DynamicConv translates, at densities and storages.
 
     python -m benchmarks.memory dynamicconv [--model-memory int8]
-    python -m benchmarks.dynamicconv
 
 Seven encoder and six decoder layers of width 512 and 1,024, four heads, no gates, vocabularies of
 8,848 and 6,632 words, embeddings and head apart: 38,685,184 parameters. A sentence of 250 tokens is
-a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is. The second
-command prints how often and how much is rewired at each density, in 50,000 updates.
+a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is, and are
+rewired as in the report's Table 9.
 """
 
 from collections.abc import Iterator
@@ -21,14 +20,12 @@ from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Adam
 from edgetrain.program import Program
-from edgetrain.sparse import DSR
-from edgetrain.sparse.dsr import FRACTION
 from examples.zoo.lightconv import Block, ConvSeq2Seq, DynamicConv
-from tests.twins import due
 
 from .memory import Row
 from .memory import lines as table
 from .nets import exported
+from .rewirings import rewiring
 
 PARAMETERS = 38_685_184
 WIDTH, HEADS, TOKENS, MINIBATCH = 512, 4, 250, 16
@@ -43,16 +40,6 @@ ROWS = tuple(
     for megabytes, precision in zip(pair, ("fp32", "fp16"), strict=True)
 )
 INT8_ROWS = (Row(185, 1, 1.0, model_memory="int8"),)
-# Density -> (multiplier of the fraction, multiplier of the frequency): the report's Table 9.
-TABLE9 = {
-    0.5: (4.0, 0.125),
-    0.4: (4.0, 0.125),
-    0.3: (4.0, 0.125),
-    0.2: (2.0, 0.25),
-    0.1: (1.0, 0.5),
-    0.05: (0.5, 0.5),
-}
-UPDATES = 50_000  # of the report's training
 
 
 class Translator(ConvSeq2Seq):
@@ -98,30 +85,6 @@ def translator() -> Model:
     return exported(module, (words(2, TOKENS), words(2, TOKENS)))
 
 
-def rewiring(density: float) -> DSR:
-    """The report's rewiring of this net at a density of Table 9."""
-    fraction, frequency = TABLE9[density]
-    return DSR(fraction=FRACTION * fraction, long_frequency=frequency)
-
-
-def rewirings() -> Iterator[str]:
-    """Table 9: its multipliers, and what they come to."""
-    yield (
-        "| density | report: fraction times | frequency times | of the weights, a rewiring moves "
-        "| of the nonzeros | rewirings | nonzeros moved in all, times their number |"
-    )
-    yield "|---|---|---|---|---|---|---|"
-    for density, multipliers in TABLE9.items():
-        method = rewiring(density)
-        assert method.fraction is not None
-        times = sum(due(method, step, UPDATES) for step in range(1, UPDATES + 1))
-        share = method.fraction / density
-        yield (
-            f"| {density} | {multipliers[0]:g} | {multipliers[1]:g} | {method.fraction:.2%} | "
-            f"{share:.1%} | {times} | {share * times:.1f} |"
-        )
-
-
 def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
     sparse: dict[str, Any] = {}
@@ -145,7 +108,3 @@ def compiled(model: Model, row: Row) -> Program:
 def lines(model_memory: str | None = None) -> Iterator[str]:
     """The table, a line as soon as it is known."""
     return table(translator(), INT8_ROWS if model_memory else ROWS, compiled)
-
-
-if __name__ == "__main__":
-    print("\n".join(rewirings()))

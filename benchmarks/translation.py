@@ -145,13 +145,15 @@ class Run:
     Attributes:
       losses: of every step.
       logits: of (source, target).
-      arena: "" where there is none.
+      arena: megabytes; "-" where there is none.
+      close: ends what `logits` needs.
     """
 
     losses: list[float]
     logits: Logits
     seconds: float
-    arena: str = ""
+    arena: str = "-"
+    close: Callable[[], None] = lambda: None
 
 
 def _say(run: str, losses: Sequence[float], every: int = 100) -> None:
@@ -185,7 +187,7 @@ def train_ours(
     def logits(source: np.ndarray, target: np.ndarray) -> np.ndarray:
         return trainer.predict({"source": source, "target": target})
 
-    return Run(losses, logits, seconds, f"{program.arena_nbytes / 1e6:.2f}")
+    return Run(losses, logits, seconds, f"{program.arena_nbytes / 1e6:.2f}", trainer.close)
 
 
 def train_torch(module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float) -> Run:
@@ -253,6 +255,7 @@ def lines(
         else:
             run = train_ours(name, module, data, settings, epochs)
         found = translated(run.logits, pieces, texts["test.de"], settings.length)
+        run.close()
         for line in found[:3]:
             print(f"{name}: {line}", flush=True)
         yield _row(name, run, bleu(found, texts["test.en"]))
@@ -262,7 +265,7 @@ def _row(name: str, run: Run, score: str) -> str:
     first = ", ".join(f"{loss:.5f}" for loss in run.losses[:3])
     last = math.fsum(run.losses[-50:]) / len(run.losses[-50:])
     each = run.seconds / len(run.losses)
-    return f"| {name} | {run.arena or '-'} | {first} | {last:.4f} | {score} | {each:.3f} |"
+    return f"| {name} | {run.arena} | {first} | {last:.4f} | {score} | {each:.3f} |"
 
 
 def main() -> None:

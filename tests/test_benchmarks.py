@@ -103,14 +103,3 @@ def test_reforwarding_least_is_below_what_keeps_everything():
     assert everything.extra_forward == 0
     assert least.extra_forward <= reforwarding.MOST_EXTRA
     assert 0 < reforwarding.beside_weights(least) < reforwarding.beside_weights(everything)
-
-
-def test_dynamicconv_is_rewired_as_in_table_9():
-    pytest.importorskip("torch")
-    from benchmarks import dynamicconv
-
-    method = dynamicconv.rewiring(0.3)
-    assert (round(method.fraction, 8), method.long_frequency) == (0.05511464, 0.125)
-    # periods of 6,250, 20,000, 35,000 and 47,500 updates with rewirings every 800 to 6,400
-    cells = [row.split(" | ") for row in dynamicconv.rewirings()]
-    assert [row[5] for row in cells[2:]] == ["22", "22", "22", "46", "92", "92"]
