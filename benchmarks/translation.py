@@ -13,7 +13,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,6 @@ from .nets import exported
 from .pieces import BEGIN, END, PADDING, Pieces
 
 RUNS = ("fp32", "int8", "torch")
-SEED = 0
 SMOOTHING, BETA2 = 0.1, 0.98
 MOST_PARAMETERS = 3_000_000
 HEAD = (
@@ -51,6 +50,7 @@ class Settings:
       width, heads, encoder, decoder: of `Translator`.
       minibatch, microbatch: sentences of a step, and of one pass.
       warmup: steps in which the rate rises to `lr`; half a cosine follows.
+      seed: of the first weights, the order and rounding.
     """
 
     words: int = 3000
@@ -64,12 +64,18 @@ class Settings:
     lr: float = 2e-3
     warmup: int = 200
     threads: int = 2
+    seed: int = 0
+
+    def fitted(self, sentences: int, epochs: float) -> "Settings":
+        """Where the run is short, at most a quarter of it is warm-up."""
+        steps = max(1, round(epochs * (sentences // self.minibatch)))
+        return replace(self, warmup=min(self.warmup, steps // 4))
 
 
 def net(settings: Settings, words: int) -> Translator:
     """The first net of every run: one matrix for both embeddings and the head."""
-    torch.manual_seed(SEED)
     s = settings
+    torch.manual_seed(s.seed)
     module = Translator(words, words, s.width, s.heads, s.encoder, s.decoder, dropout=0.0)
     module.target.weight = module.head.weight = module.source.weight
     assert sum(p.numel() for p in module.parameters()) <= MOST_PARAMETERS
@@ -168,7 +174,7 @@ def train_ours(
     example = tuple(torch.zeros(2, s.length, dtype=torch.long) for _ in range(2))
     program = compile_program(
         exported(module, example), minibatch=s.minibatch, microbatch=s.microbatch,
-        model_memory=storage, threads=s.threads, seed=SEED, optimizer=Adam(s.lr, beta2=BETA2),
+        model_memory=storage, threads=s.threads, seed=s.seed, optimizer=Adam(s.lr, beta2=BETA2),
         loss=Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING),
     )  # fmt: skip
     losses: list[float] = []
@@ -193,7 +199,7 @@ def train_ours(
 def train_torch(module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float) -> Run:
     """The same in torch, fp32; each minibatch at once."""
     torch.set_num_threads(s.threads)
-    batches = Batches(len(data["y"]), s.minibatch, s.minibatch, SEED)
+    batches = Batches(len(data["y"]), s.minibatch, s.minibatch, s.seed)
     steps = max(1, round(epochs * batches.steps_per_epoch))
     schedule = Schedule("cosine", warmup_steps=s.warmup, total_steps=steps)
     optimizer = torch.optim.Adam(module.parameters(), s.lr, betas=(0.9, BETA2))
@@ -244,6 +250,7 @@ def lines(
     pieces = Pieces(texts["train.de"] + texts["train.en"], settings.words)
     data = arrays(pieces, texts["train.de"], texts["train.en"], settings.length)
     data = {f"{name}_train": array for name, array in data.items()}
+    settings = settings.fitted(len(data["y_train"]), epochs)
     count = sum(p.numel() for p in net(settings, len(pieces.names)).parameters())
     yield f"{len(data['y_train'])} sentences, {len(pieces.names)} pieces, {count} parameters"
     yield from HEAD
@@ -276,6 +283,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, help="of each set, to be quick")
     parser.add_argument("--only", default=",".join(RUNS), help="runs, with commas")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     only = args.only.split(",")
     if unknown := set(only) - {*RUNS}:
@@ -283,7 +291,9 @@ def main() -> None:
     if not (args.folder / "train.de").is_file():
         print(f"skipped: {args.folder} has no Multi30k (train.de, train.en, test.de, test.en)")
         return
-    settings = Settings(threads=args.threads)
+    settings = Settings(threads=args.threads, seed=args.seed)
+    if args.sentences is not None and args.sentences < settings.minibatch:
+        parser.error(f"--sentences {args.sentences}: expected {settings.minibatch} or more")
     for line in lines(args.folder, settings, args.epochs, args.sentences, only):
         print(line, flush=True)
 
