@@ -24,7 +24,17 @@ from edgetrain.cli import main as edgetrain
 from edgetrain.compiler import steps
 from edgetrain.compiler.cost import Rates
 
-from . import depth, executed, figure5, memory, nets, planner_table, reforwarding, resnet1000
+from . import (
+    depth,
+    executed,
+    figure5,
+    memory,
+    nets,
+    planner_table,
+    reforwarding,
+    resnet1000,
+    rewirings,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = re.compile(r"\d+\.\d s, \d+ samples/s")  # of this machine, in a transcript
@@ -58,6 +68,7 @@ SECTIONS: dict[str, Section] = {
     "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
     "reforwarding": Section("docs/papers.md", lambda old: reforwarding.lines()),
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines()),
+    "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip
 
 

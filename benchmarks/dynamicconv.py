@@ -4,25 +4,28 @@
 
 Seven encoder and six decoder layers of width 512 and 1,024, four heads, no gates, vocabularies of
 8,848 and 6,632 words, embeddings and head apart: 38,685,184 parameters. A sentence of 250 tokens is
-a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is.
+a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is, and are
+rewired as in the report's Table 9.
 """
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from edgetrain.api import compile as compile_program
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Adam
 from edgetrain.program import Program
-from examples.zoo.lightconv import Block, DynamicConv
+from examples.zoo.lightconv import Block, ConvSeq2Seq, DynamicConv
 
 from .memory import Row
 from .memory import lines as table
 from .nets import exported
+from .rewirings import rewiring
 
 PARAMETERS = 38_685_184
 WIDTH, HEADS, TOKENS, MINIBATCH = 512, 4, 250, 16
@@ -39,8 +42,14 @@ ROWS = tuple(
 INT8_ROWS = (Row(185, 1, 1.0, model_memory="int8"),)
 
 
-class Translator(nn.Module):
-    """Token ids of both languages [batch, time] -> logits [batch, time, words]."""
+class Translator(ConvSeq2Seq):
+    """Token ids of both languages [batch, time] -> logits [batch, time, words].
+
+    Args:
+      source, target: words of both languages; embeddings and head apart.
+      width, heads: channels, and kernels of a convolution.
+      encoder, decoder: taps of their blocks.
+    """
 
     def __init__(
         self,
@@ -52,26 +61,19 @@ class Translator(nn.Module):
         decoder: tuple[int, ...],
         dropout: float = 0.3,
     ) -> None:
-        super().__init__()
-        self.source, self.target = nn.Embedding(source, width), nn.Embedding(target, width)
+        def blocks(kernels: tuple[int, ...], causal: bool) -> list[Block]:
+            convs = (DynamicConv(width, heads, taps, causal) for taps in kernels)
+            return [Block(conv, width, heads, causal, False, dropout) for conv in convs]
 
-        def block(taps: int, decoder: bool) -> Block:
-            conv = DynamicConv(width, heads, taps, decoder)
-            return Block(conv, width, heads, decoder, gated=False, dropout=dropout)
-
-        self.encoder = nn.ModuleList(block(taps, False) for taps in encoder)
-        self.decoder = nn.ModuleList(block(taps, True) for taps in decoder)
-        self.head = nn.Linear(width, target, bias=False)
+        super().__init__(
+            nn.Embedding(source, width),
+            nn.Embedding(target, width),
+            blocks(encoder, False),
+            blocks(decoder, True),
+            nn.Linear(width, target, bias=False),
+        )
         for words in (self.source, self.target):
             nn.init.normal_(words.weight, std=width**-0.5)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        memory, x = self.source(source), self.target(target)
-        for block in self.encoder:
-            memory = block(memory)
-        for block in self.decoder:
-            x = block(x, memory)
-        return self.head(x)
 
 
 def translator() -> Model:
@@ -85,18 +87,21 @@ def translator() -> Model:
 
 def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
-    overrides = dict.fromkeys(EMBEDDED, row.density) if row.density < 1 else {}
+    sparse: dict[str, Any] = {}
+    if row.density < 1:
+        overrides = dict.fromkeys(EMBEDDED, row.density)
+        sparse = {"density_overrides": overrides, "rewiring": rewiring(row.density)}
     return compile_program(
         model,
         budget=f"{row.megabytes}MB",
         minibatch=MINIBATCH,
         microbatch=row.microbatch,
         density=row.density,
-        density_overrides=overrides,
         precision=row.precision,
         model_memory=row.model_memory,
         optimizer=Adam(lr=5e-4, beta2=0.98),
         loss=Loss("cross_entropy", label_smoothing=0.1),
+        **sparse,
     )
 
 

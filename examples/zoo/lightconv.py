@@ -4,6 +4,8 @@ Source: Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolu
 decoder blocks of figure 2, cross-attention in the decoder.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -137,34 +139,26 @@ class Block(nn.Module):
 
 
 class ConvSeq2Seq(nn.Module):
-    """Token ids of source and shifted target -> logits [batch, target length, vocabulary].
+    """Token ids of source and shifted target -> logits [batch, target length, words].
 
     Args:
-      conv: LightConv or DynamicConv.
-      vocabulary: shared by both sides.
-      width: channels.
-      heads: of convolution and attention.
-      kernels: one block of encoder and decoder for each.
+      source, target: embeddings of both languages; they may share their weight, the head too.
+      encoder, decoder: their blocks.
+      head: from the decoder's channels to the target's words.
     """
 
     def __init__(
         self,
-        conv: type[LightConv] | type[DynamicConv],
-        vocabulary: int,
-        width: int,
-        heads: int,
-        kernels: tuple[int, ...],
+        source: nn.Embedding,
+        target: nn.Embedding,
+        encoder: Iterable[Block],
+        decoder: Iterable[Block],
+        head: nn.Linear,
     ) -> None:
         super().__init__()
-        self.source = nn.Embedding(vocabulary, width)
-        self.target = nn.Embedding(vocabulary, width)
-        self.encoder = nn.ModuleList(
-            Block(conv(width, heads, kernel, False), width, heads, False) for kernel in kernels
-        )
-        self.decoder = nn.ModuleList(
-            Block(conv(width, heads, kernel, True), width, heads, True) for kernel in kernels
-        )
-        self.head = nn.Linear(width, vocabulary)
+        self.source, self.target = source, target
+        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
+        self.head = head
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         memory, x = self.source(source), self.target(target)
@@ -189,8 +183,16 @@ def _expected(batch: int, scale: Scale) -> Tensor:
 
 def _seq2seq(name: str, conv: type[LightConv] | type[DynamicConv]) -> ZooModel:
     def build(scale: Scale) -> ConvSeq2Seq:
-        sizes = pick(scale, (13, 8, 2, (3, 5)), (8000, 512, 8, (3, 7, 15, 31)))
-        return ConvSeq2Seq(conv, *sizes)
+        words, width, heads, kernels = pick(
+            scale, (13, 8, 2, (3, 5)), (8000, 512, 8, (3, 7, 15, 31))
+        )
+
+        def blocks(decoder: bool) -> list[Block]:
+            convs = (conv(width, heads, kernel, decoder) for kernel in kernels)
+            return [Block(made, width, heads, decoder) for made in convs]
+
+        source, target = nn.Embedding(words, width), nn.Embedding(words, width)
+        return ConvSeq2Seq(source, target, blocks(False), blocks(True), nn.Linear(width, words))
 
     return ZooModel(name, build, _sentences, _expected, ignore_index=PADDING)
 
