@@ -284,10 +284,10 @@ def export(arguments: Namespace) -> int:
 
 def _export_adapter(program: Program, state: Any, arguments: Namespace) -> int:
     """Write what peft reads."""
-    from ..program.adapters import write_adapter
+    from ..program.adapters import CONFIG_FILE, WEIGHTS_FILE, write_adapter
 
     path = write_adapter(program, state, arguments.out)
-    files = {file.name: file.stat().st_size for file in sorted(path.iterdir())}
+    files = {name: (path / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)}
     if arguments.json:
         print(to_json({"path": str(path), "files": files}))
     else:

@@ -53,6 +53,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         self._check_known(name)
         layer = self._layers.get(name)
         values = self._session.values
+        if name in self._still:
+            self._session.executor.check_files()
         if layer:
             return dense(layer, values).astype(np.float32)
         return decoded(values[name], self._slots[name].shape).astype(np.float32)
@@ -123,13 +125,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 f"parameter {name!r}: not all values are finite as {storage.name} stores them."
             )
         layer = self._layers.get(name)
-        if name in self._still and storage.encode(array.astype(np.float32)).tobytes() != (
-            self._session.values[name].tobytes()
-        ):
-            raise DataError(
-                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
-                "values. Compile the model with these, or without --frozen and --lora."
-            )
+        if name in self._still:
+            self._check_still(name, storage.encode(array.astype(np.float32)))
         if layer is not None:
             off = layer.flat(numbers).copy()
             off[self._where(layer)] = 0
@@ -139,6 +136,15 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                     "has none. Set those alone that parameters[..] gives."
                 )
         return numbers
+
+    def _check_still(self, name: str, stored: np.ndarray) -> None:
+        """Raises DataError: they are not what is mapped under this name."""
+        self._session.executor.check_files()
+        if stored.tobytes() != self._session.values[name].tobytes():
+            raise DataError(
+                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
+                "values. Compile the model with these, or without --frozen and --lora."
+            )
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
         if name in self._still:
