@@ -55,6 +55,11 @@ def _wide(shape: Shape) -> Shape:
 
 
 def _advice(found: Shape, wanted: Shape) -> str:
+    if not wanted and len(found) == 1 and found[0] > 1:
+        return (
+            "Where it is one of each class (one-hot), take y.argmax(1): classes by number; where "
+            "it is values, choose a loss of values, such as mse."
+        )
     axes = fitting_transpose(found, wanted)
     if axes is not None:
         return (
