@@ -224,7 +224,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         "callback on_step: .* it is called with 2 arguments: Trainer, StepResult",
     ),
     "val_loss": (
-        lambda p: _with(p, _fitted, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
+        lambda p: et.Trainer(p, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
         "Did you mean loss",
     ),
     "acc": (
@@ -374,6 +374,16 @@ TYPED = {
     "plan MODEL --budget 3": "training needs",
     "plan": "MODEL.onnx",
     "eval no --data digits": "no",
+    "eval MODEL --data digits": "a model, not yet trained",
+    "export MODEL -o x.onnx": "a file, not a directory; expected one of a run",
+    "train --resume own.npz --data digits --epochs 1": "a file, not a directory",
+    "train runs --data npz:own.npz --epochs 1": "edgetrain train --resume runs goes on",
+    "inspect runs": "a directory; expected a file in it",
+    "bundle runs --name a -o b": "a directory; expected a .edge file",
+    "train MODEL --data npz:own.npz --epochs 1 --patience 1 --monitor f1": "ask for an eval",
+    "train MODEL --data npz:own.npz --epochs 1 --loss mse": "such as cross_entropy",
+    "data http://a.com/own.npz": "download the data first",
+    "data MODEL": "It is a model; data comes first",
     "export no": "-o/--out",
     "resume": "resume",
     "tran MODEL": "Did you mean train",
@@ -386,6 +396,7 @@ def test_slips_of_commands_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("own.npz", x=X, y=Y)
+    os.mkdir("runs")
     words = [str(path) if word == "MODEL" else word for word in typed.split()]
     assert main(words) in (2, 3, 4)
     err = capsys.readouterr().err

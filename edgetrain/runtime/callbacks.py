@@ -85,6 +85,9 @@ class Callback:
         """Go on with what `state` gave."""
 
 
+_WATCHED = ("loss", "train_loss", "accuracy", "samples")  # what an epoch may have unasked
+
+
 class _Watch(Callback):
     """Looks at one number of each epoch.
 
@@ -230,6 +233,27 @@ class Callbacks:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def check_monitors(self, metrics: Iterable[str]) -> None:
+        """Have callbacks watch what an epoch may have, before one is trained.
+
+        Callbacks of one's own may add to an evaluation: beside them it is found out later.
+
+        Args:
+          metrics: names of those that evaluations count besides.
+        Raises:
+          UsageError: one watches another.
+        """
+        known = [*_WATCHED, *metrics]
+        if not all(isinstance(item, _Watch) for item in self._all):
+            return
+        for item in self._all:
+            if item.monitor not in known:
+                raise UsageError(
+                    f"monitor {item.monitor!r}: an epoch has {', '.join(known)}. Choose one of "
+                    "these, or ask for an evaluation and the metric."
+                    f"{did_you_mean(item.monitor, known)}"
+                )
 
     def call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of all of them that have it."""

@@ -56,12 +56,15 @@ class Learner(Uncopied):
     ) -> None:
         settings.check(out)
         self._settings, self.program = settings, opened_program(program)
+        metrics: list[str] = []
         if settings.metrics:
-            from .metrics import check_metrics
+            from .metrics import check_metrics, names_of
 
+            metrics = names_of(settings.metrics)
             loss = Loss.of_json(self.program.recipe["loss"])
             check_metrics(settings.metrics, loss, self.program)
         self._callbacks = Callbacks(settings.callbacks)
+        self._callbacks.check_monitors(metrics)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)

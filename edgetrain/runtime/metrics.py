@@ -246,6 +246,11 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
     return name
 
 
+def names_of(asked: Any) -> list[str]:
+    """What the results of these metrics are called."""
+    return [name for name, _ in _pairs(asked)]
+
+
 def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
     """What making `Metrics` of them would say, before anything runs.
 
