@@ -222,10 +222,10 @@ def _named(model: Model, inputs: Any) -> dict[str, Any]:
     if not isinstance(inputs, Mapping):
         inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
     found = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
-    if not found or not all(array.ndim for array in found.values()):
+    if not found or not all(array.ndim and len(array) for array in found.values()):
         raise DataError(
-            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...] by the "
-            f"model's names: {', '.join(spec.name for spec in model.inputs)}."
+            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...], n "
+            f"above 0, by the model's names: {', '.join(spec.name for spec in model.inputs)}."
         )
     return found
 

@@ -1,5 +1,7 @@
 """The tables of README and docs/: where they lie, and the quick ones against what is measured."""
 
+import re
+
 import pytest
 
 from benchmarks import depth, docs, executed, figure5, memory, rewirings
@@ -55,6 +57,21 @@ def test_rewirings_table_is_what_the_method_does() -> None:
     # eighth as often at the densities of Table 4
     rows = docs.read("rewirings")[2:]
     assert [row.split(" | ")[5] for row in rows] == ["22", "22", "22", "46", "92", "92"]
+
+
+def test_one_plan_has_the_same_bytes_on_every_page() -> None:
+    """The digits within 256 KiB and without a budget: account, pictures, words, table."""
+    pages = docs.ROOT / "docs"
+    start, how, measured = ((pages / f"{n}.md").read_text() for n in ("start", "how", "measured"))
+    account = re.search(r"^arena  ([\d,]+) bytes", start, re.M)
+    fastest = re.search(r"^ +([\d,]+) .* 0.0 %  1.00", start, re.M)
+    assert account is not None and fastest is not None
+    chosen, most = (int(found[1].replace(",", "")) for found in (account, fastest))
+    titles = [(pages / name).read_text() for name in ("arena.svg", "arena-fast.svg")]
+    assert f"arena {chosen / 1024:.1f} KiB" in titles[0]
+    assert f"arena {most / 1024:.1f} KiB" in titles[1]
+    assert f"takes {(most - chosen) / 1024:.0f} KiB less" in how
+    assert f"batch-norm, fp32 | {chosen:,} |" in measured
 
 
 def test_tables_of_one_net_agree_in_the_documents() -> None:

@@ -380,6 +380,28 @@ def test_weights_go_to_torch_and_come_back(program: Program, tmp_path: Path) -> 
         trainer.load_state_dict(torch.load(file))
 
 
+def test_parameters_are_a_mapping_of_which_all_or_none_is_written(program: Program) -> None:
+    with et.Trainer(program) as trainer:
+        own, before = trainer.parameters, dict(trainer.parameters)
+        assert own == before and own != {"fc1.weight": before["fc1.weight"]}
+        assert own.get("nothing") is None and "nothing" not in own
+        wrong = {"fc1.weight": np.zeros((16, 6)), "fc2.bias": np.zeros(9)}
+        with pytest.raises(et.DataError, match=r"'fc2.bias': shape \[9\]"):
+            own.update(wrong)
+        assert own == before
+        own.update({"fc2.bias": np.ones(CLASSES)}, **{"fc1.bias": np.zeros(16)})
+        assert own["fc2.bias"].all() and not own["fc1.bias"].any()
+
+
+def test_a_state_is_stored_for_the_program_of_a_file(program: Program, tmp_path: Path) -> None:
+    path = program.save(tmp_path / "own.edge")
+    with et.Trainer(program) as trainer:
+        trainer.step(X[:4], Y[:4])
+        trainer.save_stored(tmp_path / "one", path)
+        trainer.save_stored(tmp_path / "other")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
 def test_callbacks_stop_a_run_and_see_each_step(program: Program) -> None:
     seen: list[float] = []
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,25 @@ def _spoilt(value: float) -> np.ndarray:
     x = X.copy()
     x[7, 2] = value
     return x
+
+
+def _fitted(trainer: et.Trainer) -> Any:
+    return trainer.fit(1)
+
+
+def _steps(trainer: et.Trainer, result: et.StepResult) -> None:
+    trainer.step(X[0], Y[0])
+
+
+def _fits(trainer: et.Trainer, event: dict[str, Any]) -> None:
+    trainer.fit(9)
+
+
+def _empty(name: str) -> Path:
+    path = Path(tempfile.mkdtemp()) / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    return path
 
 
 # What is done with a Program, and what the line has in it.
@@ -189,6 +209,65 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     ),
     "fit without data": (lambda p: _with(p, lambda t: t.fit(1)), "has no data"),
     "evaluate without any": (lambda p: _with(p, lambda t: t.evaluate(), (X, Y)), "nothing is held"),
+    "a pair for x": (lambda p: _with(p, lambda t: t.step((X[:4], Y[:4]))), r"step\(x, y\)"),
+    "one label, one-hot": (lambda p: _with(p, lambda t: t.step(X[0], [0, 0, 1])), r"y.argmax\(\)"),
+    "step in on_step": (
+        lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_step=_steps)]),
+        "step: called by a callback's on_step",
+    ),
+    "fit in on_epoch_end": (
+        lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_epoch_end=_fits)]),
+        "fit: called by a callback's on_epoch_end",
+    ),
+    "a callback of one argument": (
+        lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_step=len)]),
+        "callback on_step: .* it is called with 2 arguments: Trainer, StepResult",
+    ),
+    "val_loss": (
+        lambda p: et.Trainer(p, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
+        "Did you mean loss",
+    ),
+    "acc": (
+        lambda p: _with(p, lambda t: t.evaluate((X, Y), metrics="acc")),
+        "Did you mean accuracy",
+    ),
+    "evaluate(x, y)": (
+        lambda p: _with(p, lambda t: t.evaluate(X, Y)),
+        r"Give data as one argument: evaluate\(\(x, y\)\)",
+    ),
+    "a fraction as text": (lambda p: et.Trainer(p, (X, Y), validation="0.2"), "Give 0.2"),
+    "a class as data": (lambda p: et.Trainer(p, dict), "data: the class dict"),
+    "more classes than outputs": (
+        lambda p: et.Trainer(p, (X, np.array([*"abcd"])[np.arange(48) % 4])),
+        "4 classes, a, b, c, d; the model's output has 3",
+    ),
+    "labels of bytes": (lambda p: et.Trainer(p, (X, np.array([b"a", b"b"])[Y % 2])), "astype.str"),
+    "a parameter misspelt": (
+        lambda p: _with(p, lambda t: t.parameters["fc1.weigth"]),
+        "Did you mean fc1.weight",
+    ),
+    "weights in a path": (
+        lambda p: _with(p, lambda t: t.load_state_dict("a.pt")),
+        "Load the file first",
+    ),
+    "weights within a checkpoint": (
+        lambda p: _with(p, lambda t: t.load_state_dict({"model": t.state_dict(), "epoch": 3})),
+        r"Pass state\['model'\]",
+    ),
+    "weights of DataParallel": (
+        lambda p: _with(
+            p, lambda t: t.load_state_dict({f"module.{k}": v for k, v in t.state_dict().items()})
+        ),
+        "begin with 'module.'",
+    ),
+    "resume a checkpoint": (
+        lambda p: _with(p, lambda t: t.resume(_empty("run/step-00000001.ckpt"))),
+        "a checkpoint of a run; expected the directory of a run",
+    ),
+    "resume a Program": (
+        lambda p: _with(p, lambda t: t.resume(_empty("own.edge"))),
+        "a Program; expected the directory",
+    ),
     # Life and copies.
     "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "closed; open another one"),
     "fit after close": (lambda p: _closed(p).fit(1), "closed; open another one"),
@@ -237,7 +316,9 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "SGD(learning_rate=)": (lambda m: et.SGD(learning_rate=0.1), "Did you mean lr"),  # type: ignore[call-arg]
     "SGD(lr=-1)": (lambda m: et.SGD(lr=-1), "lr -1"),
     "Adam(betas=)": (lambda m: et.Adam(betas=(0.9, 0.99)), "Did you mean beta1"),  # type: ignore[call-arg]
-    "Loss('crossentropy')": (lambda m: et.Loss("crossentropy"), "expected one of .*cross_entropy"),  # type: ignore[arg-type]
+    "Loss('CrossEntropyLoss')": (lambda m: et.Loss("CrossEntropyLoss"), "mean cross_entropy"),  # type: ignore[arg-type]
+    "lora target=": (lambda m: et.compile(m, lora="r=4,target=fc1"), "'target': no field"),
+    "forward nothing": (lambda m: et.forward(m, X[:0]), "n above 0"),  # type: ignore[arg-type]
     "a microbatch of 3": (lambda m: et.compile(m, minibatch=16, microbatch=3), "a divisor"),
     "a minibatch of 0": (lambda m: et.compile(m, minibatch=0), "expected 1 or more"),
     "a budget of 10 bytes": (lambda m: compiled(m, budget=10), "budget"),
@@ -293,6 +374,16 @@ TYPED = {
     "plan MODEL --budget 3": "training needs",
     "plan": "MODEL.onnx",
     "eval no --data digits": "no",
+    "eval MODEL --data digits": "a model, not yet trained",
+    "export MODEL -o x.onnx": "a file, not a directory; expected one of a run",
+    "train --resume own.npz --data digits --epochs 1": "a file, not a directory",
+    "train runs --data npz:own.npz --epochs 1": "edgetrain train --resume runs goes on",
+    "inspect runs": "a directory; expected a file in it",
+    "bundle runs --name a -o b": "a directory; expected a .edge file",
+    "train MODEL --data npz:own.npz --epochs 1 --patience 1 --monitor f1": "ask for an eval",
+    "train MODEL --data npz:own.npz --epochs 1 --loss mse": "such as cross_entropy",
+    "data http://a.com/own.npz": "download the data first",
+    "data MODEL": "It is a model; data comes first",
     "export no": "-o/--out",
     "resume": "resume",
     "tran MODEL": "Did you mean train",
@@ -305,6 +396,7 @@ def test_slips_of_commands_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("own.npz", x=X, y=Y)
+    os.mkdir("runs")
     words = [str(path) if word == "MODEL" else word for word in typed.split()]
     assert main(words) in (2, 3, 4)
     err = capsys.readouterr().err

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -53,6 +54,26 @@ def test_pages_show_no_command_that_is_not_run(name: str) -> None:
     indented = re.findall(r"^ {4,}(.*)$", BLOCK.sub("", text), re.M)
     lines = [line for body in other for line in body.splitlines()] + indented
     assert [line for line in lines if re.match(r"\s*\$?\s*edgetrain ", line)] == []
+
+
+SHELL = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md"), *PAGES.values()])
+}
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_lines_of_the_shell_name_what_is_there(name: str) -> None:
+    """Modules, extras and folders of make; what `edgetrain` itself is asked is run above."""
+    text, project = SHELL[name], tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = project["optional-dependencies"].keys()
+    assert {*re.findall(r"pip install '?[\w.-]+\[(\w+)\]", text)} <= {*known}
+    for module in re.findall(r"python -m ((?:benchmarks|examples|tools|edgetrain)[\w.]*)", text):
+        place = ROOT / module.rstrip(".").replace(".", "/")
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), module
+    for folder, target in re.findall(r"make -C (\S+)[^\n]*?(?: (\w+))?$", text, re.M):
+        rules = (ROOT / folder / "Makefile").read_text()
+        assert not target or re.search(rf"^{target}:", rules, re.M), (folder, target)
 
 
 @pytest.mark.parametrize("name", site_pages.PAGES)

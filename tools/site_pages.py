@@ -25,8 +25,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Run the command that the line gives.",
     ),
     "BudgetError": (
-        "training needs 175552 bytes (171.4 KiB), budget 65536 (64.0 KiB); peak at step 30 "
-        "(conv2.weight.grad.conv_dw), largest live: conv2d_1.grad 8.0 KiB, ... Try a smaller "
+        "training needs 144448 bytes (141.1 KiB), budget 65536 (64.0 KiB); peak at step 36 "
+        "(conv1.weight.grad.conv_dw), largest live: conv2d.grad 16.0 KiB, x 2.0 KiB. Try a smaller "
         "--microbatch or --precision fp16.",
         "Take what the line proposes, give the bytes it names, or ask `edgetrain advise` which "
         "ways to train fit. In Python the number is `error.min_budget_nbytes`.",
@@ -46,7 +46,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[op table](ops.md), or freeze and cut off that part of the model.",
     ),
     "DataError": (
-        "csv:s.csv: label 7 of sample 12; the model has 5 classes (0 to 4).",
+        "s.csv: line 13: field 'y': value 7, expected a whole number from 0 to 4. Correct the data "
+        "or leave it out.",
         "`edgetrain data SPEC MODEL` shows what the data holds beside what the model takes.",
     ),
     "CheckpointError": (
@@ -55,7 +56,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "damaged one is passed over for the one before it.",
     ),
     "ProgramError": (
-        "model.edge: damaged at byte 4096. Compile the model again.",
+        "model.edge: cut short: 500 bytes, expected 21487. Take another copy of it.",
         "Compile the model again, with this version of edgetrain.",
     ),
     "RunError": (

@@ -67,6 +67,8 @@ def inspect(arguments: Namespace) -> int:
         ".ckpt": _checkpoint,
     }
     suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
+    if path.is_dir():
+        raise InputFileError(f"{path}: a directory; expected a file in it: {', '.join(readers)}.")
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
     facts, lines = readers[suffix](path)

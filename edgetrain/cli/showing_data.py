@@ -144,9 +144,10 @@ def _faults(source: Source, wanted: Wanted) -> list[str]:
         except DataError as error:
             faults.append(str(error))
         if name == "y" and limit is not None and (source.classes or 0) > limit:
+            named = "" if source.labels is None else f" ({', '.join(source.labels)[:120]})"
             faults.append(
-                f"{source.name}: {source.classes} classes; the model's output has {limit}. Export "
-                "the model with as many, or leave samples out."
+                f"{source.name}: {source.classes} classes{named}; the model's output has {limit}. "
+                "Export the model with as many, or leave samples out."
             )
     return faults
 

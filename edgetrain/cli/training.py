@@ -96,7 +96,7 @@ def _run_folder(arguments: Namespace) -> RunFolder:
         raise UsageError("--out, --resume: expected the name of a directory.")
     if resume is not None:
         if resume != out and not os.path.isdir(resume):
-            raise CheckpointError(f"{resume}: no such directory; expected one of an earlier run.")
+            raise CheckpointError(f"{resume}: {_no_directory(resume)}; expected one of a run.")
         if out is None or os.path.realpath(out) == os.path.realpath(resume):
             return RunFolder(resume, "--resume" if out is None else "--out")
     if out is None:
@@ -109,6 +109,10 @@ def _run_folder(arguments: Namespace) -> RunFolder:
             "directory."
         )
     return RunFolder(out, "--out")
+
+
+def _no_directory(path: str | Path) -> str:
+    return "a file, not a directory" if os.path.isfile(path) else "no such directory"
 
 
 def _source(arguments: Namespace) -> Source:
@@ -257,7 +261,14 @@ def evaluate(arguments: Namespace) -> int:
 
 
 def _opened(path: Path, best: bool) -> Run:
-    return open_run(path, best=best) if os.path.isdir(path) else Run(load_program(path), None)
+    if os.path.isdir(path):
+        return open_run(path, best=best)
+    if path.suffix == ".onnx":
+        raise UsageError(
+            f"{path}: a model, not yet trained; expected the directory of a run, or a .edge file. "
+            "Train it first."
+        )
+    return Run(load_program(path), None)
 
 
 def export(arguments: Namespace) -> int:
@@ -268,7 +279,7 @@ def export(arguments: Namespace) -> int:
         check_target(arguments.out, "-o")
     directory = Path(arguments.run)
     if not os.path.isdir(directory):
-        raise CheckpointError(f"{directory}: no such directory; expected one of a run.")
+        raise CheckpointError(f"{directory}: {_no_directory(directory)}; expected one of a run.")
     program, state, labels = open_run(directory, best=arguments.best)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
@@ -284,10 +295,10 @@ def export(arguments: Namespace) -> int:
 
 def _export_adapter(program: Program, state: Any, arguments: Namespace) -> int:
     """Write what peft reads."""
-    from ..program.adapters import write_adapter
+    from ..program.adapters import CONFIG_FILE, WEIGHTS_FILE, write_adapter
 
     path = write_adapter(program, state, arguments.out)
-    files = {file.name: file.stat().st_size for file in sorted(path.iterdir())}
+    files = {name: (path / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)}
     if arguments.json:
         print(to_json({"path": str(path), "files": files}))
     else:

@@ -111,7 +111,7 @@ def _fields(text: str) -> dict[str, Any]:
             continue
         if len(values) != 1:
             raise UsageError(f"lora {text!r}: {name} is given {len(values)} times; {_FORM}.")
-        out[name] = values[0] if name == "init" else _number(text, name, values[0])
+        out[name] = _number(text, name, values[0]) if name in ("r", "alpha") else values[0]
     return out
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .rows import ArrayRows, Rows
 from .source import Field, Options, Scale, Source
 
 SPLITS = ("train", "test")
+VALIDATION = ("val", "valid", "validation")  # what the test split may be called, too
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
 _SCAN_ROWS = 2**16
 _AHEAD_NBYTES = 2**30  # of a field: with more, values are checked as they are used only
@@ -112,6 +114,8 @@ def splits_of(
 ) -> Splits:
     """Tell the splits apart by their names: x_train, y_train, x_test, ... or just x, y.
 
+    Where there is no _test, what is called _val, _valid or _validation is that.
+
     Args:
       rows: by array name; called when the split is opened.
     Raises:
@@ -132,10 +136,20 @@ def splits_of(
             name, {key: make() for key, make in chosen.items()}, split, target, known
         )
 
+    rows = _with_test(rows)
     suffixes = {part for key in rows for part in ("_train", "_test") if key.endswith(part)}
     if "_train" in suffixes:
         return {split: opened(f"_{split}", split) for split in SPLITS if f"_{split}" in suffixes}
     return {"train": opened("", "train")}
+
+
+def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same names, those of a validation split made those of the test split."""
+    held = next((s for s in VALIDATION if any(key.endswith(f"_{s}") for key in rows)), None)
+    if held is None or any(key.endswith("_test") for key in rows):
+        return rows
+    end = f"_{held}"
+    return {f"{k.removesuffix(end)}_test" if k.endswith(end) else k: rows[k] for k in rows}
 
 
 def array_splits(data: object, options: Options | None = None) -> Splits:
@@ -205,12 +219,16 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:
             raise DataError(
                 f"{name}: array {key!r} is {part.dtype} {list(part.shape)}; expected numbers of "
-                "at most 8 bytes, (samples, ...). Convert it."
+                f"at most 8 bytes, (samples, ...). {_move(part.dtype)}"
             )
     lengths = {key: part.shape[0] for key, part in rows.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         found = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
         raise DataError(f"{name}: samples per array: {found}; expected one number above 0.")
+
+
+def _move(dtype: np.dtype) -> str:
+    return "Make them texts: array.astype(str)." if dtype.kind == "S" else "Convert it."
 
 
 def _count_classes(rows: Rows) -> int | None:

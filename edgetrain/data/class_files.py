@@ -14,12 +14,13 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from .arrays import SPLITS, Splits
+from .arrays import SPLITS, VALIDATION, Splits
 from .files import directory
 from .labels import check_names
 from .source import Field, Scale, Source
 
 Shape = tuple[int, ...]
+_NO_CLASSES = ("__MACOSX", "__pycache__")
 _AHEAD = 2**15  # files whose heads are looked at before training: a few seconds
 _ASIDE = 2**17  # files that are no samples: with more, the folder is not the one that was meant
 
@@ -111,7 +112,7 @@ def open_classes(where: str, suffixes: tuple[str, ...], make: Made) -> Splits:
         return {"train": partial(_opened, folder, class_names(folder), "train", suffixes, make)}
     classes = class_names(folder / "train")
     places = {"train": folder / "train"}
-    for other in ("test", "val", "valid", "validation"):
+    for other in ("test", *VALIDATION):
         if (folder / other).is_dir():
             places.setdefault("test", folder / other)
     found = {
@@ -127,11 +128,30 @@ def class_names(folder: Path) -> list[str]:
     Raises:
       DataError: there is none, or one whose name cannot be a class's.
     """
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[:1] != ".")
+    names = sorted(p.name for p in folder.iterdir() if _is_class(p))
     if not names:
         raise DataError(f"{folder}: has no folders; expected one per class. Sort the samples.")
     check_names(set(names), str(folder))
     return names
+
+
+def _is_class(place: Path) -> bool:
+    """Whether it is the folder of a class: neither hidden nor left behind by an archive."""
+    return place.is_dir() and place.name[:1] != "." and place.name not in _NO_CLASSES
+
+
+def nowhere(folder: Path, what: str) -> DataError:
+    """What is said of a folder whose classes have no samples.
+
+    Args:
+      what: the samples that are looked for.
+    """
+    inner = [place for place in sorted(folder.iterdir()) if _is_class(place)]
+    below = next((place for place in inner if any(map(_is_class, place.iterdir()))), None)
+    move = "Save samples there."
+    if below is not None:
+        move = f"{below} has folders: name that, if they are the classes."
+    return DataError(f"{folder}: has no {what} in its folders. {move}")
 
 
 def kinds(folder: Path) -> set[str]:
@@ -139,7 +159,7 @@ def kinds(folder: Path) -> set[str]:
     inner = folder / "train" if (folder / "train").is_dir() else folder
     found: set[str] = set()
     for place in inner.iterdir():
-        if place.is_dir() and place.name[:1] != ".":
+        if _is_class(place):
             found |= {path.suffix.lower() for path in place.iterdir()}
     return found
 
@@ -158,9 +178,7 @@ def _opened(
         paths += files
         labels += [label] * len(files)
     if not paths:
-        raise DataError(
-            f"{folder}: has no {', '.join(suffixes)} files in its folders. Save samples there."
-        )
+        raise nowhere(folder, f"{', '.join(suffixes)} files")
     return make(f"dir:{folder}", paths, labels, classes, split)
 
 

@@ -19,6 +19,7 @@ from itertools import chain, count
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.hints import did_you_mean
 
 from .arrays import Splits
 from .check import check_integers
@@ -31,6 +32,8 @@ _CHUNK_CELLS = 2**15
 _WORD_NBYTES = 1024  # kept of a label, which is refused where it is as long
 _SEPARATORS = (b",", b";", b"\t")  # else blanks
 _AROUND = b' \t\r\n"'  # what may stand around a number
+_MISSING = (b"", b"NA", b"N/A", b"NULL", b"NONE", b"?", b"-")
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16's
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -105,7 +108,7 @@ class CsvSource(Source):
             if value is None:
                 raise DataError(
                     f"{self.name}: {self.where(index)}, column {column + 1}: {_shown(cell)}; "
-                    "expected a number. Encode text as numbers first."
+                    f"expected a number. {_move(cell)}"
                 )
             values.append(value)
         return values
@@ -149,7 +152,7 @@ def _scan(path: str, label: str | None) -> _Table:
     words: set[str] = set()
     numbers = False
     for number, start, line in lines if is_header else chain([first], lines):
-        cells = line.rstrip(b"\r\n").split(separator)
+        cells = _split(line, separator)
         if len(cells) != len(head):
             raise DataError(
                 f"{path}: line {number} has {len(cells)} columns; expected {len(head)} as in the "
@@ -201,6 +204,8 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
                     f"{path}: line {number} is longer than {_LINE_NBYTES} bytes; expected text "
                     "with one sample per line. Use an npz file for such data."
                 )
+            if start == 0 and line.startswith(_WIDE_MARKS):
+                raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
             skip = 3 if start == 0 and line.startswith(_BYTE_ORDER_MARK) else 0
             if line.strip():
                 yield number, start + skip, line[skip:]
@@ -213,7 +218,23 @@ def _line_number(path: str, start: int) -> int:
 
 
 def _cells(line: bytes, separator: bytes | None) -> list[bytes]:
-    return [cell.strip(_AROUND) for cell in line.rstrip(b"\r\n").split(separator)]
+    return [cell.strip(_AROUND) for cell in _split(line, separator)]
+
+
+def _split(line: bytes, separator: bytes | None) -> list[bytes]:
+    """Cells as they stand; a separator between quotes is part of a cell."""
+    parts = line.rstrip(b"\r\n").split(separator)
+    if separator is None or b'"' not in line:
+        return parts
+    cells: list[bytes] = []
+    begun: list[bytes] = []
+    for part in parts:
+        begun.append(part)
+        cell = separator.join(begun)
+        if not begun[0].lstrip().startswith(b'"') or not cell.count(b'"') % 2:
+            cells.append(cell.replace(b'""', b'"'))
+            begun = []
+    return parts if begun else cells
 
 
 def _number(cell: bytes) -> float | None:
@@ -221,6 +242,15 @@ def _number(cell: bytes) -> float | None:
         return float(cell)
     except ValueError:
         return None
+
+
+def _move(cell: bytes) -> str:
+    """What to do about a cell that is no number."""
+    if cell.upper() in _MISSING:
+        return "Fill it in, or leave the line out."
+    if _number(cell.replace(b",", b".", 1)) is not None:
+        return "Write a point before decimals, and nothing between thousands."
+    return "Encode text as numbers first."
 
 
 def _shown(text: bytes) -> str:
@@ -234,5 +264,8 @@ def _target(path: str, label: str | None, header: list[bytes], columns: int) -> 
     names = [cell.decode("utf-8", "replace") for cell in header]
     if label not in names:
         found = ", ".join(names)[:200] if names else "no header"
-        raise DataError(f"{path}: no column {label!r}; found {found}. Choose one of these.")
+        last = "Write one, or leave the label out, which is the last column then."
+        hint = did_you_mean(label, names)
+        move = f"Choose one of these.{hint}" if names else last
+        raise DataError(f"{path}: no column {label!r}; found {found}. {move}")
     return names.index(label)

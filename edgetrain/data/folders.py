@@ -16,7 +16,7 @@ from edgetrain.errors import DataError
 
 from . import pictures, sounds
 from .arrays import SPLITS, RowsSource, Splits
-from .class_files import class_names, kinds
+from .class_files import class_names, kinds, nowhere
 from .files import directory, file_size
 from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
 from .rows import ArrayRows, Rows
@@ -96,7 +96,7 @@ def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
         paths += files
         labels += [label] * len(files)
     if not paths:
-        raise DataError(f"{folder}: has no .npy files in its folders. Save samples there.")
+        raise nowhere(folder, "pictures, .wav or .npy files")
     x = SampleFiles(paths)
     scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
     rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}

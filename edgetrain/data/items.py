@@ -107,6 +107,8 @@ def opened(data: Any, shapes: Shapes) -> Source | Batches | None:
         return None
     if isinstance(data, list) and len(data) == 2 and not any(map(_is_item, data)):
         return None
+    if isinstance(data, type):
+        raise DataError(f"data: the class {data.__name__}; expected data. Make one of it.")
     if _indexed(data):
         if not len(data):
             raise DataError(f"data: an empty {type(data).__name__}. Give samples.")

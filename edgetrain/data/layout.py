@@ -26,7 +26,7 @@ def check_layout(label: str, found: Shape, wanted: Shape, *, flat: bool = False)
         return
     raise DataError(
         f"{label} has shape {list(found)} per sample; the model expects {list(wanted)}. "
-        + _advice(found, wanted)
+        + _advice(found, wanted, label.endswith("'y'"))
     )
 
 
@@ -54,7 +54,17 @@ def _wide(shape: Shape) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def _advice(found: Shape, wanted: Shape) -> str:
+def _advice(found: Shape, wanted: Shape, target: bool) -> str:
+    if target and wanted and not found:
+        return (
+            "Where it is a class by number, choose a loss of classes, such as cross_entropy; where "
+            "it is a value, take a model with one output."
+        )
+    if not wanted and len(found) == 1 and found[0] > 1:
+        return (
+            "Where it is one of each class (one-hot), take y.argmax(1): classes by number; where "
+            "it is values, choose a loss of values, such as mse."
+        )
     axes = fitting_transpose(found, wanted)
     if axes is not None:
         return (

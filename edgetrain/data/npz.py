@@ -15,7 +15,7 @@ from zlib import crc32
 
 from edgetrain.errors import DataError
 
-from .arrays import Splits, splits_of
+from .arrays import VALIDATION, Splits, splits_of
 from .files import file_size
 from .npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header, rows_at
 from .rows import Rows
@@ -23,7 +23,8 @@ from .source import Options
 from .unpack import Member, unpacked
 
 _MAX_MEMBERS = 4096
-_TARGETS = ("y", "y_train", "y_test")  # may be words: the names of classes
+_VALIDATION = (f"y_{name}" for name in VALIDATION)
+_TARGETS = ("y", "y_train", "y_test", *_VALIDATION)  # may be words: the names of classes
 _VERIFIED_NBYTES = 2**32  # of a stored array: more would take more than seconds
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _CHUNK_NBYTES = 2**18

@@ -138,18 +138,24 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
         )
     if not where and name != "digits":
         raise UsageError(f"data {spec!r}: expected a path, such as '{name}:PATH'.")
+    # The shell leaves ~ behind a colon.
+    where = ",".join(map(os.path.expanduser, where.split(",")))
     return OPENERS[name](where, options)
 
 
 def _guess(path: str) -> str:
     """What a path without a kind was meant to be, as a question with a blank before it."""
     name, colon, rest = path.partition(":")
+    if rest.startswith("//"):
+        return " It is an address: download the data first."
     near = did_you_mean(name, OPENERS)
     if colon and near:
         return f"{near[:-1]}:{rest[:80]}?"
     where = rest or path
     suffix = os.path.splitext(where)[1].lower()
     kind = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(suffix)
+    if suffix in (".onnx", ".edge"):
+        return " It is a model; data comes first, such as digits."
     kind = "dir" if os.path.isdir(where) else kind
     return f" Did you mean {kind}:{where[:80]}?" if kind else near
 

@@ -158,6 +158,11 @@ class Source(ABC):
         for name, limit in limits.items():
             check_known(self.name, name, self.fields)
             self.limits[name] = self._asked[name] = limit
+            if name == "y" and self.labels is not None and len(self.labels) > limit:
+                raise DataError(
+                    f"{self.name}: {len(self.labels)} classes, {', '.join(self.labels)[:120]}; the "
+                    f"model's output has {limit}. Take a model of as many, or leave classes out."
+                )
         self.ignore_index = ignore_index
 
     def check_values(self) -> None:

@@ -90,6 +90,9 @@ def as_targets(label: str, value: Any, shape: tuple[int, ...], count: int) -> np
 
 
 def _advice(found: tuple[int, ...], wanted: tuple[int, ...], count: int) -> str:
+    one = count == 1 and not wanted and len(found) == 1 and found[0] > 1
+    if one:
+        return "Where this is one of each class (one-hot), pass y.argmax(): the class by number."
     if found[:1] == (count,) and len(found) == len(wanted) + 2:
         return "Where these are one of each class (one-hot), pass y.argmax(1): classes by number."
     return "Give as many targets as samples."
@@ -101,4 +104,4 @@ def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()
-    return text[0].rstrip(".")[:120] if text else type(error).__name__
+    return text[0].partition(". ")[0].rstrip(".")[:120] if text else type(error).__name__

@@ -8,7 +8,7 @@ and kernel table get the same bits, whatever their budgets.
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -23,6 +23,7 @@ from ..runtime.trainer import Trainer
 from ..units import finite_number
 from ..units.hints import did_you_mean
 from ..units.options import typed
+from ..units.public import called_by_people
 from .arrays import Exchange, initial_state
 
 # What a server may say in a round's config. `proximal-mu` is FedProx's.
@@ -32,6 +33,7 @@ _OLD = {"server_round": "server-round", "local_epochs": "epochs", "local-epochs"
 Node = Mapping[str, Any]
 
 
+@called_by_people
 @dataclass(frozen=True)
 class Client:
     """A board of a federation.
@@ -53,6 +55,14 @@ class Client:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.settings, Mapping):
+            raise UsageError(f"client: settings {repr(self.settings)[:80]}: expected them by name.")
+        for name, kind in (("epochs", float), ("steps", int)):
+            value = getattr(self, name)
+            if value is not None or name == "epochs":
+                number = typed(f"client: {name}", value, (kind,))
+                if not (math.isfinite(number) and number > 0):
+                    raise UsageError(f"client: {name} {number}: expected more than 0.")
         known = ("threads", "validation", "keep_last", "metrics", "lr")
         for name in self.settings:
             if name not in known:
@@ -150,7 +160,7 @@ class Client:
         """The board's Program."""
         given = self.program
         if callable(given) and not isinstance(given, Program | str | PathLike):
-            given = given(node)
+            given = _of_node("program", given, node)
         return opened_program(given)
 
     def _trainer(self, node: Node, lr: float | None = None, callbacks: Any = ()) -> Trainer:
@@ -160,7 +170,7 @@ class Client:
         return Trainer(self.opened(node), self._own_data(node), **settings)
 
     def _own_data(self, node: Node) -> Any:
-        return self.data(node) if _takes_node(self.data) else self.data
+        return _of_node("data", self.data, node) if _takes_node(self.data) else self.data
 
     def _exchange(self, trainer: Trainer) -> Exchange:
         return Exchange(trainer.program, trainer.session.values, self.wire)
@@ -199,6 +209,24 @@ class _Seen(Callback):
         return max(1, self._targets * program.microbatch // max(1, program.targets["micro"].size))
 
 
+def _of_node(what: str, function: Callable[[Node], Any], node: Node) -> Any:
+    """What a function makes of the node's config.
+
+    Raises:
+      UsageError: it asks for something that the node was not started with.
+    """
+    try:
+        return function(node)
+    except KeyError as error:
+        name = error.args[0] if error.args else None
+        if not isinstance(name, str) or name in (node or {}):
+            raise
+        raise UsageError(
+            f"{what}: the node's config has no {name!r}; found {', '.join(node) or 'nothing'}. "
+            f"Start flower-supernode with --node-config '{name}=..'."
+        ) from error
+
+
 def _takes_node(data: Any) -> bool:
     """Whether `data` is a function of the node; one without arguments makes a generator."""
     if not inspect.isroutine(data):
@@ -217,7 +245,9 @@ def _checked(config: Node) -> dict[str, Any]:
     Raises:
       UsageError: something that boards know nothing of, or a number out of range.
     """
-    found: dict[str, Any] = {_OLD.get(key, key): value for key, value in config.items()}
+    if not isinstance(config, Mapping | None):
+        raise UsageError(f"config {repr(config)[:80]}: expected numbers by name.")
+    found: dict[str, Any] = {_OLD.get(key, key): value for key, value in (config or {}).items()}
     for key in found:
         if key not in KNOWN:
             raise UsageError(

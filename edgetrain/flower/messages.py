@@ -104,7 +104,16 @@ def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
             "such as initial_arrays(program)."
         )
     name, record = next(iter(records.items()))
-    return name, {key: array.numpy() for key, array in record.items()}
+    found = {}
+    for key, array in record.items():
+        try:
+            found[key] = array.numpy()
+        except (ValueError, TypeError, OSError, EOFError) as error:
+            raise DataError(
+                f"array {key!r}: {str(error).rstrip('.')[:120]}; expected numbers that numpy "
+                "wrote. Send flwr.app.Array(numpy_array)."
+            ) from error
+    return name, found
 
 
 def _config(message: "Message") -> dict[str, Any]:

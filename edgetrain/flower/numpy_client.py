@@ -78,6 +78,12 @@ def _named(
     """The list as arrays by name, the config without its pattern, and the board's own pattern."""
     opened = board.opened(node)
     exchange = Exchange(opened, initial_state(opened), board.wire)
+    if not isinstance(parameters, list | tuple):
+        raise DataError(
+            f"arrays {repr(parameters)[:80]}: expected a list of {len(exchange.names)}, as "
+            "get_parameters gives them."
+        )
+    config = config or {}
     if len(parameters) != len(exchange.names):
         raise DataError(
             f"arrays: {len(parameters)}; expected {len(exchange.names)}, as get_parameters gives "

@@ -1,7 +1,7 @@
 """What `onnxruntime.training.artifacts` has: a forward model becomes what is trained."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from os import PathLike
 from pathlib import Path
@@ -35,6 +35,11 @@ class OptimType(Enum):
     SGD = SGD(lr=1e-3)
 
 
+def _member(kinds: type[Enum], given: Any) -> Any:
+    """A member by its name."""
+    return kinds[given] if isinstance(given, str) and given in kinds.__members__ else given
+
+
 @public
 def generate_artifacts(
     model: Any,
@@ -55,8 +60,8 @@ def generate_artifacts(
     Args:
       model: an onnx.ModelProto, or the path of one.
       requires_grad: parameters to train, others are frozen; None: all but `frozen_params`.
-      loss: a LossType, a loss of edgetrain's; None: the model's own output is the loss.
-      optimizer: an OptimType or an optimizer of edgetrain's; None: SGD.
+      loss: a LossType or its name, a loss of edgetrain's; None: the model's own output is the loss.
+      optimizer: an OptimType or its name, an optimizer of edgetrain's; None: SGD.
       artifact_directory: where they are written; the present one by default.
       prefix: of both names.
       additional_output_names: outputs that a call of the module gives beside the loss.
@@ -65,6 +70,12 @@ def generate_artifacts(
       UsageError: a name or option that cannot be used.
       BudgetError, ModelError: as `edgetrain.compile`.
     """
+    requires_grad = _names("requires_grad", requires_grad)
+    frozen_params = _names("frozen_params", frozen_params)
+    extra = _names("additional_output_names", additional_output_names) or []
+    if not isinstance(prefix, str | None):
+        raise UsageError(f"generate_artifacts: prefix {repr(prefix)[:60]}: expected a text.")
+    prefix = prefix or ""
     both = sorted({*(requires_grad or ())} & {*(frozen_params or ())})
     if both:
         raise UsageError(
@@ -75,11 +86,15 @@ def generate_artifacts(
             raise UsageError(
                 f"generate_artifacts: {name}: there is nothing of the kind here. Leave it out."
             )
-    folder = Path.cwd() if artifact_directory is None else as_path("folder", artifact_directory)
+    folder = (
+        Path.cwd()
+        if artifact_directory is None
+        else as_path("artifact_directory", artifact_directory, "a directory")
+    )
     if not folder.is_dir():
         raise UsageError(f"generate_artifacts: no directory {folder}. Make it.")
     program = _compiled(model, requires_grad, frozen_params, loss, optimizer, options)
-    extra, trained = [*additional_output_names], program.recipe["output"]
+    trained = program.recipe["output"]
     known = [trained] if trained else outputs_in_file(program)[:1]
     if extra and extra != known:
         raise UsageError(
@@ -88,6 +103,30 @@ def generate_artifacts(
         )
     program.save(folder / f"{prefix}{MODEL}.edge")
     write_checkpoint(folder / f"{prefix}{CHECKPOINT}", {}, {"outputs": extra})
+
+
+def _names(what: str, given: Any) -> list[str] | None:
+    """Names as a list; None stays.
+
+    Raises:
+      UsageError: it is none, such as one name alone.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        shown = given if isinstance(given, str) else "name"
+        raise UsageError(
+            f"generate_artifacts: {what} {repr(given)[:60]}: expected a list of names, such as "
+            f"[{shown[:60]!r}]."
+        )
+    found = [*given]
+    strange = [name for name in found if not isinstance(name, str)]
+    if strange:
+        raise UsageError(
+            f"generate_artifacts: {what}: {repr(strange[0])[:60]} in it; expected names of the "
+            "model's. Pass name, not the tensor."
+        )
+    return found
 
 
 def _compiled(
@@ -100,6 +139,7 @@ def _compiled(
 ) -> Program:
     from ..api import compile
 
+    loss, optimizer = _member(LossType, loss), _member(OptimType, optimizer)
     found: Any = loss.value if isinstance(loss, LossType) else loss
     if not isinstance(found, str | Loss | None):
         raise UsageError(

@@ -1,6 +1,6 @@
 """What `Module` of ONNX Runtime is: calls that give a loss and leave gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -94,16 +94,16 @@ class Module:
         """The loss, and what else a call gives."""
         return ["loss", *self._outputs]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """One batch of any number of samples.
 
         Args:
-          inputs: in the order of `input_names`: arrays, or what has numpy().
+          inputs: in the order of `input_names`: arrays, or what has numpy(); or all by name.
         Returns:
           The mean loss, a float32 scalar; with additional outputs a tuple of it and them (computed
           as in evaluation, before the weights move).
         """
-        samples = self._samples(inputs)
+        samples = self._samples(self._ordered(inputs, named))
         more = [self._output(samples)] if self._outputs else []
         if self.training:
             loss = self._learn(samples)
@@ -169,12 +169,13 @@ class Module:
                 f"copy_buffer_to_parameters: {array.size} numbers; expected {size} with "
                 f"trainable_only={trainable_only}."
             )
-        at = 0
+        at, found = 0, {}
         for name in self._chosen(trainable_only):
             shape = self.trainer.parameters[name].shape
             count = int(np.prod(shape))
-            self.trainer.parameters[name] = array[at : at + count].reshape(shape)
+            found[name] = array[at : at + count].reshape(shape)
             at += count
+        self.trainer.parameters.put(found)
 
     def export_model_for_inferencing(
         self, inference_model_uri: str | PathLike, graph_output_names: Sequence[str] = ()
@@ -186,6 +187,9 @@ class Module:
         """
         path = as_path("export_model_for_inferencing", inference_model_uri)
         wanted = [graph_output_names] if isinstance(graph_output_names, str) else graph_output_names
+        wanted = () if wanted is None else wanted
+        if not isinstance(wanted, Iterable):
+            raise UsageError(f"graph_output_names {repr(wanted)[:60]}: expected a list of names.")
         found = outputs_in_file(self.program)
         for name in wanted:
             if name not in found:
@@ -232,11 +236,25 @@ class Module:
                     f"checkpoint: its counters are damaged ({error!r}). Load another one."
                 ) from error
 
+    def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
+        """Inputs in the order of `input_names`."""
+        if not named:
+            return inputs
+        names = self.input_names()
+        if inputs or {*named} != {*names}:
+            found = ", ".join([*["one without a name"] * len(inputs), *named])
+            raise UsageError(f"module: inputs {found}; expected {', '.join(names)}.")
+        return [named[name] for name in names]
+
     def _samples(self, inputs: Sequence[Any]) -> Samples:
         names = self.input_names()
         if len(inputs) != len(names):
-            raise UsageError(f"module: {len(inputs)} inputs; expected {', '.join(names)}.")
-        arrays = [a.numpy() if hasattr(a, "numpy") else a for a in inputs]
+            raise UsageError(
+                f"module: {len(inputs)} inputs; expected {', '.join(names)}. Call "
+                f"module({', '.join(names)})."
+            )
+        own = [hasattr(a, "numpy") and not hasattr(a, "detach") for a in inputs]  # not torch's
+        arrays = [a.numpy() if plain else a for a, plain in zip(inputs, own, strict=True)]
         count = len(self.program.input_names)
         x = dict(zip(self.program.input_names, arrays, strict=False))
         return self._given.samples(x, arrays[count] if len(arrays) > count else None)

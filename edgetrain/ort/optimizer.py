@@ -4,6 +4,7 @@ from os import PathLike
 
 from ..errors import UsageError
 from ..units import finite_number
+from ..units.options import typed
 from ..units.public import called_by_people
 from .module import Module, program_of
 
@@ -60,6 +61,10 @@ class LinearLRScheduler:
         total_step_count: int,
         initial_lr: float,
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise UsageError(f"optimizer {repr(optimizer)[:60]}: expected an Optimizer.")
+        for name, count in (("warmup", warmup_step_count), ("total", total_step_count)):
+            typed(f"{name}_step_count", count, (int,))
         if not 0 <= warmup_step_count <= total_step_count:
             raise UsageError(
                 f"warmup_step_count {warmup_step_count} of {total_step_count} steps: expected 0 to "

@@ -45,6 +45,8 @@ class Properties(MutableMapping[str, Any]):
         return self._items[name]
 
     def __setitem__(self, name: str, value: int | float | str) -> None:
+        if isinstance(value, np.integer | np.floating):
+            value = value.item()  # such as a loss
         if not isinstance(name, str) or type(value) not in (int, float, str):
             raise UsageError(
                 f"property {name!r} = {repr(value)[:60]}: expected an int, a float or a text."
@@ -52,7 +54,12 @@ class Properties(MutableMapping[str, Any]):
         self._items[name] = value
 
     def __delitem__(self, name: str) -> None:
+        self[name]  # says which there are
         del self._items[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The property, or `default` where there is none."""
+        return self._items.get(name, default)
 
     def __contains__(self, name: object) -> bool:
         return name in self._items
@@ -114,6 +121,13 @@ class _Parameters(Mapping[str, Parameter]):
     def __setitem__(self, name: str, value: Any) -> None:
         self._module.trainer.parameters[name] = value
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._module.names
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The parameter, or `default` where there is none."""
+        return self[name] if name in self._module.names else default
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._module.names)
 
@@ -163,6 +177,8 @@ class CheckpointState:
         Raises:
           RunError: it cannot be written.
         """
+        if not isinstance(state, cls):
+            raise UsageError(f"state {repr(state)[:60]}: expected a CheckpointState.")
         tensors, meta = state.tensors, {**state.meta, "properties": dict(state.properties)}
         if state.module is not None:
             tensors, own = state.module.kept(include_optimizer_state)

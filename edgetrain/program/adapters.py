@@ -9,8 +9,10 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..formats import decoded
+from ..units.public import as_path
 from .atomic import unwritable, write_atomically
 from .finite import nonfinite
+from .mapped_file import check_files
 from .program import Program
 
 WEIGHTS_FILE, CONFIG_FILE = "adapter_model.safetensors", "adapter_config.json"
@@ -28,8 +30,12 @@ def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
     Args:
       state: by name, as numbers; without mapped weights.
+    Raises:
+      RunError: the Program's file was cut short or written over.
     """
     out = dict(state)
+    if program.mapped:
+        check_files(program.init)
     for slot in program.mapped:
         if slot.role == "parameter":
             out[slot.name] = decoded(program.init[slot.name], slot.shape)
@@ -53,7 +59,8 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
       ProgramError: the Program has no adapters.
       RunError: a number is not finite, or a file cannot be written.
     """
-    layers, directory = adapters_of(program), Path(directory)
+    directory = as_path("export_adapter", directory, "a directory")
+    layers = adapters_of(program)
     if not layers:
         raise ProgramError(
             f"Program of {program.model_name!r}: it has no adapters. Compile the model with --lora."

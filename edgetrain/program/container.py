@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -38,6 +39,7 @@ from .container_header import (
     parse_meta,
     plan_header,
 )
+from .mapped_file import MappedFile, mark
 
 _CHUNK_NBYTES = 2**18
 # What people call a file of a kind.
@@ -115,7 +117,8 @@ def read_container(
     with _verified(path, kind, versions, error) as (file, entries, meta):
         places = {name: in_file(array) for name, array in (into or {}).items()}
         _check_into(entries, places)
-        return _load(file, entries, mmap, places) | dict(into or {}), meta
+        whole = _mapped(path, file, kind, versions) if mmap else None
+        return _load(file, entries, whole, places) | dict(into or {}), meta
 
 
 def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: range) -> bool:
@@ -219,10 +222,20 @@ def _check_into(entries: Mapping[str, Entry], into: Mapping[str, np.ndarray]) ->
             )
 
 
+def _mapped(path: str | os.PathLike[str], file: BinaryIO, kind: str, versions: range) -> np.ndarray:
+    """The whole file, read-only; `check_files` finds out whether it was left alone since."""
+    found = np.memmap(file, np.uint8, "r")
+    prove = partial(is_good_container, kind=kind, versions=versions)
+    mark(found, MappedFile(path, file, prove))
+    return found.view(np.ndarray)
+
+
 def _load(
-    file: BinaryIO, entries: Mapping[str, Entry], mmap: bool, into: Mapping[str, np.ndarray]
+    file: BinaryIO,
+    entries: Mapping[str, Entry],
+    whole: np.ndarray | None,
+    into: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    whole = np.memmap(file, np.uint8, "r").view(np.ndarray) if mmap else None
     tensors = {}
     for name, entry in entries.items():
         if name.startswith(PAD):

@@ -41,10 +41,13 @@ def finite_part(
     """`tensors` without those that never were finite, such as a mask of infinities.
 
     Args:
-      initial: the values that tensors of these names started with.
+      initial: the values that tensors of these names started with; read where it matters, for they
+        may lie in a file.
     """
     return {
         name: array
         for name, array in tensors.items()
-        if name not in initial or not nonfinite({name: initial[name]})
+        if name not in initial
+        or not nonfinite({name: array})
+        or not nonfinite({name: initial[name]})
     }

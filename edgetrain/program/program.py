@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ..units.sha import sha256
 from .container import read_container, write_container
 from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
+from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
 
 KIND = PROGRAM_KIND
@@ -175,7 +177,8 @@ class Program:
         return tuple(slot.name for slot in self.inputs["micro"] if slot.name != WEIGHT)
 
     def digest(self) -> str:
-        """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors.
+        """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors, and
+        the same numbers in those that no checkpoint holds.
 
         Recomputation, layout and threads are left out: they change no bit. So is the processor,
         for what was trained on one may go on on another. The microbatch stays in.
@@ -183,17 +186,29 @@ class Program:
         recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
         recipe["microbatch"] = self.microbatch
         names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.lasting)
-        text = json.dumps([recipe, names, self.model_name], sort_keys=True)
+        text = json.dumps([recipe, names, self.model_name], sort_keys=True) + self._frozen_digest
         return sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def _frozen_digest(self) -> str:
+        """Of what is mapped: checkpoints have it not, so it has to be the same; "" without any."""
+        if not self.mapped:
+            return ""
+        check_files(self.init)
+        found = sha256(expected=self.mapped_nbytes)
+        for slot in sorted(self.mapped, key=lambda slot: slot.name):
+            found.update(np.ascontiguousarray(self.init[slot.name]).view(np.uint8).data)
+        return found.hexdigest()
 
     def save(self, path: str | PathLike) -> Path:
         """Write the Program atomically; returns the path.
 
         Raises:
           ProgramError: a field that `read_program` would refuse.
-          RunError: the file cannot be written.
+          RunError: the file cannot be written, or the one that this was read from has changed.
         """
         path = as_path("save", path)
+        check_files(self.init)
         fields = json.dumps(self._json())
         verify(PROGRAM, parse(fields), str(path), ProgramError, "It was not written.")
         tensors = {f"tape.{name}": tape for name, tape in self.tapes.items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import CheckpointError, UsageError
 from ..units import finite_number
+from ..units.hints import did_you_mean
 from ..units.options import typed
 from ..units.public import called_by_people
 
@@ -82,6 +83,9 @@ class Callback:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on with what `state` gave."""
+
+
+_WATCHED = ("loss", "train_loss", "accuracy", "samples")  # what an epoch may have unasked
 
 
 class _Watch(Callback):
@@ -201,7 +205,7 @@ def watched(event: Mapping[str, Any], monitor: str) -> float:
         numbers = [name for name, item in found.items() if isinstance(item, int | float)]
         raise UsageError(
             f"monitor {monitor!r}: an epoch has {', '.join(numbers)}. Choose one of these, or ask "
-            "for an evaluation and the metric."
+            f"for an evaluation and the metric.{did_you_mean(monitor, numbers)}"
         )
     return float(value)
 
@@ -219,6 +223,7 @@ class Callbacks:
         if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
             given = [given]
         self._all = list(given)
+        self.inside: list[str] = []  # hooks that are being called
         for item in self._all:
             if isinstance(item, type) or not any(callable(getattr(item, h, None)) for h in HOOKS):
                 raise UsageError(
@@ -229,12 +234,61 @@ class Callbacks:
     def __len__(self) -> int:
         return len(self._all)
 
+    def check_monitors(self, metrics: Iterable[str]) -> None:
+        """Have callbacks watch what an epoch may have, before one is trained.
+
+        Callbacks of one's own may add to an evaluation: beside them it is found out later.
+
+        Args:
+          metrics: names of those that evaluations count besides.
+        Raises:
+          UsageError: one watches another.
+        """
+        known = [*_WATCHED, *metrics]
+        if not all(isinstance(item, _Watch) for item in self._all):
+            return
+        for item in self._all:
+            if item.monitor not in known:
+                raise UsageError(
+                    f"monitor {item.monitor!r}: an epoch has {', '.join(known)}. Choose one of "
+                    "these, or ask for an evaluation and the metric."
+                    f"{did_you_mean(item.monitor, known)}"
+                )
+
     def call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of all of them that have it."""
         for item in self._all:
             function = getattr(item, hook, None)
-            if function is not None:
+            if function is None:
+                continue
+            self.inside.append(hook)
+            try:
                 function(*arguments)
+            except TypeError as error:
+                trace = error.__traceback__
+                if trace is not None and trace.tb_next is None:  # the call itself
+                    raise UsageError(
+                        f"callback {hook}: {error}; it is called with {len(arguments)} arguments: "
+                        f"{', '.join(type(one).__name__ for one in arguments)}."
+                    ) from error
+                raise
+            finally:
+                self.inside.pop()
+
+    def check_outside(self, what: str, *hooks: str) -> None:
+        """Refuse what would call the callback again in which it is called.
+
+        Args:
+          hooks: those in which it may not be called; none: in no one.
+        Raises:
+          UsageError: it was called by a callback.
+        """
+        found = [hook for hook in self.inside if not hooks or hook in hooks]
+        if found:
+            raise UsageError(
+                f"{what}: called by a callback's {found[-1]}, which {what} calls itself. Call it "
+                "in a loop of your own."
+            )
 
     def state(self) -> list[list[Any]]:
         """[class, state] of each, as JSON; infinities and NaN have become null."""

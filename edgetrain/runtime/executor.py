@@ -156,13 +156,20 @@ class Executor:
                 "(load the Program here), or start processes with the 'spawn' method."
             )
 
+    def check_files(self) -> None:
+        """Raises RunError: the file of mapped weights was cut short or written over."""
+        if self._placed is not None:
+            self._placed.check()
+
     def run(self, tape: str) -> None:
         """Run a tape from its first instruction to its last; returns when every worker is done.
 
         Raises:
           UsageError: the session is closed, or belongs to another process.
+          RunError: as `check_files`.
         """
         self.check_process()
+        self.check_files()
         operands = self.operands(tape)
         if operands:
             with self.signals:

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from ..formats import coded, of_dtype
 from ..kernels import control
 from ..losses import Loss
 from ..program import TARGET, WEIGHT, Program
-from .signals import Deferral
+
+if TYPE_CHECKING:
+    from .executor import Executor
 
 DISCARD = 1  # what the callback returns to have a minibatch discarded
 _FAILED = 2
@@ -31,11 +33,11 @@ class Feed:
       address: of the C function.
       uncounted: a control block of which no sample is valid then: such a minibatch moves nothing.
     Args:
-      signals: what holds signals back while the drive runs.
+      executor: holds signals back while the drive runs, and checks the files that tapes read.
     """
 
-    def __init__(self, microbatch: int, signals: Deferral) -> None:
-        self.indices, self._signals = np.zeros(microbatch, np.int64), signals
+    def __init__(self, microbatch: int, executor: "Executor") -> None:
+        self.indices, self._executor = np.zeros(microbatch, np.int64), executor
         self._filler: Filler | None = None
         self._raised: BaseException | None = None
         self.uncounted: np.ndarray | None = None
@@ -44,8 +46,9 @@ class Feed:
 
     def _called(self, user, split, count, indices, none) -> int:
         try:
-            with self._signals.open():
+            with self._executor.signals.open():
                 assert self._filler is not None
+                self._executor.check_files()
                 found = self._filler(self.indices)
                 if self.uncounted is not None:
                     self.uncounted[control.COUNT] = 0

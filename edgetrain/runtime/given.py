@@ -61,6 +61,9 @@ class Given:
         Raises:
           DataError: inputs are missing, or of other shapes or numbers.
         """
+        takes = y is None and self._session.loss.takes_target
+        if takes and isinstance(x, tuple) and len(x) == 2 and len(self._shapes) == 1:
+            raise DataError("step: a pair; expected inputs and targets apart: step(x, y).")
         inputs, alone = self._inputs(x)
         counts = {name: len(array) for name, array in inputs.items()}
         n = next(iter(counts.values()))

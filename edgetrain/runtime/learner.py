@@ -56,12 +56,15 @@ class Learner(Uncopied):
     ) -> None:
         settings.check(out)
         self._settings, self.program = settings, opened_program(program)
+        metrics: list[str] = []
         if settings.metrics:
-            from .metrics import check_metrics
+            from .metrics import check_metrics, names_of
 
+            metrics = names_of(settings.metrics)
             loss = Loss.of_json(self.program.recipe["loss"])
             check_metrics(settings.metrics, loss, self.program)
         self._callbacks = Callbacks(settings.callbacks)
+        self._callbacks.check_monitors(metrics)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
@@ -155,6 +158,7 @@ class Learner(Uncopied):
                 f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
                 "total_steps, or set trainer.lr as you go."
             )
+        self._callbacks.check_outside("step", "on_step")
         samples = self._given.samples(x, y, weights)
         self._begin("step")
         result = self._given.step(samples)
@@ -316,11 +320,11 @@ class Learner(Uncopied):
     def _meta(self) -> dict[str, Any]:
         """What a checkpoint says besides the tensors."""
 
-    def save_stored(self, path: str | Path, program: Program | None = None) -> None:
+    def save_stored(self, path: str | Path, program: Program | str | Path | None = None) -> None:
         """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
 
         Args:
-          program: the bundle's; None: this one. Of another, values go on and not bits.
+          program: the bundle's, or its file; None: this one. Of another, values go on and not bits.
         Raises:
           CheckpointError: the other Program has other parameters.
           RunError: it cannot be written.
@@ -330,7 +334,8 @@ class Learner(Uncopied):
 
         block = self.session.ints.copy()
         keep_schedule(block, self.schedule)
-        write_stored(path, program or self.program, self.session.state(), block)
+        bundled = self.program if program is None else opened_program(program)
+        write_stored(path, bundled, self.session.state(), block)
 
     def close(self) -> None:
         """End the workers."""

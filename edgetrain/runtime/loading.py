@@ -36,7 +36,13 @@ def load_program(path: str | PathLike) -> Program:
       ProgramError: the file is damaged, of another version, not a Program, or asks for what this
         build cannot train with.
     """
-    program = read_program(as_path("load_program", path, "the path of a .edge file"))
+    path = as_path("load_program", path, "the path of a .edge file")
+    if path.is_dir():
+        raise ProgramError(
+            f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'} of a run "
+            f"(edgetrain train --resume {path} goes on with one)."
+        )
+    program = read_program(path)
     try:
         check_recipe(program.recipe)
     except Wrong as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..kernels.decode import Bound, decode
 from ..program import Program
+from ..program.mapped_file import check_files, files_of
 from .arena import Arena, views
 
 
@@ -26,7 +27,12 @@ def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
 
 
 def first_values(arena: Arena, program: Program) -> dict[str, np.ndarray]:
-    """Every slot by name, with its initial value; those outside the arena are read-only."""
+    """Every slot by name, with its initial value; those outside the arena are read-only.
+
+    Raises:
+      RunError: the Program's file was cut short or written over since it was read.
+    """
+    check_files(program.init)
     values = views(arena, program)
     for name in values.keys() & program.init.keys():
         values[name][...] = program.init[name]
@@ -44,9 +50,15 @@ class Placed:
     def __init__(self, program: Program, address: int, kernels: Sequence[Bound]) -> None:
         self._address, self._end, self._kernels = address, program.arena_nbytes, kernels
         self._arrays = mapped_arrays(program)  # kept where they are
+        self._files = files_of(self._arrays.values())
         slots = sorted(program.mapped, key=lambda slot: slot.offset)
         self._starts = [slot.offset for slot in slots]
         self._addresses = [self._arrays[slot.name].ctypes.data for slot in slots]
+
+    def check(self) -> None:
+        """Raises RunError: the file of these weights was cut short or written over."""
+        for file in self._files:
+            file.check()
 
     def words(self, tape: np.ndarray) -> np.ndarray:
         """The tape with addresses for offsets; what is absent stays negative."""

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import UsageError
 from ..losses import Loss
 from ..program import Program
+from ..units.hints import did_you_mean
 
 NAMES = ("accuracy", "topK", "f1", "precision", "recall", "confusion", "mae", "rmse", "perplexity")
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})")
@@ -196,6 +197,11 @@ def _is_binary(loss: Loss) -> bool:
 
 
 def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
+    if hasattr(asked, "dtype"):
+        raise UsageError(
+            f"metrics: an array {list(asked.shape)}; expected names or functions. Give data as one "
+            "argument: evaluate((x, y))."
+        )
     if isinstance(asked, str):
         return [(name, name) for name in filter(None, asked.split(","))]
     if isinstance(asked, Mapping):
@@ -222,7 +228,7 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
     if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
-            "function of outputs and targets."
+            f"function of outputs and targets.{did_you_mean(str(name), NAMES)}"
         )
     if not loss.takes_target:
         raise UsageError(f"metric {name}: loss {loss.name} has no targets. Leave it out.")
@@ -238,6 +244,11 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
             "pair. Leave it out, or choose top5."
         )
     return name
+
+
+def names_of(asked: Any) -> list[str]:
+    """What the results of these metrics are called."""
+    return [name for name, _ in _pairs(asked)]
 
 
 def check_metrics(asked: Any, loss: Loss, program: Program) -> None:

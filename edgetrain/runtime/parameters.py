@@ -1,6 +1,7 @@
 """Weights and running statistics of a session by name, as float32 arrays in the model's layout."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from ..data.tensors import as_array
 from ..errors import DataError, UsageError
 from ..formats import decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
+from ..units.hints import did_you_mean
 from ..units.public import Uncopied
 from .session import Session
 
@@ -53,6 +55,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         self._check_known(name)
         layer = self._layers.get(name)
         values = self._session.values
+        if name in self._still:
+            self._session.executor.check_files()
         if layer:
             return dense(layer, values).astype(np.float32)
         return decoded(values[name], self._slots[name].shape).astype(np.float32)
@@ -60,6 +64,13 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     def __setitem__(self, name: str, value: Any) -> None:
         self._check_known(name)
         self._write(name, self._checked(name, value))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return {*self} == {*other} and all(np.array_equal(self[n], other[n]) for n in self)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __delitem__(self, name: str) -> None:
         raise UsageError(f"parameter {name!r}: what a Program trains is fixed. Set it to zeros.")
@@ -74,7 +85,9 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
           DataError: a name is missing or unknown, or an array does not fit.
         """
         if not isinstance(state, Mapping):
-            raise UsageError(f"state {repr(state)[:80]}: expected arrays by name.")
+            file = isinstance(state, str | PathLike)
+            move = " Load the file first, such as by torch.load or numpy.load." if file else ""
+            raise UsageError(f"state {repr(state)[:80]}: expected arrays by name.{move}")
         given = {name: value for name, value in state.items() if not _is_counter(name)}
         for what, names in (
             ("lacks", set(self._names) - set(given)),
@@ -84,16 +97,47 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 shown = ", ".join(sorted(map(str, names))[:3])
                 raise DataError(
                     f"state: {what} {shown}{' ..' * (len(names) > 3)}; expected the names of "
-                    "state_dict(). Take the state of the same model."
+                    f"state_dict(). {self._move(given)}"
                 )
-        arrays = {name: self._checked(name, value) for name, value in given.items()}
+        self.put(given)
+
+    def _move(self, given: Mapping[str, Any]) -> str:
+        """What to do about a state of other names."""
+        for name, value in given.items():
+            if isinstance(value, Mapping) and {*self._names} <= {*value}:
+                return f"Pass state[{name!r}]."
+        for own in self._names[:1]:
+            for name in given:
+                front = str(name).removesuffix(own)
+                if front != name and {*given} >= {front + each for each in self._names}:
+                    return f"Its names begin with {front!r}: cut that off (str.removeprefix)."
+        return "Take the state of the same model."
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Write some of them, all that are given or none.
+
+        Raises:
+          DataError, UsageError: as where one is set.
+        """
+        for name in values:
+            self._check_known(name)
+        arrays = {name: self._checked(name, value) for name, value in values.items()}
         for name, array in arrays.items():
             self._write(name, array)
+
+    def update(self, *values: Any, **more: Any) -> None:
+        """As of a dict, but all that are given are written or none."""
+        self.put(dict(*values, **more))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A copy of the parameter, or `default` where there is none."""
+        return self[name] if name in self._names else default
 
     def _check_known(self, name: object) -> None:
         if name not in self._names:
             raise UsageError(
                 f"parameter {str(name)[:80]!r}: no such name; found {', '.join(self._names)[:200]}."
+                f"{did_you_mean(str(name), self._names)}"
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -123,13 +167,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 f"parameter {name!r}: not all values are finite as {storage.name} stores them."
             )
         layer = self._layers.get(name)
-        if name in self._still and storage.encode(array.astype(np.float32)).tobytes() != (
-            self._session.values[name].tobytes()
-        ):
-            raise DataError(
-                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
-                "values. Compile the model with these, or without --frozen and --lora."
-            )
+        if name in self._still:
+            self._check_still(name, storage.encode(array.astype(np.float32)))
         if layer is not None:
             off = layer.flat(numbers).copy()
             off[self._where(layer)] = 0
@@ -139,6 +178,15 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                     "has none. Set those alone that parameters[..] gives."
                 )
         return numbers
+
+    def _check_still(self, name: str, stored: np.ndarray) -> None:
+        """Raises DataError: they are not what is mapped under this name."""
+        self._session.executor.check_files()
+        if stored.tobytes() != self._session.values[name].tobytes():
+            raise DataError(
+                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
+                "values. Compile the model with these, or without --frozen and --lora."
+            )
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
         if name in self._still:

@@ -103,7 +103,7 @@ class Session(Uncopied):
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
         self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
-        self.feed = Feed(program.microbatch, self.executor.signals)
+        self.feed = Feed(program.microbatch, self.executor)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
         self.loss = self._judge()

@@ -86,6 +86,11 @@ class Settings:
             number = typed(f"trainer: {name}", value, kinds)
             if number is not None and number < least:
                 raise UsageError(f"trainer: {name} {number}: expected {least} or more.")
+        if isinstance(self.validation, str) and _is_number(self.validation):
+            raise UsageError(
+                f"trainer: validation {self.validation!r}: a text; expected a number, or data. "
+                f"Give {float(self.validation):g}."
+            )
         typed("trainer: keep_last", self.keep_last, (bool,))
         if not isinstance(self.schedule, Schedule | None):
             raise UsageError(
@@ -104,6 +109,13 @@ class Settings:
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         given = [name for name, value in values.items() if value != usual[name]]
         check_needs(given, values | {"out": out}, str, "trainer: ")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
 
 
 def check_length(epochs: Any, steps: Any) -> None:

@@ -12,6 +12,7 @@ from .checkpoint import latest, load_checkpoint
 from .folder import BEST_FILE, PROGRAM_FILE
 from .loading import load_program
 from .patterns import check_pattern, sparse_layers
+from .resuming import check_recipe
 from .run_fields import check_run
 from .session import Session
 
@@ -73,7 +74,8 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     loaded = latest(directory)
     if loaded is None:
         return Run(program, None)
-    found = check_run(loaded).meta.get("labels")
+    check_recipe(check_run(loaded), program.digest(), directory)
+    found = loaded.meta.get("labels")
     if best:
         path = directory / BEST_FILE
         if not path.exists():

@@ -30,8 +30,9 @@ def stored_checkpoint(
     """A stored state as a checkpoint of a run on so many samples.
 
     Raises:
-      CheckpointError: as in `read_stored`.
+      CheckpointError: as in `read_stored`; the file's name says that it is something else.
     """
+    _check_kind(Path(path))
     found = read_stored(path, program)
     block, reals = found.block, found.block.view(np.float64)
     total = int(block[control.TOTAL_STEPS])
@@ -56,6 +57,16 @@ def stored_checkpoint(
     }
     said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
     return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
+
+
+def _check_kind(path: Path) -> None:
+    kinds = {".edge": "a Program", ".onnx": "a model", ".ckpt": "a checkpoint of a run"}
+    if path.suffix in kinds:
+        folder = f", such as {str(path.parent)!r}" if path.suffix == ".ckpt" else ""
+        raise CheckpointError(
+            f"{path}: {kinds[path.suffix]}; expected the directory of a run, whose newest "
+            f"checkpoint is gone on from{folder}. Give that."
+        )
 
 
 def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:

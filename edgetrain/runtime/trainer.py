@@ -135,6 +135,7 @@ class Trainer(Learner):
             Ctrl-C discards it).
         """
         self.session.executor.check_process()
+        self._callbacks.check_outside("fit")
         passes = self._passes
         if passes is None:
             raise UsageError(
@@ -303,7 +304,7 @@ class Trainer(Learner):
           UsageError: no data, and nothing was held out.
         """
         metrics = self._settings.metrics if metrics is None else metrics
-        if metrics:
+        if hasattr(metrics, "dtype") or metrics:
             from .metrics import check_metrics
 
             check_metrics(metrics, self.session.loss, self.program)

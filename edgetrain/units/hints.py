@@ -28,7 +28,8 @@ _ELSEWHERE = {
     "save_best": "keep_best", "drop_last": "keep_last", "save_every": "save_steps",
     "smoothing": "label_smoothing", "shape": "dim", "dims": "dim", "dim": "dims",
     "trainable": "train", "frozen": "freeze", "augmentation": "augment", "beta_1": "beta1",
-    "beta_2": "beta2", "betas": "beta1", "epsilon": "eps",
+    "beta_2": "beta2", "betas": "beta1", "epsilon": "eps", "acc": "accuracy", "val_loss": "loss",
+    "val_accuracy": "accuracy", "val_acc": "accuracy", "f1_score": "f1", "ppl": "perplexity",
 }  # fmt: skip
 
 # Where an option is given in Python that somebody gave elsewhere.
@@ -56,7 +57,7 @@ def meant(name: str, known: Collection[str]) -> str:
     Args:
       name, known: without dashes in front; dashes and underscores are alike.
     """
-    plain = name.lstrip("-").partition("=")[0].replace("-", "_").lower()
+    plain = str(name).lstrip("-").partition("=")[0].replace("-", "_").lower()
     by_name = {one.lstrip("-").replace("-", "_"): one for one in known}
     if _ELSEWHERE.get(plain) in by_name:
         return by_name[_ELSEWHERE[plain]]

@@ -151,7 +151,10 @@ def member(family: type[T], name: Any) -> type[T]:
     kinds: Members = family.kinds  # type: ignore[attr-defined]
     if not isinstance(name, str) or name not in kinds:
         label = family.family  # type: ignore[attr-defined]
-        raise UsageError(f"{label} {repr(name)[:80]}: expected one of {', '.join(kinds)}.")
+        raise UsageError(
+            f"{label} {repr(name)[:80]}: expected one of {', '.join(kinds)}."
+            f"{did_you_mean(str(name), kinds)}"
+        )
     return kinds[name]
 
 

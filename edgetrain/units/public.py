@@ -13,6 +13,7 @@ from .hints import did_you_mean, place_of
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
+_BOUND = ("self", "cls")  # what a method is called on
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -39,8 +40,12 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 def called_by_people(cls: C) -> C:
     """A class whose constructor and methods are `public`; those that begin with "_" are not."""
     for name, item in [*vars(cls).items()]:
-        if isinstance(item, FunctionType) and (name == "__init__" or name[:1] != "_"):
+        if name != "__init__" and name[:1] == "_":
+            continue
+        if isinstance(item, FunctionType):
             setattr(cls, name, public(item))
+        elif isinstance(item, classmethod):
+            setattr(cls, name, classmethod(public(item.__func__)))
     return cls
 
 
@@ -48,12 +53,13 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
     import inspect  # only where something is wrong already
 
     found = inspect.signature(function).parameters.values()
-    own = [p for p in found if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    own = [p for p in found if p.name not in _BOUND and p.kind not in several]
     known = [p.name for p in own]
     plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
     where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     has = f"expected {', '.join(known) or 'none'}" if known else "it takes none"
-    given = len(args) - ("self" in inspect.signature(function).parameters)
+    given = len(args) - any(p.name in _BOUND for p in found)
     strange = [name for name in kwargs if name not in known]
     if strange:
         move = did_you_mean(strange[0], known) or place_of(strange[0])

@@ -194,12 +194,17 @@ def test_npz_refuses_a_bomb(tmp_path):
         ("1,2\n1e999,1\n3,4\n", "line 2: field 'x': value inf"),
         ("1,2\n1e39,1\n3,4\n", "line 2: field 'x': value 1e\\+39, .* at most 3.4"),
         ("1,-2\n3,4\n", None),
+        ("1,2\n,1\n3,4\n", "column 1: ''; expected a number. Fill it in"),
+        ("1,2\nn/a,1\n3,4\n", "'n/a'; expected a number. Fill it in"),
+        ("1;2\n1,5;1\n3;4\n", "'1,5'; expected a number. Write a point"),
+        ('1,2\n"1,000",1\n3,4\n', "'1,000'; expected a number. Write a point"),
+        ("1,2\n3,4\n".encode("utf-16"), "text in UTF-16; expected UTF-8"),
         ("1,2\n" + "7" * 2**21, "line 2 is longer than"),
     ],
 )
 def test_csv_refuses_malformed_files(tmp_path, text, match):
     path = tmp_path / "a.csv"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     if match is None:
         assert open_data(f"csv:{path}").fields["y"].dtype == np.float32
         return
@@ -216,13 +221,56 @@ def test_csv_refuses_an_unknown_label(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
     fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found a, b", label="c")
     (tmp_path / "a.csv").write_text("1,2\n3,4\n")
-    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header", label="c")
+    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header. Write one", label="c")
+    (tmp_path / "a.csv").write_text("size,kind\n1,2\n3,4\n")
+    fails(f"csv:{tmp_path}/a.csv", "Did you mean kind", label="Kind")
+
+
+def test_csv_takes_separators_between_quotes(tmp_path):
+    lines = [
+        '"a","b, c",kind',
+        '1,"2","ant, black"',
+        '3,4,"say ""hi"""',
+        '5,6,5" pipe',
+        '"7",8,bee',
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    source = open_data(f"csv:{tmp_path}/a.csv", label="kind")
+    assert source.labels == ('5" pipe', "ant, black", "bee", 'say "hi')
+    x, y = np.empty((4, 2), np.float32), np.empty(4, np.int64)
+    source.fill(np.arange(4), {"x": x, "y": y})
+    assert x.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]] and y.tolist() == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize("word", ["val", "valid", "validation"])
+def test_a_validation_split_is_the_test_split_where_there_is_none(tmp_path, word):
+    x, y = np.zeros((6, 2), np.float32), np.array([*"aabbab"])
+    held = {f"x_{word}": x[:2], f"y_{word}": y[:2]}
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, **held)
+    for spec in (f"npz:{tmp_path}/a.npz", {"x_train": x, "y_train": y, **held}):
+        assert open_data(spec).splits == ("train", "test")
+        assert open_data(spec, split="test").n == 2
+        assert open_data(spec, split="test").labels == ("a", "b")
+
+
+def test_a_home_is_found_behind_the_colon(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2)), y=np.arange(6))
+    np.save(tmp_path / "x.npy", np.zeros((6, 2)))
+    np.save(tmp_path / "y.npy", np.arange(6))
+    assert open_data("npz:~/a.npz").n == open_data("npy:~/x.npy,~/y.npy").n == 6
 
 
 def test_dir_refuses_malformed_folders(tmp_path):
     fails(f"dir:{tmp_path}", "has no folders")
     (tmp_path / "a").mkdir()
-    fails(f"dir:{tmp_path}", "has no .npy files")
+    fails(
+        f"dir:{tmp_path}", "has no pictures, .wav or .npy files in its folders. Save samples there"
+    )
+    (tmp_path / "a" / "cat").mkdir()
+    (tmp_path / "__MACOSX").mkdir()
+    fails(f"dir:{tmp_path}", "/a has folders: name that, if they are the classes")
+    (tmp_path / "a" / "cat").rmdir()
     for k in range(4):
         np.save(tmp_path / "a" / f"{k}.npy", np.zeros((2, 2), np.float32))
     np.save(tmp_path / "a" / "2.npy", np.zeros((2, 3), np.float32))

@@ -213,13 +213,15 @@ def test_metrics_of_a_round_and_of_an_evaluation(program: Program) -> None:
     assert found["num-examples"] == 12 and {"loss", "accuracy", "f1"} <= {*found}
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown word": ({"learning-rate": 0.1}, "config 'learning-rate'.*Did you mean lr"),
     "FedProx": ({"proximal-mu": 0.1}, "proximal"),
     "no rate": ({"lr": -1.0}, "lr"),
     "no steps": ({"steps": 0}, "steps 0"),
     "no epochs": ({"epochs": 0.0}, "epochs 0"),
     "a text": ({"steps": "many"}, "steps"),
+    "a number for a name": ({3: 1}, "config 3: boards know nothing"),
+    "a list": ([1], r"config \[1\]: expected numbers by name"),
 }
 
 
@@ -253,6 +255,23 @@ def test_arrays_that_do_not_fit_are_refused_and_nothing_is_written(program: Prog
 def test_settings_that_make_no_sense_are_refused(program: Program) -> None:
     with pytest.raises(et.UsageError, match="schedule: no setting of a board"):
         Client(program, (X, Y), settings={"schedule": et.Schedule("cosine")})
+    slips: dict[str, Any] = {
+        "epochs 0.0: expected more": {"epochs": 0},
+        "epochs 'one'": {"epochs": "one"},
+        "steps -1: expected more": {"steps": -1},
+        "settings None: expected": {"settings": None},
+        "batch_size: no argument": {"batch_size": 8},
+    }
+    for wanted, given in slips.items():
+        with pytest.raises(et.UsageError, match=wanted):
+            Client(program, (X, Y), **given)
+    for wanted, own in {
+        "no 'path'; found share": (lambda node: node["path"], (X, Y)),
+        "--node-config 'data=..'": (program, lambda node: node["data"]),
+    }.items():
+        with pytest.raises(et.UsageError, match=wanted):
+            Client(*own).train(begun(program), {}, {"share": 1})
+    assert Client(program, (X, Y)).train(begun(program), None, {})[1]["steps"] == 3  # type: ignore[arg-type]
     with pytest.raises(et.UsageError, match="wire 'fp8'"):
         Client(program, (X, Y), wire="fp8").train(begun(program), {}, {})
     with pytest.raises(et.UsageError, match="no test split"):

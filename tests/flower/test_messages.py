@@ -58,6 +58,12 @@ def test_evaluate_and_query_answer_in_records(flower: SimpleNamespace, program: 
     answer = ask(flower, board, "query").content
     assert answer["plan"]["arena-nbytes"] == program.arena_nbytes
     assert answer["program"]["digest"] == program.digest()
+    kind, name = flower.app.Array, "fc1.weight"
+    for stype in ("numpy.ndarray", "torch.tensor"):
+        damaged = kind("float32", (16, 6), stype, b"junk")
+        arrays = flower.app.ArrayRecord({**initial_arrays(program), name: damaged})
+        with pytest.raises(et.DataError, match="array 'fc1.weight': .* numpy wrote"):
+            ask(flower, board, "train", arrays)
     with pytest.raises(et.DataError, match="0 ArrayRecords"):
         ask(flower, board, "train")
 
@@ -88,6 +94,10 @@ def test_numpy_client_speaks_in_lists(flower: SimpleNamespace, program: Program)
     assert board.to_client() is not None
     with pytest.raises(et.DataError, match="arrays: 1; expected"):
         board.fit(arrays[:1], {})
+    for wrong in (None, dict(enumerate(arrays))):
+        with pytest.raises(et.DataError, match="expected a list of"):
+            board.fit(wrong, {})
+    assert board.fit(arrays, None)[1] == 36
     with pytest.raises(et.UsageError, match="config pattern 'ffff'"):
         board.fit(arrays, {"pattern": "ffff"})
 

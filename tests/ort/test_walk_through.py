@@ -214,7 +214,28 @@ def test_every_loss_learns(loss: artifacts.LossType, model, tmp_path: Path) -> N
 def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
     net, optimizer, state = made(model, tmp_path)
     x, y = digits("test")
+    buffer = net.get_contiguous_parameters().copy()
+    buffer[-1] = np.nan  # the last: nothing is written
+    output = model.graph.output[0].name
     slips: list[tuple[Any, str]] = [
+        (lambda: made(model, tmp_path, requires_grad="fc1.weight"), r"such as \['fc1.weight'\]"),
+        (lambda: made(model, tmp_path, frozen_params=3), "expected a list of names"),
+        (lambda: made(model, tmp_path, requires_grad=[3]), "3 in it; expected names"),
+        (lambda: made(model, tmp_path, additional_output_names=output), "a list of names, such"),
+        (lambda: made(model, tmp_path, prefix=3), "prefix 3: expected a text"),
+        (lambda: made(model, tmp_path, loss="CrossEntropy"), "Did you mean cross_entropy"),
+        (lambda: artifacts.generate_artifacts(model, artifact_directory=3), "expected a directory"),
+        (lambda: net([x[:4], y[:4]]), r"Call module\(.*, target\)"),
+        (lambda: net(x[:4], target=y[:4]), "one without a name, target; expected"),
+        (lambda: net(inputs=x[:4], labels=y[:4]), "inputs inputs, labels; expected"),
+        (lambda: net.copy_buffer_to_parameters(buffer), "not all values are finite"),
+        (lambda: net.export_model_for_inferencing(tmp_path / "i.onnx", 3), "a list of names"),
+        (lambda: LinearLRScheduler(net, 0, 3, 0.1), "expected an Optimizer"),
+        (lambda: LinearLRScheduler(optimizer, "a", 3, 0.1), "warmup_step_count 'a'"),
+        (lambda: CheckpointState.save_checkpoint(state), "checkpoint_uri: missing"),
+        (lambda: CheckpointState.save_checkpoint("a", "b"), "expected a CheckpointState"),
+        (lambda: CheckpointState.save_checkpoint(state, "b", nominal=True), "nominal: no argument"),
+        (lambda: state.properties.pop("c"), "none of this name"),
         (lambda: net(x[:4]), "module: 1 inputs; expected"),
         (lambda: Module(tmp_path / "training_model.onnx", state, device="cuda"), "device 'cuda'"),
         (lambda: Module(tmp_path / "other.onnx", state), "expected training_model.onnx"),
@@ -238,3 +259,21 @@ def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
         with pytest.raises(et.EdgetrainError, match=wanted) as found:
             call()
         assert "\n" not in str(found.value)
+    assert not (net.get_contiguous_parameters() == buffer)[-1:].any()
+    assert np.isfinite(net.get_contiguous_parameters()).all()
+
+
+def test_what_scripts_say_otherwise_is_understood(model: onnx.ModelProto, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"loss": "CrossEntropyLoss", "optimizer": "SGD", "prefix": None}
+    net, optimizer, state = made(model, tmp_path, additional_output_names=None, **given)
+    x, y = digits("train")
+    names = net.input_names()
+    by_name = net(**dict(zip(names, (x[:32], y[:32]), strict=True)))
+    net.lazy_reset_grad()
+    assert net(torch.tensor(x[:32], requires_grad=True), torch.tensor(y[:32])) == by_name
+    state["loss"], state["epoch"] = by_name, np.int64(3)  # a float32, as the call gave it
+    assert type(state["loss"]) is float and state["epoch"] == 3
+    assert state.properties.get("nothing") is None
+    assert "nothing" not in state.parameters and state.parameters.get("nothing") is None
+    net.export_model_for_inferencing(tmp_path / "i.onnx", None)
+    optimizer.step()

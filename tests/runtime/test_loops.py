@@ -250,8 +250,11 @@ def test_resume_refuses_other_callbacks(net, tmp_path: Path) -> None:
 
 
 def test_monitor_of_no_metric_is_named(net) -> None:
+    with pytest.raises(et.UsageError, match="monitor 'f1': an epoch has loss, train_loss"):
+        et.Trainer(net[2], (X, Y), callbacks=et.EarlyStopping("f1"))
+    plain = et.Callback(on_epoch_end=lambda trainer, event: None)  # which might add it
     with (
-        et.Trainer(net[2], (X, Y), callbacks=et.EarlyStopping("f1")) as trainer,
+        et.Trainer(net[2], (X, Y), callbacks=[plain, et.EarlyStopping("f1")]) as trainer,
         pytest.raises(et.UsageError, match="monitor 'f1': an epoch has loss, train_loss"),
     ):
         trainer.fit(epochs=1)
