@@ -1,5 +1,6 @@
 """Nodes -> kernel instructions: variant and storages chosen, scratch known, offsets still open."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
 from ..ops.registry import op
 from .packed import bare, lowered
+
+
+_KNOWN = 4096  # calls whose variant is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,24 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
             values[operand.name] = int(args[operand.name]) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
-    kernel = choose(call.kernel, values, storages, target)
-    scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
+    known = tuple(values.items()), tuple(storages.items())
+    kernel, scratch = _chosen(call.kernel, *known, threads, target)
     skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
     return Instruction(kernel, storages, args, scratch, skip)
+
+
+@functools.lru_cache(_KNOWN)
+def _chosen(
+    name: str,
+    values: tuple[tuple[str, int], ...],
+    storages: tuple[tuple[str, str], ...],
+    threads: int,
+    target: jit.Target,
+) -> tuple[Kernel, int]:
+    """The variant and its scratch bytes: equal blocks of a net ask for the same."""
+    numbers = dict(values)
+    kernel = choose(name, numbers, dict(storages), target)
+    return kernel, kernel.spec.scratch_nbytes(numbers, threads, target.lanes)
 
 
 def encode(

@@ -15,7 +15,7 @@ from ..formats import BLOCKED, GROUPED
 from ..formats.csr import POOL
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
-from ..kernels.registry import declaration, variants
+from ..kernels.registry import variants
 from ..ops.registry import op
 
 _WHOLE = (*BLOCKED, *GROUPED)
@@ -101,12 +101,18 @@ def _is_pool(root: str) -> bool:
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     """(operand, root, whether it is written) of what a call may not take in blocks."""
-    every = variants(call.kernel)
-    operands = {operand.name: operand for operand in every[0].spec.operands}
-    taken = " ".join(declaration(kernel)["blocks"] for kernel in every).split()
+    whole = {}
     for name, arg in call.args.items():
         dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
-        if dtype in _WHOLE and operands[name].storage not in (*taken, dtype):
+        if dtype in _WHOLE:
+            whole[name] = arg, dtype
+    if not whole:
+        return
+    every = variants(call.kernel)
+    operands = {operand.name: operand for operand in every[0].spec.operands}
+    taken = " ".join(kernel.blocks for kernel in every).split()
+    for name, (arg, dtype) in whole.items():
+        if operands[name].storage not in (*taken, dtype):
             yield name, graph.root(arg), operands[name].mode != "r"
 
 

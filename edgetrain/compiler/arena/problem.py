@@ -23,7 +23,16 @@ def aligned(nbytes: int, align: int) -> int:
     return -(-nbytes // align) * align
 
 
-def peak_live(buffers: Sequence[Buffer], align: int = 1) -> int:
+def table_of(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> np.ndarray:
+    """start, stop and aligned nbytes of each, int64 (buffers, 3)."""
+    rows = buffers
+    if not isinstance(buffers, np.ndarray):
+        rows = [(b.start, b.stop, b.nbytes) for b in buffers]  # type: ignore[assignment]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    table[:, 2] = aligned(table[:, 2], align)  # type: ignore[arg-type]
+    return table
+
+
+def peak_live(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> int:
     """The largest sum of bytes live at one step: no placement is lower."""
-    rows = np.array([(b.start, b.stop, aligned(b.nbytes, align)) for b in buffers], np.int64)
-    return profile(*rows.reshape(-1, 3).T).peak
+    return profile(*table_of(buffers, align).T).peak
