@@ -52,10 +52,10 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
       ModelError: a storage combination that no kernel has.
     """
     spec = variants(call.kernel)[0].spec
-    names = {operand.name for operand in spec.operands if operand.mode != "t"}
-    needed = {operand.name for operand in spec.operands if not operand.optional} & names
     args = spec.flat(call.args)
-    assert needed <= args.keys() <= names, f"{call.kernel}: {needed ^ args.keys()}"
+    assert spec.needed <= args.keys() <= spec.arguments, (
+        f"{call.kernel}: {spec.needed ^ args.keys()}"
+    )
     assert call.skip.keys() <= args.keys(), f"{call.kernel}: {[*call.skip]}"
     storages: dict[str, str] = {}
     values: dict[str, int] = {}

@@ -61,6 +61,8 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
     """Calls of a node in order, those that unpack and pack among them."""
     floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
     calls = _calls(bare(node), graph)
+    if not floats and not any(_has_whole(call, graph) for call in calls):
+        return calls
     room = node.attrs.get("room", 0)
     before: list[Call] = []
     after: list[Call] = []
@@ -95,24 +97,26 @@ def _in_groups(call: Call, graph: Graph) -> Call:
     return replace(call, kernel=f"{call.kernel}_{dtype}") if dtype in GROUPED else call
 
 
+def _has_whole(call: Call, graph: Graph) -> bool:
+    """Whether an operand is in blocks or groups."""
+    names = [arg for arg in call.args.values() if isinstance(arg, str)]
+    return any(graph.values[name].dtype in _WHOLE for name in names)
+
+
 def _is_pool(root: str) -> bool:
     return root.partition(".")[0] == POOL
 
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     """(operand, root, whether it is written) of what a call may not take in blocks."""
-    whole = {}
-    for name, arg in call.args.items():
-        dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
-        if dtype in _WHOLE:
-            whole[name] = arg, dtype
-    if not whole:
+    if not _has_whole(call, graph):
         return
     every = variants(call.kernel)
     operands = {operand.name: operand for operand in every[0].spec.operands}
     taken = " ".join(kernel.blocks for kernel in every).split()
-    for name, (arg, dtype) in whole.items():
-        if operands[name].storage not in (*taken, dtype):
+    for name, arg in call.args.items():
+        dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
+        if dtype in _WHOLE and operands[name].storage not in (*taken, dtype):
             yield name, graph.root(arg), operands[name].mode != "r"
 
 

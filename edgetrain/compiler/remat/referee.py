@@ -40,7 +40,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
             flops += step.flops
         seen.add(k)
     rows = [
-        (value, start, stop, takeovers.get(k, -1)) for k, (value, start, stop, _) in enumerate(lives)
+        (value, start, stop, takeovers.get(k, -1))
+        for k, (value, start, stop, _) in enumerate(lives)
     ]
     live, table = np.array(profile, np.int64), np.array(rows, np.int64).reshape(-1, 4)
     return Simulation(max(profile, default=0), cost, flops, live, table)

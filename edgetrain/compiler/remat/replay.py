@@ -35,8 +35,7 @@ class Replay:
         self._always = np.array(sorted(problem.always_live), np.int64)
         count = len(problem.nbytes)
         self._kept, self._optional, self._present = (
-            _mask(count, chosen)
-            for chosen in (problem.kept, problem.optional, problem.always_live)
+            _mask(count, chosen) for chosen in (problem.kept, problem.optional, problem.always_live)
         )
 
     def __call__(self, schedule: Schedule) -> Simulation:
