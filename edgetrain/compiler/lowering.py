@@ -1,8 +1,8 @@
 """Nodes -> kernel instructions: variant and storages chosen, scratch known, offsets still open."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
 from ..ops.registry import op
 from .packed import bare, lowered
-
-
-_KNOWN = 4096  # calls whose variant is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +45,42 @@ def lower(node: Node, graph: Graph, threads: int, target: jit.Target) -> list[In
 def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:
     """Choose the variant of a call and check its operands against the declaration.
 
+    Equal calls of values of equal storage are bound alike: equal blocks of a net ask for the same.
+
     Raises:
       ModelError: a storage combination that no kernel has.
     """
+    alike = tuple(
+        (name, graph.values[arg].dtype if isinstance(arg, str) else _hashable(arg))
+        for name, arg in call.args.items()
+    )
+    key = call.kernel, alike, threads, target
+    found = _known.get(key)
+    if found is None:
+        if len(_known) == _MOST_KNOWN:
+            _known.clear()
+        found = _known[key] = _bind(call, graph, threads, target)
+    kernel, storages, scratch = found
+    args = kernel.spec.flat(call.args)
+    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
+    return Instruction(kernel, storages, args, scratch, skip)
+
+
+_Bound = tuple[Kernel, Mapping[str, str], int]
+_MOST_KNOWN = 4096
+_known: dict[tuple, _Bound] = {}
+
+
+def _hashable(arg: Any) -> Any:
+    return tuple(arg) if isinstance(arg, list) else arg
+
+
+def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
+    """Kernel, storages and scratch bytes of each thread."""
     spec = variants(call.kernel)[0].spec
     args = spec.flat(call.args)
-    assert spec.needed <= args.keys() <= spec.arguments, (
-        f"{call.kernel}: {spec.needed ^ args.keys()}"
-    )
+    names, needed = spec.arguments, spec.needed
+    assert needed <= args.keys() <= names, f"{call.kernel}: {needed ^ args.keys()}"
     assert call.skip.keys() <= args.keys(), f"{call.kernel}: {[*call.skip]}"
     storages: dict[str, str] = {}
     values: dict[str, int] = {}
@@ -82,24 +107,8 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
             values[operand.name] = int(args[operand.name]) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
-    known = tuple(values.items()), tuple(storages.items())
-    kernel, scratch = _chosen(call.kernel, *known, threads, target)
-    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
-    return Instruction(kernel, storages, args, scratch, skip)
-
-
-@functools.lru_cache(_KNOWN)
-def _chosen(
-    name: str,
-    values: tuple[tuple[str, int], ...],
-    storages: tuple[tuple[str, str], ...],
-    threads: int,
-    target: jit.Target,
-) -> tuple[Kernel, int]:
-    """The variant and its scratch bytes: equal blocks of a net ask for the same."""
-    numbers = dict(values)
-    kernel = choose(name, numbers, dict(storages), target)
-    return kernel, kernel.spec.scratch_nbytes(numbers, threads, target.lanes)
+    kernel = choose(call.kernel, values, storages, target)
+    return kernel, storages, kernel.spec.scratch_nbytes(values, threads, target.lanes)
 
 
 def encode(

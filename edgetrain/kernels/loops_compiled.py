@@ -41,15 +41,16 @@ _wrapped: list[Any] = []  # numba's types refer to functions weakly
 class _Passes(CompilerBase):
     """What loops need of numba's passes: most of the time of compiling them is Python's.
 
-    Left out is what looks for closures, literals to unroll, expressions of arrays, parallel loops.
+    Left out is what looks for closures, literals to unroll, expressions of arrays, loops of
+    threads.
     """
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("loops")
         for one in (
-            TranslateByteCode, FixupArgs, IRProcessing, RewriteSemanticConstants, DeadBranchPrune,
-            GenericRewrites, ReconstructSSA, NopythonTypeInference, PreLowerStripPhis, IRLegalization,
-            NativeLowering, NoPythonBackend,
+            TranslateByteCode, FixupArgs, IRProcessing, RewriteSemanticConstants,
+            DeadBranchPrune, GenericRewrites, ReconstructSSA, NopythonTypeInference,
+            PreLowerStripPhis, IRLegalization, NativeLowering, NoPythonBackend,
         ):  # fmt: skip
             passes.add_pass(one, one.__name__)
         passes.finalize()

@@ -150,7 +150,11 @@ def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray
 def orders(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, every: int = 1
 ) -> Iterator[np.ndarray]:
-    """Twelve orders worth trying, or every so many: by size, length, area, birth, death, crowding."""
+    """Twelve orders worth trying: by size, length, area, birth, death and crowding.
+
+    Args:
+      every: one of so many.
+    """
     length = stop - start
     crowd: list[np.ndarray] = []
     keys = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..profile import profile
+from ..profile import peak
 from .branch_and_bound import ExactSearch
 from .greedy import NO_LIMIT, place_in_order
 from .lives import Lives
@@ -84,7 +84,7 @@ def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: fl
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2
-        if profile(start[middle:], stop[middle:], size[middle:]).peak > most:
+        if peak(start[middle:], stop[middle:], size[middle:]) > most:
             low = middle + 1
         else:
             high = middle

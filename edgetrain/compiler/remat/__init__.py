@@ -11,8 +11,8 @@ from ..pareto import undominated
 from .chain.ladder import Ladder, chain_ladder
 from .chain.stages import Chain, chain_of
 from .problem import Instance, Problem, Schedule, Simulation, Step
-from .replay import Replay
 from .referee import ScheduleError, simulate
+from .replay import Replay
 from .search import anneal_search, shorten_lifetimes
 from .store_all import store_all
 

@@ -45,7 +45,7 @@ _flat: list[tuple[Problem, FlatProblem]] = []
 
 
 def flatten(problem: Problem) -> FlatProblem:
-    """Flatten a problem; costs become fractions of one forward. The arrays are not to be changed."""
+    """Flatten a problem, whose arrays nobody changes; costs become fractions of one forward."""
     found = next((flat for one, flat in _flat if one is problem), None)
     if found is None:
         found = _flattened(problem)
