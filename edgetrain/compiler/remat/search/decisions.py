@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...profile import distinct
 from ..problem import Problem
 from .flat_problem import flatten
 
@@ -26,4 +27,4 @@ def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np
     before = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) + np.repeat(flat.write_at[runs] - before, counts)
     keys = np.repeat(following, counts) * len(problem.nbytes) + flat.write[places]
-    return steps[at], np.unique(keys)
+    return steps[at], distinct(keys)
