@@ -1,6 +1,7 @@
 """Recomputation: the cheapest schedule that fits a number of bytes.
 
-Every solver proposes schedules; what they need and cost is measured by the referee alone.
+Every solver proposes schedules; what they need and cost is measured apart from it (replay.py), and
+the referee judges what is chosen.
 """
 
 from collections.abc import Callable, Sequence

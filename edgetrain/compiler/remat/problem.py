@@ -102,6 +102,18 @@ class Simulation:
     live: np.ndarray
     lives: np.ndarray
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Simulation):
+            return NotImplemented
+        same = self._numbers() == other._numbers() and np.array_equal(self.live, other.live)
+        return same and np.array_equal(self.lives, other.lives)
+
+    def __hash__(self) -> int:
+        return hash(self._numbers())
+
+    def _numbers(self) -> tuple[int, float, int]:
+        return self.peak_nbytes, self.extra_cost, self.extra_flops
+
     @cached_property
     def profile(self) -> tuple[int, ...]:
         """Bytes in memory while each position of the schedule runs."""
