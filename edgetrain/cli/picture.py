@@ -69,7 +69,7 @@ def _lives(plan: Plan, base: int, backward: set[str], modules: "_Modules") -> li
         )
     for position, number in placed.scratch_of.items():
         nbytes, name = (
-            placed.buffers[number].nbytes,
+            int(placed.buffers[number, 2]),
             train.problem.steps[plan.schedule[position]].name,
         )
         at = base + plan.offsets[number]

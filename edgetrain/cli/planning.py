@@ -1,6 +1,5 @@
 """`plan` and `compile`."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,28 +21,21 @@ from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import check_target
-from ..report.arena_chart import arena_chart
-from ..report.charts import frontier_chart
-from ..report.plan_page import plan_page
-from ..report.scene import title_of
-from ..report.writing import ENDINGS, check_ending, write_picture
 from ..units.stages import stage
 from .choices import compile_arguments
 from .namespace import Namespace
-from .picture import plan_arena, plan_beside, plan_frontier
 from .tables import account_lines, table, to_json
 
 _FRONTIER_ROWS = 8
-_DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 
 
 def plan(arguments: Namespace) -> int:
     """Print the account, or as JSON; draw it where asked."""
-    for option, endings in _DRAWN.items():
-        name = getattr(arguments, option)
-        if name:
-            check_ending(name, f"--{option}", endings)
-            check_target(name, f"--{option}")
+    drawn = any((arguments.picture, arguments.pareto, arguments.report))
+    if drawn:
+        from . import drawing  # most plans are not drawn
+
+        drawing.check(arguments)
     if arguments.calibrate:
         measured = calibrate()
         print(
@@ -55,7 +47,8 @@ def plan(arguments: Namespace) -> int:
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
     account["seconds_per_minibatch"] = _seconds(chosen, program)
-    _draw(arguments, found)
+    if drawn:
+        drawing.draw(arguments, found)
     rungs = ladder(found.model, found.options, front, chosen) if arguments.explain else []
     proof = None
     if arguments.prove:
@@ -82,25 +75,7 @@ def plan(arguments: Namespace) -> int:
     return 0
 
 
-def _draw(arguments: Namespace, found: "_Compiled") -> None:
-    """The pictures and the page that were asked for."""
-    program, chosen, front = found[:3]
-    budget, name = program.account.get("budget_nbytes"), title_of(arguments.model)
-    if arguments.picture or arguments.report:
-        arena = plan_arena(chosen, name, program.minibatch, budget)
-    if arguments.picture:
-        write_picture(arena_chart(arena), arguments.picture)
-    frontier = plan_frontier(front, chosen)
-    if arguments.pareto:
-        picture = frontier_chart(frontier.points, frontier.chosen, budget)
-        write_picture(picture, arguments.pareto)
-    if arguments.report:
-        beside = plan_beside(found.model, found.options, front, chosen)
-        command = shlex.join(["edgetrain", *arguments.argv])
-        plan_page(name, arena, program.account, frontier, beside, command).write(arguments.report)
-
-
-class _Compiled(NamedTuple):
+class Compiled(NamedTuple):
     """A Program and where it comes from.
 
     Attributes:
@@ -137,7 +112,7 @@ def compiled(arguments: Namespace) -> Program:
     return _compiled(arguments).program
 
 
-def _compiled(arguments: Namespace) -> _Compiled:
+def _compiled(arguments: Namespace) -> Compiled:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -159,7 +134,7 @@ def _compiled(arguments: Namespace) -> _Compiled:
         raise
     tried = microbatches(model, options)
     program = assemble(model, options, chosen, facts)
-    return _Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
+    return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
 
 
 def _say_notes(model: Model, options: Options) -> None:

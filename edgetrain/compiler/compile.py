@@ -9,6 +9,7 @@ from ..kernels import loops, targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
+from . import remat
 from .assemble import assemble
 from .options import Options
 from .plan.candidates import Plan
@@ -31,6 +32,8 @@ def plan_model(
     check_not_empty(front, options)
     nbytes = None if budget is None else parse_bytes(budget)
     plan = choose_plan(model, options, front, nbytes)
+    judged = remat.simulate(plan.candidate.train.problem, plan.schedule)
+    assert judged == plan.simulation, "the referee measures the chosen schedule otherwise"
     facts = {
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,

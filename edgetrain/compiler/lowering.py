@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +45,41 @@ def lower(node: Node, graph: Graph, threads: int, target: jit.Target) -> list[In
 def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:
     """Choose the variant of a call and check its operands against the declaration.
 
+    Equal calls of values of equal storage are bound alike: equal blocks of a net ask for the same.
+
     Raises:
       ModelError: a storage combination that no kernel has.
     """
+    alike = tuple(
+        (name, graph.values[arg].dtype if isinstance(arg, str) else _hashable(arg))
+        for name, arg in call.args.items()
+    )
+    key = call.kernel, alike, threads, target
+    found = _known.get(key)
+    if found is None:
+        if len(_known) == _MOST_KNOWN:
+            _known.clear()
+        found = _known[key] = _bind(call, graph, threads, target)
+    kernel, storages, scratch = found
+    args = kernel.spec.flat(call.args)
+    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
+    return Instruction(kernel, storages, args, scratch, skip)
+
+
+_Bound = tuple[Kernel, Mapping[str, str], int]
+_MOST_KNOWN = 4096
+_known: dict[tuple, _Bound] = {}
+
+
+def _hashable(arg: Any) -> Any:
+    return tuple(arg) if isinstance(arg, list) else arg
+
+
+def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
+    """Kernel, storages and scratch bytes of each thread."""
     spec = variants(call.kernel)[0].spec
-    names = {operand.name for operand in spec.operands if operand.mode != "t"}
-    needed = {operand.name for operand in spec.operands if not operand.optional} & names
     args = spec.flat(call.args)
+    names, needed = spec.arguments, spec.needed
     assert needed <= args.keys() <= names, f"{call.kernel}: {needed ^ args.keys()}"
     assert call.skip.keys() <= args.keys(), f"{call.kernel}: {[*call.skip]}"
     storages: dict[str, str] = {}
@@ -79,9 +108,7 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
-    scratch = kernel.spec.scratch_nbytes(values, threads, target.lanes)
-    skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
-    return Instruction(kernel, storages, args, scratch, skip)
+    return kernel, storages, kernel.spec.scratch_nbytes(values, threads, target.lanes)
 
 
 def encode(

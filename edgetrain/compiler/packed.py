@@ -15,7 +15,7 @@ from ..formats import BLOCKED, GROUPED
 from ..formats.csr import POOL
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
-from ..kernels.registry import declaration, variants
+from ..kernels.registry import variants
 from ..ops.registry import op
 
 _WHOLE = (*BLOCKED, *GROUPED)
@@ -61,6 +61,8 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
     """Calls of a node in order, those that unpack and pack among them."""
     floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
     calls = _calls(bare(node), graph)
+    if not floats and not any(_has_whole(call, graph) for call in calls):
+        return calls
     room = node.attrs.get("room", 0)
     before: list[Call] = []
     after: list[Call] = []
@@ -95,15 +97,23 @@ def _in_groups(call: Call, graph: Graph) -> Call:
     return replace(call, kernel=f"{call.kernel}_{dtype}") if dtype in GROUPED else call
 
 
+def _has_whole(call: Call, graph: Graph) -> bool:
+    """Whether an operand is in blocks or groups."""
+    names = [arg for arg in call.args.values() if isinstance(arg, str)]
+    return any(graph.values[name].dtype in _WHOLE for name in names)
+
+
 def _is_pool(root: str) -> bool:
     return root.partition(".")[0] == POOL
 
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
     """(operand, root, whether it is written) of what a call may not take in blocks."""
+    if not _has_whole(call, graph):
+        return
     every = variants(call.kernel)
     operands = {operand.name: operand for operand in every[0].spec.operands}
-    taken = " ".join(declaration(kernel)["blocks"] for kernel in every).split()
+    taken = " ".join(kernel.blocks for kernel in every).split()
     for name, arg in call.args.items():
         dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
         if dtype in _WHOLE and operands[name].storage not in (*taken, dtype):

@@ -51,10 +51,11 @@ def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()
         mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
         graph = replace(graph, values=mapped)
     chosen = storages(options)
-    values = {
-        name: replace(value, dtype=_stored(graph, value, chosen))
-        for name, value in graph.values.items()
-    }
+    values = dict(graph.values)
+    for name, value in graph.values.items():
+        dtype = _stored(graph, value, chosen)
+        if dtype != value.dtype:
+            values[name] = replace(value, dtype=dtype)
     return spread(replace(graph, values=values), chosen["activation"])
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..ir import Graph, Node
 from ..kernels import jit
 from ..ops.registry import op
-from .arena.problem import Buffer, aligned
+from .arena.problem import aligned
 from .cost import rates
 from .lowering import Instruction, lower
 from .packed import bare
@@ -154,37 +156,38 @@ def _same_bytes(graph: Graph, a: str, b: str) -> bool:
     return x.dtype == y.dtype and x.size == y.size and a != b
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Placed:
     """Buffers of a schedule: lives that share bytes in place are one buffer.
 
     Attributes:
-      buffers: every life of a value and every step's scratch.
+      buffers: every life of a value and every step's scratch: start, stop, nbytes; int64
+        (buffers, 3).
       of_instance: instance index -> index of its buffer.
       scratch_of: schedule position -> index of its scratch buffer.
     """
 
-    buffers: tuple[Buffer, ...]
+    buffers: np.ndarray
     of_instance: tuple[int, ...]
     scratch_of: Mapping[int, int]
 
 
 def buffers_of(problem: Problem, schedule: Sequence[int], simulation: Simulation) -> Placed:
     """What has to be placed for a schedule."""
-    spans: list[list[int]] = []  # start, stop, nbytes
-    of_instance: list[int] = []
-    for instance in simulation.instances:
-        if instance.source >= 0:
-            buffer = of_instance[instance.source]
-            spans[buffer][1] = max(spans[buffer][1], instance.stop)
-        else:
-            buffer = len(spans)
-            spans.append([instance.start, instance.stop, problem.nbytes[instance.value]])
-        of_instance.append(buffer)
-    scratch_of = {}
-    for position, step in enumerate(schedule):
-        if problem.steps[step].workspace:
-            scratch_of[position] = len(spans)
-            spans.append([position, position + 1, problem.steps[step].workspace])
-    buffers = tuple(Buffer(k, *span) for k, span in enumerate(spans))
-    return Placed(buffers, tuple(of_instance), scratch_of)
+    value, start, stop, source = simulation.lives.T
+    owner = np.arange(len(value))
+    taken = np.flatnonzero(source >= 0)
+    while len(taken):  # to the first of those that hand on the same bytes
+        owner[taken] = source[owner[taken]]
+        taken = taken[source[owner[taken]] >= 0]
+    first = source < 0
+    of_instance = (np.cumsum(first) - 1)[owner]
+    last = stop[first]
+    np.maximum.at(last, of_instance, stop)
+    nbytes = np.array(problem.nbytes, np.int64)[value[first]]
+    scratch = np.array([step.workspace for step in problem.steps], np.int64)[np.array(schedule)]
+    at = np.flatnonzero(scratch)
+    spans = np.stack([start[first], last, nbytes], 1)
+    buffers = np.concatenate([spans, np.stack([at, at + 1, scratch[at]], 1)])
+    scratch_of = dict(zip(at.tolist(), range(len(spans), len(buffers)), strict=True))
+    return Placed(buffers, tuple(of_instance.tolist()), scratch_of)

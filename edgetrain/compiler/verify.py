@@ -14,29 +14,33 @@ def verify(graph: Graph) -> Graph:
       GraphError: a value that is read before it is written, unknown, or a view of another size.
     """
     _check_views(graph)
-    written = {graph.root(name) for name in graph.inputs}
+    values = graph.values
+    roots = {name: graph.root(name) for name in values}
+    there = {name for name, value in values.items() if value.persistent}
+    there.update(roots[name] for name in graph.inputs)
     names = set()
     for node in graph.nodes:
         if node.name in names:
             raise GraphError(f"two nodes are named {node.name!r}")
         names.add(node.name)
         for name in (*node.reads, *node.writes):
-            if name not in graph.values:
+            if name not in values:
                 raise GraphError(f"node {node.name!r}: value {name!r} is unknown")
         for name in node.reads:
-            root = graph.root(name)
-            if root not in written and not graph.values[root].persistent:
+            if roots[name] not in there:
                 raise GraphError(f"node {node.name!r} reads {name!r} before it is written")
-        written.update(graph.root(name) for name in node.writes)
+        for name in node.writes:
+            there.add(roots[name])
     for name in graph.outputs:
-        if graph.root(name) not in written and not graph.values[graph.root(name)].persistent:
+        if roots[name] not in there:
             raise GraphError(f"output {name!r} is never written")
     return graph
 
 
 def _check_views(graph: Graph) -> None:
     for value in graph.values.values():
-        seen, name = {value.name}, value.view_of
+        name = value.view_of
+        seen = {value.name} if name else set()
         while name:
             if name not in graph.values:
                 raise GraphError(f"view {value.name!r}: value {name!r} is unknown")

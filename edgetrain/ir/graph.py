@@ -31,11 +31,11 @@ class Node:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return tuple(name for name in self.inputs if name)
+        return tuple(filter(None, self.inputs)) if "" in self.inputs else self.inputs
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return tuple(name for name in self.outputs if name)
+        return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class Graph:
 
     def root(self, name: str) -> str:
         """The value whose bytes `name` uses."""
-        while self.values[name].view_of:
-            name = self.values[name].view_of
+        values = self.values
+        while above := values[name].view_of:
+            name = above
         return name
 
     def readers(self) -> dict[str, list[Node]]:

@@ -31,6 +31,17 @@ class Decoded:
     values: Mapping[str, int]
     scratch: tuple[int, int] | None
 
+    @property
+    def about(self) -> tuple:
+        """All but where its operands lie."""
+        operands = self.kernel.spec.operands
+        numbers = (
+            self.values[o.name] >= 0 if o.is_reference else self.values[o.name]
+            for o in operands
+            if o.mode != "t"
+        )
+        return self.kernel.name, self.kernel.variant, *self.storages.values(), *numbers
+
     def extents(self, threads: int, lanes: int) -> dict[str, int]:
         """Bytes that each present reference touches; errors as in `Spec.extents`."""
         return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
@@ -75,13 +86,15 @@ def work_of(
 ) -> dict[str, dict[str, int]]:
     """Tape -> kernel -> turns of loops that its instructions declare."""
     out: dict[str, dict[str, int]] = {}
+    known: dict[tuple, int] = {}  # wherever its operands lie, an equal call does equal work
     for tape, words in tapes.items():
         turns = out.setdefault(tape, {})
         for found in decode(words, kernels):
+            about = found.about
+            if about not in known:
+                known[about] = found.work(found.extents(threads, lanes), threads, lanes)
             name = found.kernel.name
-            turns[name] = turns.get(name, 0) + found.work(
-                found.extents(threads, lanes), threads, lanes
-            )
+            turns[name] = turns.get(name, 0) + known[about]
     return out
 
 

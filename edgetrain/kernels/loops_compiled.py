@@ -9,7 +9,25 @@ import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba.core import types
+from numba.core.compiler import CompilerBase
+from numba.core.compiler_machinery import PassManager
+from numba.core.typed_passes import (
+    IRLegalization,
+    NativeLowering,
+    NoPythonBackend,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+)
 from numba.core.typing.templates import AttributeTemplate
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    FixupArgs,
+    GenericRewrites,
+    IRProcessing,
+    ReconstructSSA,
+    RewriteSemanticConstants,
+    TranslateByteCode,
+)
 from numba.extending import infer_getattr, lower_getattr_generic, models, register_model
 from numba.np.arrayobj import populate_array
 
@@ -20,10 +38,33 @@ from .processor import Target
 _wrapped: list[Any] = []  # numba's types refer to functions weakly
 
 
+class _Passes(CompilerBase):
+    """What loops need of numba's passes: most of the time of compiling them is Python's.
+
+    Left out is what looks for closures, literals to unroll, expressions of arrays, loops of
+    threads.
+    """
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager("loops")
+        for one in (
+            TranslateByteCode, FixupArgs, IRProcessing, RewriteSemanticConstants,
+            DeadBranchPrune, GenericRewrites, ReconstructSSA, NopythonTypeInference,
+            PreLowerStripPhis, IRLegalization, NativeLowering, NoPythonBackend,
+        ):  # fmt: skip
+            passes.add_pass(one, one.__name__)
+        passes.finalize()
+        return [passes]
+
+
 def callee(function: Callable) -> types.Type:
     """The type of a loop as others call it."""
     wrap = numba.njit(
-        error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False
+        error_model="numpy",
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=False,
+        pipeline_class=_Passes,
     )
     _wrapped.append(wrap(function))
     return types.Dispatcher(_wrapped[-1])

@@ -94,6 +94,16 @@ class Spec:
         loops = Later(work) if work else None
         return cls(tuple(operands), tuple(fields), checks, tuple(variables), loops)
 
+    @functools.cached_property
+    def arguments(self) -> frozenset[str]:
+        """Operands that a call may name."""
+        return frozenset(o.name for o in self.operands if o.mode != "t")
+
+    @functools.cached_property
+    def needed(self) -> frozenset[str]:
+        """Those that it must name."""
+        return self.arguments & {o.name for o in self.operands if not o.optional}
+
     @property
     def interface(self) -> list[tuple[str, str, str, bool]]:
         """What a call says: all variants of a kernel share it, each has scratch of its own."""

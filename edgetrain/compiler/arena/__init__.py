@@ -11,7 +11,7 @@ from .greedy import greedy_orders
 from .hill_climb import hill_climb, move_work
 from .large_first import STEPS, large_first
 from .lives import lives
-from .problem import Buffer, aligned, peak_live
+from .problem import Buffer, aligned, peak_live, table_of
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
@@ -44,7 +44,7 @@ def greedy(
 
 
 def place(
-    buffers: Sequence[Buffer],
+    buffers: Sequence[Buffer] | np.ndarray,
     *,
     capacity: int | None = None,
     align: int = 64,
@@ -59,7 +59,7 @@ def place(
     is always a result, also where it is higher than `capacity`: compare the height.
 
     Args:
-      buffers: lifetimes in steps; nbytes in bytes.
+      buffers: lifetimes in steps; nbytes in bytes; or as an array of start, stop, nbytes.
       capacity: once this height is met only a short climb goes on; None aims at the lower
         bound (`peak_live`).
       align: every offset is a multiple of it; sizes are rounded up to it.
@@ -86,7 +86,7 @@ class _Placing:
     Buffers without bytes or life lie at 0.
     """
 
-    def __init__(self, columns: tuple[np.ndarray, np.ndarray, np.ndarray], goal: int) -> None:
+    def __init__(self, columns: tuple[np.ndarray, ...], goal: int) -> None:
         start, stop, size = columns
         self.live = np.flatnonzero((stop > start) & (size > 0))
         self.lives, self.size = lives(start[self.live], stop[self.live]), size[self.live]
@@ -164,14 +164,13 @@ class _Placing:
         self.height = height
 
 
-def _columns(buffers: Sequence[Buffer], align: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _columns(buffers: Sequence[Buffer] | np.ndarray, align: int) -> tuple[np.ndarray, ...]:
     """start, stop and aligned size as arrays."""
-    for buffer in buffers:
-        if buffer.nbytes < 0 or buffer.stop < buffer.start:
-            raise UsageError(f"{buffer}: expected nbytes >= 0 and stop >= start.")
-    rows = [(b.start, b.stop, aligned(b.nbytes, align)) for b in buffers]
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    return tuple(np.ascontiguousarray(column) for column in table.T)  # type: ignore[return-value]
+    table = table_of(buffers, align)
+    wrong = np.flatnonzero((table[:, 2] < 0) | (table[:, 1] < table[:, 0]))
+    if len(wrong):
+        raise UsageError(f"{buffers[wrong[0]]}: expected nbytes >= 0 and stop >= start.")
+    return tuple(np.ascontiguousarray(column) for column in table.T)
 
 
 __all__ = [

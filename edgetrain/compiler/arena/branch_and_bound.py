@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..profile import profile
+from ..profile import distinct, profile
 from .exact import ALLOWED, DONE, Search, fits
 from .lives import Lives, lives, renumbered
 
@@ -29,7 +29,7 @@ def first_share(count: int) -> float:
 def new_search(lives: Lives, size: np.ndarray, order: np.ndarray) -> Search:
     """A search over buffers renumbered by `order`."""
     (start, stop, near_at, near), size = renumbered(lives, order), size[order]
-    ends = np.unique(stop)
+    ends = distinct(stop)
     first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
     count, sections = len(size), len(ends)
     trail = near_at[-1] + count + 1

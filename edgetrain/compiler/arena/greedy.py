@@ -4,6 +4,8 @@ O(n^2) in buffers for one order, less where few share time. Sources: Pisarchyk a
 2020 (greedy by size, by breadth); Sekiyama et al. 2018 (best fit).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from edgetrain.kernels.loop_kinds import Flags, Ints
@@ -15,6 +17,7 @@ from .units import GREEDY
 
 # Of more buffers that share time with more others four orders are tried, once.
 MANY, MANY_PAIRS = 4000, 1_000_000
+NO_LIMIT = 2**62  # of the height
 
 
 @loop
@@ -75,8 +78,11 @@ def fill_in_order(
     queue: Ints,
     tight: int,
     fixed: int,
+    most: int,
 ) -> int:
     """Fill `offset` (bytes) in the given order; returns the height.
+
+    What would be higher than `most` bytes is left as soon as it is: then `offset` is not filled.
 
     Args:
       size: bytes, none 0.  order: indices.  offset: receives the result.
@@ -93,6 +99,8 @@ def fill_in_order(
             found = count if together else _near(lives, offset, placed, queue, i)
             offset[i] = _gap(lives, size, offset, queue, found, tight, i)
         height = max(height, offset[i] + size[i])
+        if height > most:
+            return height
         placed[i] = True
         if together:
             at = count
@@ -110,10 +118,11 @@ def place_in_order(
     offset: np.ndarray,
     tight: bool,
     fixed: int = 0,
+    most: int = NO_LIMIT,
 ) -> int:
     """As `fill_in_order`, with scratch of its own."""
     placed, queue = np.zeros(len(size), np.bool_), np.zeros(len(size), np.int64)
-    return fill_in_order(lives, size, order, offset, placed, queue, tight, fixed)
+    return fill_in_order(lives, size, order, offset, placed, queue, tight, fixed, most)
 
 
 def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray, int]:
@@ -124,13 +133,13 @@ def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray
     Args:
       size: bytes, none 0.
     """
-    best, height = np.zeros(len(size), np.int64), 2**62
+    best, height = np.zeros(len(size), np.int64), NO_LIMIT
     many = len(size) > MANY and (crowded(lives) or len(lives.near) > MANY_PAIRS)
     ways = (False,) if many else (False, True)
-    for order in orders(lives.start, lives.stop, size)[:: 3 if many else 1]:
+    for order in orders(lives.start, lives.stop, size, 3 if many else 1):
         for tight in ways:
             offset = np.zeros(len(size), np.int64)
-            reached = place_in_order(lives, size, order, offset, tight)
+            reached = place_in_order(lives, size, order, offset, tight, most=height - 1)
             if reached < height:
                 best, height = offset, reached
             if height <= goal:
@@ -138,13 +147,23 @@ def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray
     return best, height if len(size) else 0
 
 
-def orders(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
-    """Twelve orders worth trying: by size, length, area, birth, death and crowding."""
+def orders(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, every: int = 1
+) -> Iterator[np.ndarray]:
+    """Twelve orders worth trying: by size, length, area, birth, death and crowding.
+
+    Args:
+      every: one of so many.
+    """
     length = stop - start
-    crowd = profile(start, stop, size).most_within(start, stop)
-    keys = [
+    crowd: list[np.ndarray] = []
+    keys = (
         (-size, -length), (-length, -size), (-size * length, -size), (start, -size),
-        (stop, -size), (-crowd, -size), (-crowd, -length), (-crowd, -size * length),
-        (-crowd, start), (-stop, -size), (start, -length), (-size, start),
-    ]  # fmt: skip
-    return [np.lexsort((second, key)) for key, second in keys]
+        (stop, -size), (None, -size), (None, -length), (None, -size * length),
+        (None, start), (-stop, -size), (start, -length), (-size, start),
+    )  # fmt: skip
+    for key, second in keys[::every]:
+        if key is None:
+            crowd = crowd or [-profile(start, stop, size).most_within(start, stop)]
+            key = crowd[0]
+        yield np.lexsort((second, key))

@@ -12,7 +12,7 @@ import numpy as np
 from edgetrain.kernels.loop_kinds import Flags, Ints, Words
 from edgetrain.kernels.loops import loop
 
-from .greedy import crowded, fill_in_order
+from .greedy import NO_LIMIT, crowded, fill_in_order
 from .lives import Lives
 from .units import GREEDY
 
@@ -73,7 +73,7 @@ def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state:
     order, best, trial = scratch.order, scratch.best, scratch.trial
     n = order.size
     turn = move_work(lives, n)
-    height = fill_in_order(lives, size, order, best, scratch.placed, scratch.queue, 0, 0)
+    height = fill_in_order(lives, size, order, best, scratch.placed, scratch.queue, 0, 0, NO_LIMIT)
     done = 0
     while height > goal and done < work:
         done += turn
@@ -84,7 +84,9 @@ def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state:
         for k in range(chosen, to, way):
             order[k] = order[k + way]
         order[to] = moved
-        reached = fill_in_order(lives, size, order, trial, scratch.placed, scratch.queue, 0, 0)
+        reached = fill_in_order(
+            lives, size, order, trial, scratch.placed, scratch.queue, 0, 0, height
+        )
         if reached <= height:
             height = reached
             for k in range(n):

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..profile import profile
+from ..profile import peak
 from .branch_and_bound import ExactSearch
-from .greedy import place_in_order
+from .greedy import NO_LIMIT, place_in_order
 from .lives import Lives
 
 # Small buffers are those whose live sum never exceeds this fraction of the goal.
@@ -67,13 +67,13 @@ def _fill(
     """Place the rest of `order` around the offsets `found` of its first buffers."""
     large, rest = order[: len(found)], order[len(found) :]
     area = size[rest] * (lives.stop[rest] - lives.start[rest])
-    best, height = found, 2**62
+    best, height = found, NO_LIMIT
     for later in (rest, rest[np.argsort(-area, kind="stable")]):
         for tight in (False, True):
             offset = np.zeros(len(size), np.int64)
             offset[large] = found
             whole = np.concatenate([large, later])
-            reached = place_in_order(lives, size, whole, offset, tight, len(large))
+            reached = place_in_order(lives, size, whole, offset, tight, len(large), height - 1)
             if reached < height:
                 best, height = offset, int(reached)
     return best, height
@@ -84,7 +84,7 @@ def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: fl
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2
-        if profile(start[middle:], stop[middle:], size[middle:]).peak > most:
+        if peak(start[middle:], stop[middle:], size[middle:]) > most:
             low = middle + 1
         else:
             high = middle

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..profile import profile
+from ..profile import peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,17 @@ def aligned(nbytes: int, align: int) -> int:
     return -(-nbytes // align) * align
 
 
-def peak_live(buffers: Sequence[Buffer], align: int = 1) -> int:
+def table_of(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> np.ndarray:
+    """start, stop and aligned nbytes of each, int64 (buffers, 3)."""
+    if isinstance(buffers, np.ndarray):
+        table = buffers.copy()
+    else:
+        rows = [(b.start, b.stop, b.nbytes) for b in buffers]
+        table = np.array(rows, np.int64).reshape(-1, 3)
+    table[:, 2] = aligned(table[:, 2], align)  # type: ignore[arg-type]
+    return table
+
+
+def peak_live(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> int:
     """The largest sum of bytes live at one step: no placement is lower."""
-    rows = np.array([(b.start, b.stop, aligned(b.nbytes, align)) for b in buffers], np.int64)
-    return profile(*rows.reshape(-1, 3).T).peak
+    return peak(*table_of(buffers, align).T)

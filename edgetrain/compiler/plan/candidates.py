@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ...kernels import jit
 from ...ops.model import Model
@@ -50,6 +51,16 @@ class Candidate:
     update: UpdateTape
     persistent_nbytes: int
     floor_nbytes: int
+
+    @cached_property
+    def replay(self) -> remat.Replay:
+        """Measures schedules of the training tape."""
+        return remat.Replay(self.train.problem)
+
+    @cached_property
+    def cost(self) -> float:
+        """Relative seconds of a microbatch that recomputes nothing."""
+        return sum(step.cost for step in self.train.problem.steps)
 
     def arena_nbytes(self, transient: int) -> int:
         """Bytes of the arena with so many for the transient values of training."""
@@ -190,7 +201,7 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
         with stage(f"searching schedules of microbatch {candidate.microbatch}"):
             found = _found(candidate, seeds)
         long = len(problem.steps) > LONG_SCHEDULE
-        points = remat.measured(problem, found, POINTS // 2 if long else POINTS)
+        points = remat.measured(problem, found, POINTS // 2 if long else POINTS, candidate.replay)
         drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
         searches.append(Search(candidate, tuple(found), tuple(drafts)))
         known = searches[-1]
@@ -212,10 +223,9 @@ def make_draft(
     candidate: Candidate, schedule: Schedule, options: Options, simulation: Simulation | None = None
 ) -> Draft:
     """A schedule with what it needs and costs; `simulation` where that is known."""
-    problem = candidate.train.problem
-    simulation = simulation or remat.simulate(problem, schedule)
+    simulation = simulation or candidate.replay(schedule)
     repeats = options.minibatch // candidate.microbatch
-    cost = repeats * (sum(step.cost for step in problem.steps) + simulation.extra_cost)
+    cost = repeats * (candidate.cost + simulation.extra_cost)
     return Draft(candidate, schedule, simulation, cost)
 
 

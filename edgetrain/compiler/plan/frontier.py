@@ -90,7 +90,7 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
     found: list[Plan] = []
     for seed, crowding in enumerate(CROWDING, 1):
         schedule = remat.shorten_lifetimes(
-            plan.candidate.train.problem, plan.schedule, crowding, seed
+            plan.candidate.train.problem, plan.schedule, crowding, seed, plan.candidate.replay
         )
         found.append(make_draft(plan.candidate, schedule, options).placed())
         if _tight(found[-1]):

@@ -1,6 +1,7 @@
 """Recomputation: the cheapest schedule that fits a number of bytes.
 
-Every solver proposes schedules; what they need and cost is measured by the referee alone.
+Every solver proposes schedules; what they need and cost is measured apart from it (replay.py), and
+the referee judges what is chosen.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from .chain.ladder import Ladder, chain_ladder
 from .chain.stages import Chain, chain_of
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
+from .replay import Replay
 from .search import anneal_search, shorten_lifetimes
 from .store_all import store_all
 
@@ -91,18 +93,23 @@ def schedules(
 
 
 def measured(
-    problem: Problem, found: Sequence[Schedule], points: int | None
+    problem: Problem,
+    found: Sequence[Schedule],
+    points: int | None,
+    replay: Replay | None = None,
 ) -> list[tuple[Schedule, Simulation]]:
     """Those of the schedules found that no other one beats in both peak and extra cost.
 
     Args:
       points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
+      replay: of the problem, where there is one.
     Returns:
       (schedule, what it needs), by increasing peak; the last one recomputes nothing.
     """
     if points is not None:
         found = _thinned(found, 3 * points // 2)
-    costed = [(schedule, simulate(problem, schedule)) for schedule in found]
+    replay = replay or Replay(problem)
+    costed = [(schedule, replay(schedule)) for schedule in found]
     front = undominated(costed, lambda item: (item[1].peak_nbytes, item[1].extra_cost))
     return front if points is None else _spread(front, points)
 
@@ -136,6 +143,7 @@ __all__ = [
     "SOLVERS",
     "Instance",
     "Problem",
+    "Replay",
     "Schedule",
     "ScheduleError",
     "Simulation",

@@ -7,6 +7,9 @@ before it is made again; one that nothing reads lives for one step.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 Schedule = tuple[int, ...]
 
@@ -82,19 +85,41 @@ class Instance:
     source: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Simulation:
     """What a schedule needs and costs.
 
     Attributes:
       peak_nbytes: the largest entry of `profile`.
       extra_cost, extra_flops: of all runs beyond the first of each step.
-      profile: bytes in memory while each position of the schedule runs.
-      instances: every life of every value, `always_live` ones first.
+      live: `profile` as int64 (positions,).
+      lives: `instances` as int64 (instances, 4).
     """
 
     peak_nbytes: int
     extra_cost: float
     extra_flops: int
-    profile: tuple[int, ...]
-    instances: tuple[Instance, ...]
+    live: np.ndarray
+    lives: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Simulation):
+            return NotImplemented
+        same = self._numbers() == other._numbers() and np.array_equal(self.live, other.live)
+        return same and np.array_equal(self.lives, other.lives)
+
+    def __hash__(self) -> int:
+        return hash(self._numbers())
+
+    def _numbers(self) -> tuple[int, float, int]:
+        return self.peak_nbytes, self.extra_cost, self.extra_flops
+
+    @cached_property
+    def profile(self) -> tuple[int, ...]:
+        """Bytes in memory while each position of the schedule runs."""
+        return tuple(self.live.tolist())
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """Every life of every value, `always_live` ones first."""
+        return tuple(Instance(*row) for row in self.lives.tolist())

@@ -2,9 +2,11 @@
 
 from itertools import accumulate
 
+import numpy as np
+
 from edgetrain.errors import UsageError
 
-from .problem import Instance, Problem, Schedule, Simulation
+from .problem import Problem, Schedule, Simulation
 
 
 class ScheduleError(UsageError):
@@ -37,11 +39,12 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
             cost += step.cost
             flops += step.flops
         seen.add(k)
-    instances = tuple(
-        Instance(value, start, stop, takeovers.get(k, -1))
+    rows = [
+        (value, start, stop, takeovers.get(k, -1))
         for k, (value, start, stop, _) in enumerate(lives)
-    )
-    return Simulation(max(profile, default=0), cost, flops, tuple(profile), instances)
+    ]
+    live, table = np.array(profile, np.int64), np.array(rows, np.int64).reshape(-1, 4)
+    return Simulation(max(profile, default=0), cost, flops, live, table)
 
 
 def _check_runs(problem: Problem, schedule: Schedule) -> None:

@@ -10,6 +10,8 @@ from edgetrain.compiler.remat import Problem, Step, simulate
 from edgetrain.compiler.remat.search.decisions import decisions
 from edgetrain.compiler.remat.search.evaluate import INFEASIBLE, evaluate, new_trace
 from edgetrain.compiler.remat.search.flat_problem import flatten
+from edgetrain.compiler.remat.search.moves import random as throw
+from edgetrain.compiler.remat.search.throws import throws
 from edgetrain.errors import BudgetError, UsageError
 
 from .problems import chain, random_problem
@@ -122,3 +124,9 @@ def test_general_reaches_the_working_set_of_a_residual_chain_whatever_the_effort
     # The input, a block's x and c, the gradient and the inner one: no block keeps anything.
     front = frontier(residual_chain(16), effort, solver="general")
     assert front[0][1].peak_nbytes == 5
+
+
+def test_throws_are_the_numbers_of_the_compiled_moves():
+    one, other = (np.array([88172645463325252], np.uint64) for _ in range(2))
+    assert throws(one, 50) == [throw(other) for _ in range(50)]
+    assert one[0] == other[0]

@@ -165,23 +165,14 @@ def _divisor(stages: Chain) -> float:
 
 def expand(problem: Problem, stages: Chain, runs: list[tuple[str, int]]) -> Schedule:
     """Steps of the runs of stages; steps outside the chain go where they were."""
-    total = len(problem.steps)
-    chained = {s for part in (stages.forward, stages.backward) for row in part for s in row}
-    seen = [s in chained for s in range(total)]
-    schedule: list[int] = []
-    once: set[int] = set()
-    outside = [s for s in range(total) if not seen[s]]
-    at = 0
-    for what, k in runs:
-        for s in stages.forward[k] if what == "F" else stages.backward[k]:
-            # Side effects of the forward follow the first run of what stands before them.
-            if s not in once:
-                while at < len(outside) and outside[at] < s:
-                    schedule.append(outside[at])
-                    at += 1
-            once.add(s)
-            schedule.append(s)
-    return (*schedule, *outside[at:])
+    parts = {"F": stages.forward, "B": stages.backward}
+    steps = np.array([s for what, k in runs for s in parts[what][k]], np.int64)
+    chained = np.zeros(len(problem.steps), np.bool_)
+    chained[[s for part in parts.values() for row in part for s in row]] = True
+    outside = np.flatnonzero(~chained)
+    # Side effects of the forward follow the first run of what stands before them.
+    places = np.searchsorted(np.maximum.accumulate(steps), outside, "right")
+    return tuple(np.insert(steps, places, outside).tolist())
 
 
 def without_idle_runs(problem: Problem, schedule: Schedule) -> Schedule:

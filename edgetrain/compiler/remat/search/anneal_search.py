@@ -33,8 +33,9 @@ from .drop_idle import drop_idle
 from .evaluate import INFEASIBLE, evaluate, new_trace
 from .flat_problem import FlatProblem, flatten
 from .idle_times import IdleTimes, crossing, cuts, idle_values
-from .moves import moves, random
+from .moves import moves
 from .prune_drops import prune_between
+from .throws import throws
 
 MILLION = 1_000_000
 _SEED = 88172645463325252
@@ -208,13 +209,13 @@ class Search:
             share = ((k * GOLDEN) % 1.0) ** 1.3
             budget = np.exp(bottom + (top - bottom) * share) * (0.97 if share < 0.1 else 1.0)
             if below:
-                budget = peaks[0] * (0.9 + 0.09 * random(state))
+                budget = peaks[0] * (0.9 + 0.09 * throws(state, 1)[0])
             budget = max(budget, low)
-            start = max(0, find(self.archive, int(budget * (1.0 + 0.5 * random(state) ** 3))))
-            warm = 0.3 * 30.0 ** random(state)
-            weight = steep ** random(state) * 0.7
+            start = max(0, find(self.archive, int(budget * (1.0 + 0.5 * throws(state, 1)[0] ** 3))))
+            warm = 0.3 * 30.0 ** throws(state, 1)[0]
+            weight = steep ** throws(state, 1)[0] * 0.7
             if below:
-                weight = steep * 4.0 ** (random(state) - 0.5)
+                weight = steep * 4.0 ** (throws(state, 1)[0] - 0.5)
             self._anneal(start, int(budget), work // rounds, Temper(warm, COOL, weight))
 
     def _anneal(self, start: int, budget: int, work: float, temper: Temper) -> float:

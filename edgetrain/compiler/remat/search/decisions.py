@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...profile import distinct
 from ..problem import Problem
+from .flat_problem import flatten
 
 
 def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -14,17 +16,15 @@ def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np
     next first run. Recomputation then happens on demand, so the translation may be better than
     the schedule, and rarely worse.
     """
-    order: list[int] = []
-    pending: set[int] = set()
-    seen: set[int] = set()
-    keys: set[int] = set()
-    count = len(problem.nbytes)
-    for k in schedule:
-        if k in seen:
-            pending.update(problem.steps[k].writes)
-            continue
-        seen.add(k)
-        order.append(k)
-        keys.update(k * count + v for v in pending)
-        pending = set()
-    return np.array(order, np.int64), np.array(sorted(keys), np.int64)
+    flat, steps = flatten(problem), np.array(schedule, np.int64)
+    at = np.sort(np.unique(steps, return_index=True)[1])
+    again = np.ones(len(steps), np.bool_)
+    again[at] = False
+    again[at[-1] + 1 :] = False
+    behind = np.flatnonzero(again)
+    runs, following = steps[behind], steps[at[np.searchsorted(at, behind)]]
+    counts = (flat.write_at[1:] - flat.write_at[:-1])[runs]
+    before = np.cumsum(counts) - counts
+    places = np.arange(counts.sum()) + np.repeat(flat.write_at[runs] - before, counts)
+    keys = np.repeat(following, counts) * len(problem.nbytes) + flat.write[places]
+    return steps[at], distinct(keys)

@@ -45,7 +45,8 @@ def _rounds(
             return
         used = drops[trace.used[:count]]
         yield got.peak, got.extra, used
-        drops = np.union1d(used, _idle(flat, trace, got.touches, horizon, least))
+        drops = np.sort(np.concatenate([used, _idle(flat, trace, got.touches, horizon, least)]))
+        drops = drops[np.diff(drops, prepend=-1) > 0]
         if len(drops) == len(used) or len(drops) > room:
             return
 

@@ -40,8 +40,20 @@ class FlatProblem(NamedTuple):
     again: Flags
 
 
+_KNOWN = 4  # problems whose arrays are kept: the microbatches that are being planned
+_flat: list[tuple[Problem, FlatProblem]] = []
+
+
 def flatten(problem: Problem) -> FlatProblem:
-    """Flatten a problem; costs become fractions of one forward."""
+    """Flatten a problem, whose arrays nobody changes; costs become fractions of one forward."""
+    found = next((flat for one, flat in _flat if one is problem), None)
+    if found is None:
+        found = _flattened(problem)
+        _flat[:] = [*_flat[1 - _KNOWN :], (problem, found)]
+    return found
+
+
+def _flattened(problem: Problem) -> FlatProblem:
     steps, count = problem.steps, len(problem.nbytes)
     reads = [sorted(set(step.reads)) for step in steps]
     pairs = [

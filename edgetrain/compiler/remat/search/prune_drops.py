@@ -16,7 +16,7 @@ from .anneal import EVALUATE_WORK, Walk, copy
 from .archive import Archive, offer
 from .evaluate import Trace, evaluate
 from .flat_problem import FlatProblem
-from .moves import random
+from .throws import throws
 from .units import SEARCH
 
 
@@ -76,10 +76,11 @@ def prune_between(
         last = int(archive.filled[0]) - 1
         peaks, extras = archive.peak[: last + 1], archive.extra[: last + 1]
         gaps = np.log(peaks[1:] / np.maximum(peaks[:-1], 1)) * (extras[:-1] - extras[1:])
-        worth = gaps * np.array([random(state) for _ in range(last)])
+        worth = gaps * np.array(throws(state, last))
         chosen = int(worth.argmax())
         low, high = int(peaks[chosen]), int(peaks[chosen + 1])
-        budget = low + int((high - low) * random(state))
-        start = chosen if random(state) < 0.5 else int(random(state) * chosen)
+        share, same = throws(state, 2)
+        budget = low + int((high - low) * share)
+        start = chosen if same < 0.5 else int(throws(state, 1)[0] * chosen)
         done += EVALUATE_WORK + prune_drops(p, t, archive, walk, start, budget, work - done)
     return done

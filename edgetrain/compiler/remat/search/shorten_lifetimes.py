@@ -11,7 +11,7 @@ from edgetrain.kernels.loop_kinds import Ints, Words
 from edgetrain.kernels.loops import loop
 
 from ..problem import Problem, Schedule
-from ..referee import simulate
+from ..replay import Replay
 from .anneal import Walk, copy, new_walk
 from .decisions import decisions
 from .evaluate import INFEASIBLE, Outcome, Trace, evaluate, new_trace
@@ -24,7 +24,13 @@ WORK = 4_000_000  # steps evaluated at most
 _MIX = 88172645463325253
 
 
-def shorten_lifetimes(problem: Problem, schedule: Schedule, crowding: float, seed: int) -> Schedule:
+def shorten_lifetimes(
+    problem: Problem,
+    schedule: Schedule,
+    crowding: float,
+    seed: int,
+    replay: Replay | None = None,
+) -> Schedule:
     """A schedule of the same peak and cost, or less, with less live near the peak.
 
     The schedule itself where the search's own form of it is worse.
@@ -32,6 +38,7 @@ def shorten_lifetimes(problem: Problem, schedule: Schedule, crowding: float, see
     Args:
       crowding: the sum over all positions of (live bytes / peak) to this power falls.
       seed: of the random moves, a small positive number.
+      replay: of the problem, where there is one.
     """
     flat = flatten(problem)
     longest = max(12 * len(problem.steps) + 64, len(schedule) + 64)
@@ -42,11 +49,12 @@ def shorten_lifetimes(problem: Problem, schedule: Schedule, crowding: float, see
     state = np.array([seed * _MIX], np.uint64)
     tries = min(MOVES, WORK // len(schedule))
     found = move_steps(flat, drops, trace, walk, tries, crowding, state)
-    before = simulate(problem, schedule)
+    replay = replay or Replay(problem)
+    before = replay(schedule)
     if found.peak > before.peak_nbytes:
         return schedule
     shorter = tuple(trace.schedule[: found.length].tolist())
-    dearer = simulate(problem, shorter).extra_cost > before.extra_cost * (1 + 1e-9)
+    dearer = replay(shorter).extra_cost > before.extra_cost * (1 + 1e-9)
     return schedule if dearer else shorter
 
 
