@@ -11,7 +11,7 @@ from edgetrain.kernels.relocate import MACHINES
 from edgetrain.kernels.shared_object import shared_object
 from tests.kernels.test_shared_object import NEEDS_HOST, TARGETS, called, opened
 
-# A kernel, a helper of its own, and one that this calls; a constant beside the code for each factor.
+# A kernel, its helper and one that this calls; a constant beside the code for each factor.
 TEXT = """
 define internal i64 @et_leaf(i64 %x) noinline {{
   %a = mul i64 %x, {leaf}
