@@ -46,9 +46,8 @@ def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
 
 
 def test_calls_in_a_ring_are_counted_once():
-    text = "".join(
-        f"define void @{a}() {{\n  call void @{b}()\n  ret void\n}}\n" for a, b in ("ab", "bc", "ca")
-    )
+    pairs = ("ab", "bc", "ca")
+    text = "".join(f"define void @{a}() {{\n  call void @{b}()\n  ret void\n}}\n" for a, b in pairs)
     assert emit_frames.deepest(text, {"a": 16, "b": 32, "c": 64}, 0) == 112
 
 
