@@ -7,6 +7,7 @@ it is the same for glibc and musl. Other processors are linked by their C compil
 import base64
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import edgetrain.compiler.compile  # noqa: F401 the planner's loops
 from edgetrain import __version__
-from edgetrain.kernels import library, packing, targets
+from edgetrain.kernels import library, packing, registry, targets
 from edgetrain.kernels.choices import every
 from edgetrain.kernels.decode import Bound
 
@@ -42,6 +43,25 @@ Requires-Python: >=3.11
 _WHEEL = "Wheel-Version: 1.0\nGenerator: edgetrain tools\nRoot-Is-Purelib: false\n"
 
 
+# Kernels that every Program calls, then those that most nets do, in their usual variant.
+_ALL = re.compile("drive_.*|rate_.*|run_tape|loss_.*|stat_.*|grad_.*")
+_MOST = re.compile("bn_.*|bgrad_.*|ce_.*|conv|conv_d[wx]|copy|gemm|maxpool.*|reduce_mean|relu|sgd")
+
+
+def _place(one: Bound) -> tuple[int, int]:
+    """What one Program calls lies together: fewer pages of the file become part of a process."""
+    kernel, storages = one
+    kinds = list(storages.values())
+    halves = sum(kind == "f16" for kind in kinds)
+    if not kinds and _ALL.fullmatch(kernel.name):
+        return 0, 0
+    exact = {"f32", "u8"}.issuperset(kinds)
+    if exact and (_ALL.fullmatch(kernel.name) or _MOST.fullmatch(kernel.name)):
+        is_last = kernel.variant == "plain" and len(registry.variants(kernel.name)) > 1
+        return 1 + (is_last or kernel.variant in ("narrow", "depthwise")), 0
+    return 3, halves
+
+
 def build_kernels(
     out: Path, names: Sequence[str] = DEFAULT, kernels: Sequence[Bound] | None = None
 ) -> list[Path]:
@@ -54,10 +74,7 @@ def build_kernels(
     objects are kept in the cache.
     """
     found = [targets.get(name) for name in names]
-    # What one Program calls lies together: fewer pages of the file become part of a process.
-    kernels = sorted(
-        kernels or every(), key=lambda one: sum(kind == "f16" for kind in one[1].values())
-    )
+    kernels = sorted(kernels or every(), key=_place)
     start = time.perf_counter()
     rows = packing.objects(kernels, [one.processor for one in found], os.cpu_count() or 1)
     seconds = time.perf_counter() - start

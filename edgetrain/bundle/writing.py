@@ -241,6 +241,11 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "plan": image.control_nbytes,
             "written_globals": _written(made),
         },
+        "stack_nbytes": {
+            "deepest_calls": made.stack,
+            "note": "computed: the frames of the deepest chain of calls in the library, for each "
+            "thread; your callbacks, what they call and alignment of vectors come on top",
+        },
         "flash_nbytes": {
             "all": flash,
             "initial_values": initial,

@@ -1,7 +1,8 @@
 """Modules of the standard library that others load and a command does not use.
 
 pathlib loads urllib.parse for one function, and that loads ipaddress: four tenths of a megabyte,
-on a device a net's weights twenty times over.
+on a device a net's weights twenty times over. For other systems' paths and for patterns it loads
+ntpath and fnmatch.
 """
 
 import importlib
@@ -11,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 # Module -> functions that others take from it when they are loaded.
-_SELDOM = {"urllib.parse": ("quote_from_bytes",)}
+_SELDOM = {"urllib.parse": ("quote_from_bytes",), "ntpath": (), "fnmatch": ()}
 
 
 class _Later(ModuleType):
@@ -40,4 +41,5 @@ def load_later() -> None:
         if name not in sys.modules:
             package, _, own = name.rpartition(".")
             module = sys.modules[name] = _Later(name)
-            setattr(importlib.import_module(package), own, module)
+            if package:
+                setattr(importlib.import_module(package), own, module)

@@ -45,6 +45,10 @@ class Scale:
     @staticmethod
     def normalised(mean: object, std: object, full: float) -> "Scale":
         """Bring 0..full to 0..1, then subtract `mean` and divide by `std`."""
+        if isinstance(mean, float) and isinstance(std, float):
+            # The same numbers; arithmetic of float64 that numpy has not done yet costs memory.
+            numbers = 1.0 / (std * full), -mean / std
+            return Scale(*(np.array(number, np.float32) for number in numbers))
         factor = 1.0 / (np.asarray(std, np.float64) * full)
         shift = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)
         return Scale(factor.astype(np.float32), shift.astype(np.float32))

@@ -18,6 +18,7 @@ from . import registry
 from .decode import Bound
 from .elf import sections, undefined
 from .emit_builtins import builtins_text, needed
+from .emit_frames import MARK, deepest, emitted
 from .emit_narrow import SYMBOL, narrowed
 from .emit_pairs import in_pairs
 from .emit_tape import (
@@ -44,6 +45,8 @@ class Library:
       lengths: bytes of each tape.
       entries: functions in `@table`, words in `@strides`.
       sizes: bytes of each section that is loaded.
+      stack: bytes of stack that the deepest chain of its calls takes, without what it calls of
+        others and what vectors take to be aligned.
     """
 
     target: Target
@@ -51,6 +54,7 @@ class Library:
     lengths: Mapping[str, int]
     entries: int
     sizes: Mapping[str, int]
+    stack: int = 0
 
 
 def tape_lengths(program: Tapes) -> dict[str, int]:
@@ -91,8 +95,9 @@ def library(
     _internalise(module, exports)
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine)
-    code = _closed(module, target, machine, size)
-    return Library(target, code, table.lengths(), len(table.entries), sections(code))
+    code, frames = _closed(module, target, machine, size)
+    stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
+    return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
 
 
 def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -183,7 +188,7 @@ def _with_marks(text: str, hot: Collection[str]) -> str:
 
     def marked(match: re.Match) -> str:
         small = "" if match[2].strip('"') in hot else smallest
-        return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins"{small} {{'
+        return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins" {MARK}{small} {{'
 
     return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)
 
@@ -211,15 +216,17 @@ def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
     return found
 
 
-def _closed(module: llvm.ModuleRef, target: Target, machine, size: bool) -> bytes:
-    """The object, in which what LLVM calls on this processor is there too.
+def _closed(
+    module: llvm.ModuleRef, target: Target, machine, size: bool
+) -> tuple[bytes, dict[str, int]]:
+    """The object, in which what LLVM calls on this processor is there too, and its frames.
 
     Raises:
       UnsupportedOpError: it would call what we have not got.
     """
     have: set[str] = set()
     while True:
-        code = machine.emit_object(module)
+        code, frames = emitted(machine, module)
         missing = undefined(code)
         more = needed(missing) - have
         if not missing <= more:
@@ -228,7 +235,7 @@ def _closed(module: llvm.ModuleRef, target: Target, machine, size: bool) -> byte
                 "which this build of edgetrain has not got. Choose another target."
             )
         if not more:
-            return code
+            return code, frames
         have |= more
         module.link_in(_builtins(more, target, machine, size))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..units.sha import sha256
-from . import cache, jit, library, loops, registry, sources, targets
+from . import cache, emit_apart, jit, library, loops, registry, sources, targets
 from .decode import Bound
 from .elf import undefined
 from .processor import Target
@@ -51,7 +51,7 @@ def units() -> dict[str, str]:
 def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
     name, variant, storages, targets = one
     kernel = next(k for k in registry.variants(name) if k.variant == variant)
-    return kernel.objects(storages, targets)
+    return emit_apart.objects_of(kernel, storages, targets)
 
 
 def description() -> dict:

@@ -11,19 +11,21 @@ from functools import cached_property
 from ..errors import UnsupportedOpError
 
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # sh_type
-WRITE, ALLOC, EXECUTE = 1, 2, 4  # sh_flags
+WRITE, ALLOC, EXECUTE, MERGE = 1, 2, 4, 16  # sh_flags
 _SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 _ABSOLUTE = 0xFFF1
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section that is loaded: its bytes, alignment in bytes, and flags."""
+    """A section that is loaded: its bytes, alignment in bytes, and flags; `entry` bytes in each
+    constant of one that holds constants (MERGE)."""
 
     name: str
     flags: int
     align: int
     data: bytes
+    entry: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class Relocatable:
         self._rows = [struct.unpack_from(_SECTION, code, table + 64 * k) for k in range(count)]
         self._names = self._bytes(names)
         self.sections = {
-            k: Section(self._text(self._names, row[0]), row[2], max(row[8], 1), self._bytes(k))
+            k: Section(
+                self._text(self._names, row[0]), row[2], max(row[8], 1), self._bytes(k), row[9]
+            )
             for k, row in enumerate(self._rows)
             if row[2] & ALLOC and not self._text(self._names, row[0]).startswith(".eh_frame")
         }

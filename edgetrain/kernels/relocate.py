@@ -24,6 +24,7 @@ class Machine:
       absolute: kind of a whole address, filled in by the loader.
       relative, slot: kinds of the loader: base + addend; address of a symbol.
       stub: (place, slot) -> code that jumps to what the slot holds.
+      behind: least and most bytes from where an address is filled in to where it counts from.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Machine:
     relative: int
     slot: int
     stub: Callable[[int, int], bytes]
+    behind: tuple[int, int]
 
 
 STUB_NBYTES = 16
@@ -70,7 +72,7 @@ def _stub_x86(place: int, slot: int) -> bytes:
 X86_64 = Machine(
     62, 4096, {2: _relative32, 4: _relative32, 9: _relative32, 24: _relative64, 41: _relative32,
                42: _relative32},
-    frozenset((9, 41, 42)), frozenset((4,)), 1, 8, 6, _stub_x86,
+    frozenset((9, 41, 42)), frozenset((4,)), 1, 8, 6, _stub_x86, (4, 8),
 )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ AARCH64 = Machine(
      277: _low12(0), 278: _low12(0), 279: _branch(14, 5), 280: _branch(19, 5), 282: _branch(26, 0),
      283: _branch(26, 0), 284: _low12(1), 285: _low12(2), 286: _low12(3), 299: _low12(4),
      311: _pages, 312: _low12(3)},
-    frozenset((311, 312)), frozenset((282, 283)), 257, 1027, 1025, _stub_aarch64,
+    frozenset((311, 312)), frozenset((282, 283)), 257, 1027, 1025, _stub_aarch64, (0, 0),
 )  # fmt: skip
 
 MACHINES = {machine.number: machine for machine in (X86_64, AARCH64)}

@@ -1,20 +1,19 @@
 """Objects of kernels joined into one shared object: an ELF file that dlopen takes, and no linker.
 
 Kernels call nobody but, on the host, memset and its kin, and refer to nothing but constants of
-their own; so sections are laid out one after the other, equal constants and equal code once, and
-what is relative to the code is filled in here. What is left to the loader is a table of addresses
-in the last, writable page.
+their own; so sections are laid out one after the other, each content once (folding.py), and what is
+relative to the code is filled in here. What is left to the loader is a table of addresses in the
+last, writable page.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import UnsupportedOpError
-from .relocatable import EXECUTE, WRITE, Relocatable, Relocation, Section, Symbol
+from .folding import Folding, Key
+from .relocatable import EXECUTE, WRITE, Relocatable, Relocation, Symbol
 from .relocate import MACHINES, STUB_NBYTES, Machine
 from .shared_file import READ, Export, Part, written
-
-Key = tuple[int, int]  # number of an object, of its section
 
 
 def shared_object(objects: Sequence[bytes], imports: Sequence[str] = ()) -> bytes:
@@ -53,7 +52,7 @@ class _Library:
         self._objects, self._machine, self._imports = objects, machine, imports
         self._regions = {rights: _Region() for rights in (READ, EXECUTE, WRITE)}
         self._places: dict[Key, tuple[int, int]] = {}  # -> (region, offset)
-        self._written: list[Key] = []  # sections that were laid out, not found again
+        self._written: list[Key] = []  # sections that were laid out
         self._globals = self._defined()
         self._slots: dict[tuple, int] = {}  # what an address is of -> offset in region WRITE
         self._stubs: dict[str, int] = {}
@@ -72,53 +71,22 @@ class _Library:
         return found
 
     def _lay_out(self) -> None:
-        """Constants first, so that code which refers to the same ones is known to be the same."""
-        known: dict[tuple, tuple[int, int]] = {}
-        keyed = [(n, k) for n, one in enumerate(self._objects) for k in one.sections]
-        for plain in (True, False):
-            for key in keyed:
-                section = self._section(key)
-                entries = self._objects[key[0]].relocations.get(key[1], [])
-                if plain == bool(entries or section.flags & EXECUTE) or not section.data:
-                    continue
-                what = self._content(key, section, entries)
-                if what is None or what not in known:
-                    place = self._placed(section, entries)
-                    self._written.append(key)
-                    if what is None:
-                        self._places[key] = place
-                        continue
-                    known[what] = place
-                self._places[key] = known[what]
-        for number, one in enumerate(self._objects):
-            for entries in one.relocations.values():
-                for entry in entries:
-                    self._prepare(number, entry)
+        folding = Folding(self._objects, self._globals, self._machine)
+        self._written = folding.kept
+        placed = {key: self._placed(key) for key in self._written}
+        self._places = {key: placed[one] for key, one in folding.same.items()}
+        for number, section in self._written:
+            for entry in self._relocations(number, section):
+                self._prepare(number, entry)
 
-    def _section(self, key: Key) -> Section:
-        return self._objects[key[0]].sections[key[1]]
+    def _relocations(self, number: int, section: int) -> Sequence[Relocation]:
+        return self._objects[number].relocations.get(section, ())
 
-    def _placed(self, section: Section, entries: list[Relocation]) -> tuple[int, int]:
-        absolute = any(entry.kind == self._machine.absolute for entry in entries)
+    def _placed(self, key: Key) -> tuple[int, int]:
+        section = self._objects[key[0]].sections[key[1]]
+        absolute = any(entry.kind == self._machine.absolute for entry in self._relocations(*key))
         region = WRITE if absolute or section.flags & WRITE else section.flags & EXECUTE
         return region, self._regions[region].add(section.data, section.align)
-
-    def _content(self, key: Key, section: Section, entries: list[Relocation]) -> tuple | None:
-        """What two sections have in common that may be one; None where it is not known."""
-        if section.flags & WRITE:
-            return None
-        targets = []
-        for entry in entries:
-            symbol = entry.symbol
-            where: object = symbol.name
-            if symbol.section == key[1]:
-                where = symbol.at
-            elif symbol.section:
-                if (key[0], symbol.section) not in self._places:
-                    return None
-                where = *self._places[key[0], symbol.section], symbol.at
-            targets.append((entry.at, entry.kind, entry.addend, where))
-        return section.data, section.align, section.flags, tuple(targets)
 
     def _prepare(self, number: int, entry: Relocation) -> None:
         """Room for a slot or a stub where this relocation goes by one."""
@@ -153,7 +121,7 @@ class _Library:
         count = len(self._slots) + sum(
             entry.kind == self._machine.absolute
             for number, section in self._written
-            for entry in self._objects[number].relocations.get(section, [])
+            for entry in self._relocations(number, section)
         )
         return written(parts, exports, names, self._machine, count, self._fill)
 
@@ -175,7 +143,7 @@ class _Library:
             self._regions[EXECUTE].data[at : at + STUB_NBYTES] = machine.stub(place, slot)
         for key in self._written:
             region, start = self._places[key]
-            for entry in self._objects[key[0]].relocations.get(key[1], []):
+            for entry in self._relocations(*key):
                 yield from self._entry(key[0], entry, region, start + entry.at, starts)
 
     def _entry(

@@ -52,6 +52,7 @@ def test_a_bundle_is_these_files_and_says_what_they_take(made, program):
     assert ram["arena"] == program.arena_nbytes and ram["written_globals"] == 0
     assert ram["arena"] + ram["plan"] <= ram["memory"] < ram["arena"] + 2048
     assert flash["all"] == sum(n for part, n in flash.items() if part != "all")
+    assert 256 < manifest["stack_nbytes"]["deepest_calls"] < 64 << 10
     begun = [name for name, array in program.init.items() if array.any()]
     assert flash["initial_values"] == sum(program.slot(name).nbytes for name in begun)
 

@@ -1,0 +1,146 @@
+"""Which sections of some objects are the same, so that a library holds them once.
+
+Two sections are the same where their bytes are and what these refer to is. Sections that refer to
+each other (code and its table of jumps) are taken for the same until something tells them apart.
+Nothing compares the addresses of kernels, so two of them may be one.
+
+Source: Tallam, Coutant, Taylor, Li, Demetriou 2010, "Safe ICF: Pointer Safe and Unwinding Aware
+Identical Code Folding in Gold".
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+
+from .relocatable import ALLOC, EXECUTE, MERGE, WRITE, Relocatable, Relocation, Section, Symbol
+from .relocate import Machine
+
+Key = tuple[int, int]  # number of an object, of its section
+_WIDEST = 64  # bytes of the largest constant that code holds beside itself: a vector
+
+
+class Folding:
+    """Sections of some objects that are referred to, each content once.
+
+    Attributes:
+      kept: sections to lay out, in the order of the objects.
+      same: section -> the one of `kept` that it is.
+    """
+
+    def __init__(
+        self,
+        objects: Sequence[Relocatable],
+        defined: Mapping[str, tuple[int, Symbol]],
+        machine: Machine,
+    ) -> None:
+        """Args:
+        defined: symbol that others see -> number of its object, and what that says of it.
+        """
+        self._objects, self._defined, self._machine = objects, defined, machine
+        self._pools = {
+            (n, k): nbytes
+            for n, one in enumerate(objects)
+            for k in one.sections
+            if (nbytes := _pool_of(one, k))
+        }
+        numbers = self._told_apart()
+        first: dict[int, Key] = {}
+        for key, number in numbers.items():
+            first.setdefault(number, key)
+        alike = {key: first[number] for key, number in numbers.items()}
+        found = set(self._reached(alike))
+        self.kept = [key for key in numbers if key in found]
+        self.same = {key: one for key, one in alike.items() if one in found}
+
+    def _told_apart(self) -> dict[Key, int]:
+        """Numbers that are equal for sections that are the same."""
+        contents: dict[Key, Hashable] = {}
+        others: dict[Key, list[Key]] = {}
+        for n, one in enumerate(self._objects):
+            for k, section in one.sections.items():
+                if section.data:
+                    contents[n, k], others[n, k] = self._described((n, k), section)
+        numbers = _numbered(contents)
+        while True:
+            finer = _numbered(
+                {key: (numbers[key], *(numbers[o] for o in others[key])) for key in numbers}
+            )
+            if len(set(finer.values())) == len(set(numbers.values())):
+                return finer
+            numbers = finer
+
+    def _described(self, key: Key, section: Section) -> tuple[Hashable, list[Key]]:
+        """What tells a section from others at once, and the sections whose numbers do."""
+        if section.flags & WRITE:
+            return key, []
+        out: list[Hashable] = [section.data, section.align, section.flags & EXECUTE]
+        others: list[Key] = []
+        for entry in self._objects[key[0]].relocations.get(key[1], ()):
+            what, other = self._referred(key[0], entry)
+            out.append((entry.at, entry.kind, what))
+            others += other
+        return tuple(out), others
+
+    def _referred(self, number: int, entry: Relocation) -> tuple[Hashable, list[Key]]:
+        target = self._target(number, entry.symbol)
+        if target is None:
+            return (entry.symbol.name, entry.addend), []
+        key, symbol = target
+        nbytes = self._pools.get(key)
+        if not nbytes:
+            return (symbol.at, entry.addend), [key]
+        data = self._objects[key[0]].sections[key[1]].data
+        if symbol.name:
+            start = symbol.at - symbol.at % nbytes
+            return (symbol.at - start, entry.addend, data[start : start + nbytes]), []
+        # Counted from the section's start, and on x86-64 less what is left of the instruction:
+        # where that leaves two constants to choose from, both must be the same.
+        least, most = (symbol.at + entry.addend + more for more in self._machine.behind)
+        start, stop = least - least % nbytes, most - most % nbytes + nbytes
+        return (least - start, stop - start, data[max(start, 0) : stop]), []
+
+    def _target(self, number: int, symbol: Symbol) -> tuple[Key, Symbol] | None:
+        """The section of a symbol; None of one that no object defines."""
+        if not symbol.section:
+            if symbol.name not in self._defined:
+                return None
+            number, symbol = self._defined[symbol.name]
+        return (number, symbol.section), symbol
+
+    def _reached(self, alike: Mapping[Key, Key]) -> Iterator[Key]:
+        """What symbols that others see lead to, from one section to the next."""
+        seen: set[Key] = set()
+        pending = [(number, symbol.section) for number, symbol in self._defined.values()]
+        while pending:
+            key = alike[pending.pop()]
+            if key not in seen:
+                seen.add(key)
+                yield key
+                for entry in self._objects[key[0]].relocations.get(key[1], ()):
+                    target = self._target(key[0], entry.symbol)
+                    if target is not None:
+                        pending.append(target[0])
+
+
+def _numbered(contents: Mapping[Key, Hashable]) -> dict[Key, int]:
+    known: dict[Hashable, int] = {}
+    return {key: known.setdefault(what, len(known)) for key, what in contents.items()}
+
+
+def _pool_of(one: Relocatable, number: int) -> int:
+    """Bytes of each constant of a section that is nothing but constants of one size; 0 of others.
+
+    Besides sections that say so, that of vectors of 64 bytes, which has no such mark: known where
+    functions, and so their tables of jumps, have sections of their own, and tables have symbols.
+    """
+    section = one.sections[number]
+    if section.flags & (WRITE | EXECUTE) or not section.flags & ALLOC or number in one.relocations:
+        return 0
+    if section.flags & MERGE:
+        return section.entry
+    is_whole = section.align == _WIDEST and len(section.data) % _WIDEST == 0
+    return _WIDEST if section.name == ".rodata" and is_whole and _apart(one, number) else 0
+
+
+def _apart(one: Relocatable, number: int) -> bool:
+    texts: Iterable[Section] = (s for s in one.sections.values() if s.name == ".text")
+    sized = any(symbol.section == number and symbol.nbytes for symbol in one.symbols)
+    return not sized and not any(section.data for section in texts)

@@ -1,0 +1,57 @@
+"""Stack that emitted code takes, by what LLVM says of frames and by who calls whom."""
+
+import os
+
+import llvmlite.binding as llvm
+import pytest
+
+from edgetrain.kernels import emit_frames, native, targets
+
+TEXT = """
+@table = internal constant [1 x ptr] [ptr @wide]
+declare void @elsewhere(ptr)
+define internal void @wide(i64 %n) noinline MARK {
+  %p = alloca [200 x i64]
+  call void @elsewhere(ptr %p)
+  ret void
+}
+define internal void @"narrow one"(i64 %n) noinline MARK {
+  %p = alloca [100 x i64]
+  call void @elsewhere(ptr %p)
+  ret void
+}
+define void @both(i64 %k) MARK {
+  %p = alloca [50 x i64]
+  call void @elsewhere(ptr %p)
+  call void @"narrow one"(i64 %k)
+  %q = getelementptr [1 x ptr], ptr @table, i64 0, i64 %k
+  %f = load ptr, ptr %q
+  call void %f(i64 %k)
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "aarch64", "armv7", "riscv64", "cortex-m7"])
+def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
+    machine = native.new_machine(targets.get(name).processor)
+    module = llvm.parse_assembly(TEXT.replace("MARK", emit_frames.MARK))
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    code, frames = emit_frames.emitted(machine, module)
+    assert code[:4] == b"\x7fELF" and capfd.readouterr().err == ""
+    local = {"wide": 1600, "narrow one": 800, "both": 400}
+    assert all(0 <= frames[one] - nbytes <= 64 for one, nbytes in local.items()), frames
+    found = emit_frames.deepest(str(module), frames, 8)
+    assert found == frames["both"] + frames["wide"] + 16
+
+
+def test_calls_in_a_ring_are_counted_once():
+    pairs = ("ab", "bc", "ca")
+    text = "".join(f"define void @{a}() {{\n  call void @{b}()\n  ret void\n}}\n" for a, b in pairs)
+    assert emit_frames.deepest(text, {"a": 16, "b": 32, "c": 64}, 0) == 112
+
+
+def test_what_libraries_say_meanwhile_is_passed_on(capfd):
+    with emit_frames._heard() as lines:
+        os.write(2, b"warning: stack frame size (808) exceeds limit (0) in function 'f'\nmore\n")
+    assert len(lines) == 1 and capfd.readouterr().err == "more\n"
