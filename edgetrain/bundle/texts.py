@@ -39,7 +39,8 @@ def header(name: str, image: Image, processor: Target) -> str:
         for k, slot in enumerate(inputs)
     )
     target = program.targets["micro"]
-    prototypes = "".join(_prototype(name, f) for f in functions(program.threads))
+    found = functions(program.threads, predicts=not program.unpredicted)
+    prototypes = "".join(_prototype(name, f) for f in found)
     if program.threads > 1:
         prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
     return _filled(
@@ -49,13 +50,14 @@ def header(name: str, image: Image, processor: Target) -> str:
         version=__version__,
         memory=memory_nbytes(image),
         arena=program.arena_nbytes,
+        frozen=_frozen(name, program),
         stored=image.stored_nbytes + 64,
         minibatch=program.minibatch,
         threads=program.threads,
         lr=float(program.recipe["optimizer"]["lr"]),
         inputs=len(inputs),
         input_sizes=sizes,
-        output=elements(program, program.outputs["eval"][0]),
+        output=_output(name, program),
         target=elements(program, target),
         target_type=_C_TYPES[target.format.raw.name],
         thread_types=_thread_types(name) if program.threads > 1 else "",
@@ -63,6 +65,21 @@ def header(name: str, image: Image, processor: Target) -> str:
         functions=prototypes,
         values=_values(name, image),
     )
+
+
+def _frozen(name: str, program: Program) -> str:
+    if not program.mapped:
+        return ""
+    what = f"bytes of frozen weights: constants of lib{name}.a, none of them in RAM"
+    return f"#define {name.upper()}_FROZEN {program.mapped_nbytes} /* {what} */\n"
+
+
+def _output(name: str, program: Program) -> str:
+    if program.unpredicted:
+        return _wrapped(f"There is no {name}_{_comment(program.unpredicted, 300)}")
+    count = elements(program, program.outputs["eval"][0])
+    what = "the best classes, the best first" if program.sliced else "what the model gives"
+    return f"#define {name.upper()}_OUTPUT {count} /* values of a sample's output: {what} */"
 
 
 # (on an operating system, the loss counts what is predicted) -> the line that says what eval gave.
@@ -124,9 +141,9 @@ def _filled(template: str, name: str, **values: object) -> str:
     return re.sub(r" +$", "", text, flags=re.M)
 
 
-def _comment(text: str) -> str:
+def _comment(text: str, most: int = 80) -> str:
     """A name from a file, harmless inside a comment."""
-    return re.sub(r"[^\w .:/\[\]-]", "_", text.replace("*/", "__"))[:80]
+    return re.sub(r"[^\w .,:/\[\]-]", "_", text.replace("*/", "__"))[:most]
 
 
 def _prototype(name: str, function: Function) -> str:
