@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..formats import BLOCKED
 from ..kernels.device import layout as device
+from ..program import Program
+from .image import gettable
 
 # C type -> LLVM type; others are pointers.
 _TYPES = {"int": "i32", "int64_t": "i64", "double": "double", "uint32_t": "i32"}
@@ -118,20 +121,37 @@ THREADS = Function(
     "all; threads wait for each other with `yield_`.",
     "void",
 )
+PASS = Function(
+    "pass", "drive_pass", (), ("memory", "rom"),
+    "The next minibatch as one that moves nothing, where it is one that was %N_BROKEN before.",
+)  # fmt: skip
+# Where weights move before all gradients are known.
+_FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
+_BROKEN = " %N_BROKEN where gradients were not finite: load a state, then pass this minibatch over."
 # Those that know values in blocks too, which are half a kilobyte more of code.
 _PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
 # Kernels of device/layout.py's SCHEDULES.
 RATES = tuple("drive_drops" if n == "multistep" else f"rate_{n}" for n in device.SCHEDULES)
 
 
-def functions(threads: int, packed: bool = False, predicts: bool = True) -> tuple[Function, ...]:
-    """Those of a bundle whose Program has so many threads, perhaps values in blocks, and outputs
-    that are kept."""
-    found: tuple[Function, ...] = FUNCTIONS if threads == 1 else (*FUNCTIONS, THREADS)
-    found = tuple(f for f in found if predicts or f.name != "predict")
-    if packed:
-        found = tuple(replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found)
-    return found
+def functions(program: Program) -> tuple[Function, ...]:
+    """Those of a Program's bundle."""
+    found = list(FUNCTIONS)
+    if program.threads > 1:
+        found.append(THREADS)
+    if program.unpredicted:
+        found = [f for f in found if f.name != "predict"]
+    if any(slot.dtype in BLOCKED for slot in gettable(program)):
+        found = [replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found]
+    if program.recipe.get("fused_update"):
+        found = [
+            replace(f, kernel=_FUSED[f.name], comment=f.comment + _BROKEN)
+            if f.name in _FUSED
+            else f
+            for f in found
+        ]
+        found.append(PASS)
+    return tuple(found)
 
 
 def kernels(found: Sequence[Function]) -> list[str]:

@@ -96,10 +96,13 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     at = image.place(program.slot("ctl"))
     image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
-    image.values = [
-        s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats
-    ]
+    image.values = gettable(program)
     return image
+
+
+def gettable(program: Program) -> list[Slot]:
+    """Slots that may be read and set."""
+    return [s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats]
 
 
 class _Writer:

@@ -5,6 +5,7 @@ from pathlib import Path
 from string import Template
 
 from .. import __version__
+from ..kernels.device import layout as device
 from ..kernels.targets import Target
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
@@ -29,6 +30,14 @@ typedef int ${net}_read(void *user, void *to, uint32_t offset, uint32_t bytes);
 ${net} *${net}_open(void *memory, size_t bytes, ${net}_read *read, void *user);"""
 
 
+_BROKEN = "       {}_BROKEN = -7,    /* weights have moved by a step that failed: load a state */\n"
+
+
+def _goes_back(program: Program) -> bool:
+    """Whether a step that fails cannot be undone."""
+    return bool(program.recipe.get("fused_update"))
+
+
 def header(name: str, image: Image, processor: Target) -> str:
     """NAME.h."""
     program = image.program
@@ -39,8 +48,7 @@ def header(name: str, image: Image, processor: Target) -> str:
         for k, slot in enumerate(inputs)
     )
     target = program.targets["micro"]
-    found = functions(program.threads, predicts=not program.unpredicted)
-    prototypes = "".join(_prototype(name, f) for f in found)
+    prototypes = "".join(_prototype(name, f) for f in functions(program))
     if program.threads > 1:
         prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
     return _filled(
@@ -60,6 +68,7 @@ def header(name: str, image: Image, processor: Target) -> str:
         output=_output(name, program),
         target=elements(program, target),
         target_type=_C_TYPES[target.format.raw.name],
+        broken=_BROKEN.format(name.upper()) if _goes_back(program) else "",
         thread_types=_thread_types(name) if program.threads > 1 else "",
         open=Template(_OPEN).substitute(net=name) if processor.hosted else "",
         functions=prototypes,
@@ -102,6 +111,7 @@ def main(name: str, program: Program, target: Target, counted: bool) -> str:
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     parts["judged"] = _JUDGED[target.hosted, counted]
+    parts |= _steps(name, target.hosted, _goes_back(program))
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1
@@ -111,6 +121,34 @@ def main(name: str, program: Program, target: Target, counted: bool) -> str:
     failed = 'return fail("no threads")'
     parts["thread_start"] = f"  if (start_threads(net)) {failed};\n" if threaded else ""
     return _filled("main_posix.c", name, **parts)
+
+
+def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:
+    """What main calls for a step, and what it does about those that fail."""
+    call = "step" if hosted else "poll"
+    if not goes_back:
+        parts = dict.fromkeys(("return_part", "first_state", "kept_state"), "")
+        return parts | {"advance": f"{name}_{call}(net)"}
+    store = "&store" if hosted else "board_store"
+    there = "fd >= 0" if hosted else "board_store != NULL"
+    failed = [f'return fail("{why}")' if hosted else "return 1" for why in _NO_STATE]
+    each = "each" if hosted else "(STEPS / 10 + 1)"
+    first = (
+        f"  if (!({there})) {failed[0]};\n  {name}_progress(net, &report);\n"
+        f"  if (report.step == 0 && {name}_save(net, {store})) {failed[1]};\n"
+    )
+    if not hosted:
+        first = f"#ifndef CHECK\n{first}#endif\n"
+    kept = (
+        f"\n    if ({there} && status == {name.upper()}_DONE && report.step % {each} == 0 && "
+        f"{name}_save(net, {store})) {failed[1]};"
+    )
+    parts = {"first_state": first, "kept_state": kept, "advance": f"advance(net, {store})"}
+    part = _filled("returns.c", name, call=call, most=device.RETURNS)
+    return parts | {"return_part": part}
+
+
+_NO_STATE = ("a step that fails goes back to a state: name a file for it", "the state was not kept")
 
 
 def makefile(name: str, program: Program, target: Target, cc: str | None) -> str:

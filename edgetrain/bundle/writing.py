@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UsageError
-from ..formats import BLOCKED
 from ..kernels import emit, targets
 from ..kernels.elf import filled
 from ..kernels.emit_tape import Table, table_of
@@ -70,7 +69,7 @@ def write_bundle(
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
-    exported = functions.exports(name, functions_of(image), processor.hosted)
+    exported = functions.exports(name, functions.functions(program), processor.hosted)
     members = {f"{name[:13]}.o": (made.code, exported)}
     if processor.hosted:
         code, sizes = weights(image, name, processor)
@@ -122,16 +121,10 @@ def _write(path: Path, content: bytes) -> None:
     write_atomically(path, write)
 
 
-def functions_of(image: Image) -> tuple[functions.Function, ...]:
-    """What the library of a Program has."""
-    packed = any(slot.dtype in BLOCKED for slot in image.values)
-    return functions.functions(image.program.threads, packed, not image.program.unpredicted)
-
-
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
-    found, hosted = functions_of(image), target.hosted
+    found, hosted = functions.functions(image.program), target.hosted
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
         name, found, target.pointer_bits, image.align, image.nbytes, hosted
     )
@@ -171,11 +164,6 @@ def _with_more(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 
 def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
-    if program.recipe.get("fused_update"):
-        raise UsageError(
-            "bundle: the Program updates weights before all gradients are known (fused_update), "
-            "and a bundle cannot go back to before a step. Compile without fused_update."
-        )
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgetrain.bundle import functions
 from edgetrain.bundle.image import Image, image_of
-from edgetrain.bundle.writing import functions_of, library, mapped, weights
+from edgetrain.bundle.writing import library, mapped, weights
 from edgetrain.kernels import emit, targets
 from edgetrain.kernels.load import opened
 from edgetrain.program import Program
@@ -69,7 +69,7 @@ class Loaded:
         target = targets.host()
         self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
         made = library(self.image, prefix, target)
-        found = functions_of(self.image)
+        found = functions.functions(program)
         names = [*functions.exports(prefix, found), f"{prefix}_init"]
         objects = [made.code, weights(self.image, prefix, target)[0]]
         if program.mapped:
