@@ -36,6 +36,28 @@ KINDS = {
     }),
     "attention": ("transformer_encoder", {"optimizer": et.Adam(lr=0.7), "precision": "fp16"}),
     "depthwise": ("mobilenet_v2", {"optimizer": SGD, "precision": "fp16"}),
+    "gru": ("gru_classifier", {
+        "optimizer": et.SGD(lr=200.0, momentum=0.9), "precision": "fp16",
+    }),
+    "segments": ("lstm_language_model", {
+        "optimizer": et.SGD(lr=200.0, momentum=0.9), "precision": "fp16", "segments": 2,
+    }),
+    "sliced": ("words", {
+        "optimizer": et.Adam(lr=50.0), "precision": "fp16", "allow": ("slices",),
+    }),
+    "lightconv": ("light_conv", {"optimizer": et.Adam(lr=1.0), "precision": "fp16"}),
+    "keyword": ("keyword", {"optimizer": SGD, "precision": "fp16"}),
+    "densenet": ("densenet", {"optimizer": SGD, "precision": "fp16"}),
+    "unet": ("unet_transposed", {"optimizer": SGD, "precision": "fp16"}),
+    "int8": ("digits", {"optimizer": SGD, "precision": "fp16", "model_memory": "int8"}),
+    "frozen int8": ("digits", {
+        "optimizer": SGD, "precision": "fp16", "frozen": "int8", "train": ("head.*",),
+    }),
+    "frozen fp32": ("digits", {"optimizer": SGD, "frozen": "fp32", "train": ("head.*",)}),
+    "lora int4": ("transformer_encoder", {
+        "optimizer": et.Adam(lr=0.3), "precision": "fp16", "frozen": "int4",
+        "lora": "r=4,targets=*.out_proj,*.linear1,*.linear2",
+    }),
 }  # fmt: skip
 _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 
@@ -43,6 +65,13 @@ _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 @cache
 def _folder() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory()
+
+
+def _words() -> torch.nn.Module:
+    """As many classes as fill several slices."""
+    torch.manual_seed(0)
+    layers = torch.nn.Embedding(700, 12), torch.nn.Linear(12, 12), torch.nn.Tanh()
+    return torch.nn.Sequential(*layers, torch.nn.Linear(12, 700))
 
 
 @cache
@@ -53,6 +82,9 @@ def model(name: str) -> tuple[Path, Loss]:
     path = Path(_folder().name, f"{name}.onnx")
     if name == "forked":
         return write_forked(path), Loss("cross_entropy")
+    if name == "words":
+        export_torch(_words(), (torch.zeros((2, 6), dtype=torch.int64),), path)
+        return path, Loss("cross_entropy")
     entry = ZOO[name]
     torch.manual_seed(0)
     example = entry.example_inputs(2, "small")

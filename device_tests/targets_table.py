@@ -20,6 +20,7 @@ from . import kinds
 from .boards import EMULATORS, MACHINES, checked, missing
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+COLUMNS = 8  # of a table at most
 KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows -->"
 HEAD = f"""\
 # Targets
@@ -30,7 +31,7 @@ pattern of the nonzeros, running statistics) that the target's binary printed; i
 is the one of Python's runtime after the same steps of the same Program. Programs are planned for a
 count of lanes (32-bit numbers in a vector), so there is one for all targets that have as many;
 those without a unit for float64 (cortex-m4, cortex-m33) have one of their own, which computes with
-pairs of float32 instead.
+pairs of float32 instead. A cell is empty where a net was not run.
 
 """
 TAIL = """
@@ -70,13 +71,9 @@ def ran_on(target: str) -> str:
 def lines(kept: dict[str, dict]) -> Iterator[str]:
     """The document, down to what is written by hand."""
     yield HEAD.rstrip("\n")
-    yield ""
-    yield "| target | lanes | ran on | " + " | ".join(kinds.KINDS) + " |"
-    yield "|---|---:|---|" + "---|" * len(kinds.KINDS)
-    for name in (name for name in targets.TARGETS if name in kept):
-        cells = [_cell(kept[name]["kinds"].get(kind)) for kind in kinds.KINDS]
-        lanes = targets.get(name).lanes
-        yield f"| {name} | {lanes} | {kept[name]['machine']} | {' | '.join(cells)} |"
+    every = list(kinds.KINDS)
+    for first in range(0, len(every), COLUMNS):
+        yield from _table(kept, every[first : first + COLUMNS])
     yield TAIL.rstrip("\n")
     yield ""
     yield "| kind | net | steps skipped | rewirings | loss scale |"
@@ -94,6 +91,18 @@ def lines(kept: dict[str, dict]) -> Iterator[str]:
             )
     yield ""
     yield END
+
+
+def _table(kept: dict[str, dict], chosen: list[str]) -> Iterator[str]:
+    """One table of those kinds; targets that ran none of them have no row."""
+    yield ""
+    yield "| target | lanes | ran on | " + " | ".join(chosen) + " |"
+    yield "|---|---:|---|" + "---|" * len(chosen)
+    for name in (name for name in targets.TARGETS if name in kept):
+        cells = [_cell(kept[name]["kinds"].get(kind)) for kind in chosen]
+        if any(cells):
+            lanes = targets.get(name).lanes
+            yield f"| {name} | {lanes} | {kept[name]['machine']} | {' | '.join(cells)} |"
 
 
 def _cell(found: dict | None) -> str:

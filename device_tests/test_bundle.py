@@ -31,7 +31,7 @@ from edgetrain.kernels import targets
 from edgetrain.kernels.drive.layout import SPLIT_NONE
 from edgetrain.kernels.emit_tape import table_of
 from edgetrain.program import read_program
-from edgetrain.runtime.check import state_digest
+from edgetrain.runtime.check import checked_run, state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,50 @@ def test_the_compared_run_has_what_can_go_otherwise(kind):
     assert run.rewired == (2 if kind == "sparse" else 0)
     assert 0 < run.skipped < STEPS
     assert (run.scales[1] < run.scales[0]) == ("precision" in KINDS[kind][1])
+
+
+def test_a_board_goes_back_to_its_state_where_updates_are_fused(tmp_path):
+    """A store in RAM: the samples are the made-up ones, of which one makes minibatches fail."""
+    processor = targets.get("cortex-m7")
+    if missing(processor):
+        pytest.skip(missing(processor))
+    how = {"optimizer": SGD, "precision": "fp16", "loss_scale": 4096.0, "target": "cortex-m7"}
+    found = []
+    for fused in (True, False):
+        program = et.compile(
+            et.load_onnx(MODEL), minibatch=8, microbatch=8, fused_update=fused, **how
+        )
+        folder = tmp_path / str(fused)
+        bundle(program, folder, target="cortex-m7")
+        board_files(folder, processor, "net")
+        (folder / "board.h").write_text((folder / "board.h").read_text() + STORE_IN_RAM)
+        source = (folder / "main.c").read_text().replace("#ifdef CHECK", "#if 1", 1)
+        source = source.replace("open_samples(net)", "net_data(net, made_up, NULL, 32, 0)")
+        source = source.replace("samples.held > 0", "0")
+        (folder / "main.c").write_text(source)
+        made(folder, processor, ["STEPS=20", "STORE", "SPIKE=65000.0f"])
+        found.append(said(ran(folder, processor, "net"), "digest"))
+    run = checked_run(program, 20, 65000.0)
+    assert found == [run.digest] * 2 and 0 < run.skipped < 20
+
+
+STORE_IN_RAM = """
+static unsigned char slots[2][NET_STORED];
+static int erase(void *user, int slot) {
+  for (unsigned k = 0; k < NET_STORED; k++) slots[slot][k] = 0xFF;
+  return user != NULL;
+}
+static int write(void *user, int slot, uint32_t at, const void *data, uint32_t bytes) {
+  for (uint32_t k = 0; k < bytes; k++) slots[slot][at + k] = ((const unsigned char *)data)[k];
+  return user != NULL;
+}
+static int read(void *user, int slot, uint32_t at, void *data, uint32_t bytes) {
+  for (uint32_t k = 0; k < bytes; k++) ((unsigned char *)data)[k] = slots[slot][at + k];
+  return user != NULL;
+}
+static const net_store in_ram = {NULL, erase, write, read};
+const net_store *const board_store = &in_ram;
+"""
 
 
 @pytest.mark.parametrize("threads", [1, 2])

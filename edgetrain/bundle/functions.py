@@ -1,9 +1,12 @@
 """The C functions of a bundle: prototypes for the header, LLVM text that calls the kernels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..formats import BLOCKED
 from ..kernels.device import layout as device
+from ..program import Program
+from .image import gettable
 
 # C type -> LLVM type; others are pointers.
 _TYPES = {"int": "i32", "int64_t": "i64", "double": "double", "uint32_t": "i32"}
@@ -118,51 +121,74 @@ THREADS = Function(
     "all; threads wait for each other with `yield_`.",
     "void",
 )
+PASS = Function(
+    "pass", "drive_pass", (), ("memory", "rom"),
+    "The next minibatch as one that moves nothing, where it is one that was %N_BROKEN before.",
+)  # fmt: skip
+# Where weights move before all gradients are known.
+_FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
+_BROKEN = " %N_BROKEN where gradients were not finite: load a state, then pass this minibatch over."
 # Those that know values in blocks too, which are half a kilobyte more of code.
 _PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
 # Kernels of device/layout.py's SCHEDULES.
 RATES = tuple("drive_drops" if n == "multistep" else f"rate_{n}" for n in device.SCHEDULES)
 
 
-def functions(threads: int, packed: bool = False) -> tuple[Function, ...]:
-    """Those of a bundle whose Program has so many threads, and perhaps values in blocks."""
-    found: tuple[Function, ...] = FUNCTIONS if threads == 1 else (*FUNCTIONS, THREADS)
-    if packed:
-        found = tuple(replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found)
-    return found
+def functions(program: Program) -> tuple[Function, ...]:
+    """Those of a Program's bundle."""
+    found = list(FUNCTIONS)
+    if program.threads > 1:
+        found.append(THREADS)
+    if program.unpredicted:
+        found = [f for f in found if f.name != "predict"]
+    if any(slot.dtype in BLOCKED for slot in gettable(program)):
+        found = [replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found]
+    if program.recipe.get("fused_update"):
+        found = [
+            replace(f, kernel=_FUSED[f.name], comment=f.comment + _BROKEN)
+            if f.name in _FUSED
+            else f
+            for f in found
+        ]
+        found.append(PASS)
+    return tuple(found)
 
 
-def kernels(threads: int, packed: bool) -> list[str]:
+def kernels(found: Sequence[Function]) -> list[str]:
     """What must be linked."""
-    used = dict.fromkeys(f.kernel for f in functions(threads, packed))
+    used = dict.fromkeys(f.kernel for f in found)
     return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
 
 
-def exports(prefix: str, threads: int, hosted: bool = True) -> list[str]:
+def exports(prefix: str, found: Sequence[Function], hosted: bool = True) -> list[str]:
     """Symbols that a bundle's code defines."""
     first = "open" if hosted else "init"
-    names = [first, *(f.name for f in functions(threads)), *(["work"] if threads > 1 else [])]
+    names = [first, *(f.name for f in found), *(["work"] if THREADS in found else [])]
     return [f"{prefix}_{name}" for name in names]
+
+
+def mapped_symbol(prefix: str) -> str:
+    """The constant with a Program's frozen weights, which no header declares."""
+    return f"{prefix}_mapped"
 
 
 def llvm_text(
     prefix: str,
-    threads: int,
+    found: Sequence[Function],
     pointer_bits: int,
     align: int,
     nbytes: int,
     hosted: bool = True,
-    packed: bool = False,
 ) -> str:
     """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`.
 
     hosted: `open` alone makes a net, else `init` does, of the constant `weights`.
     """
-    lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(threads, packed)]
+    lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(found)]
     lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
     lines += [] if hosted else [init_text(prefix, pointer_bits, "internal")]
-    lines += [_wrapper(prefix, function) for function in functions(threads, packed)]
-    if threads > 1:
+    lines += [_wrapper(prefix, function) for function in found]
+    if THREADS in found:
         lines.append(
             f"define void @{prefix}_work(ptr %tape, i32 %thread, i32 %nthreads) {{\n"
             "  %a = ptrtoint ptr %tape to i64\n  %b = sext i32 %thread to i64\n"

@@ -96,10 +96,13 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     at = image.place(program.slot("ctl"))
     image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
-    image.values = [
-        s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats
-    ]
+    image.values = gettable(program)
     return image
+
+
+def gettable(program: Program) -> list[Slot]:
+    """Slots that may be read and set."""
+    return [s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats]
 
 
 class _Writer:
@@ -187,11 +190,24 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         image.relatives[at + 8 * plans.ASIDE] = aside
 
 
+def mapped_values(program: Program) -> bytes:
+    """Frozen weights and constants as tapes find them, in the slots' storages."""
+    out = bytearray(program.mapped_nbytes)
+    for slot in program.mapped:
+        given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
+        assert given.nbytes == slot.nbytes
+        out[slot.offset : slot.offset + slot.nbytes] = given.tobytes()
+    return bytes(out)
+
+
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
     """What does not start at zero, in the slots' storages, and where each lies in it."""
     parts, places, at = [], [], 0
+    placed = {slot.name: slot for slot in program.persistent}
     for name, array in program.init.items():
-        slot = program.slot(name)
+        if name not in placed:
+            continue  # mapped
+        slot = placed[name]
         given = np.ascontiguousarray(array, slot.format.dtype)
         assert given.nbytes == slot.nbytes
         if given.view(np.uint8).any():

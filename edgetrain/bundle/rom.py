@@ -9,6 +9,7 @@ from .functions import RATES
 from .image import Image, initial_values
 
 WEIGHTS_MAGIC = 0x57544445  # "EDTW"
+MAPPED_SECTION = ".rodata"
 Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
 
 
@@ -109,6 +110,15 @@ def _bytes(name: str, data: bytes) -> str:
 def weights_text(image: Image) -> str:
     """The constant of the initial values."""
     return _bytes("weights", initial_values(image.program)[0] or bytes(1)) + "\n"
+
+
+def mapped_text(symbol: str, nbytes: int) -> str:
+    """A constant of so many bytes, all 0: what they are is put into the object (elf.filled), for
+    LLVM's text is several times as long."""
+    return (
+        f"@{symbol} = hidden constant [{nbytes} x i8] zeroinitializer, "
+        f'section "{MAPPED_SECTION}", align 64\n'
+    )
 
 
 def weights_file(image: Image) -> bytes:

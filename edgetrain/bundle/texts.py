@@ -5,6 +5,7 @@ from pathlib import Path
 from string import Template
 
 from .. import __version__
+from ..kernels.device import layout as device
 from ..kernels.targets import Target
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
@@ -29,6 +30,14 @@ typedef int ${net}_read(void *user, void *to, uint32_t offset, uint32_t bytes);
 ${net} *${net}_open(void *memory, size_t bytes, ${net}_read *read, void *user);"""
 
 
+_BROKEN = "       {}_BROKEN = -7,    /* weights have moved by a step that failed: load a state */\n"
+
+
+def _goes_back(program: Program) -> bool:
+    """Whether a step that fails cannot be undone."""
+    return bool(program.recipe.get("fused_update"))
+
+
 def header(name: str, image: Image, processor: Target) -> str:
     """NAME.h."""
     program = image.program
@@ -39,7 +48,7 @@ def header(name: str, image: Image, processor: Target) -> str:
         for k, slot in enumerate(inputs)
     )
     target = program.targets["micro"]
-    prototypes = "".join(_prototype(name, f) for f in functions(program.threads))
+    prototypes = "".join(_prototype(name, f) for f in functions(program))
     if program.threads > 1:
         prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
     return _filled(
@@ -49,20 +58,37 @@ def header(name: str, image: Image, processor: Target) -> str:
         version=__version__,
         memory=memory_nbytes(image),
         arena=program.arena_nbytes,
+        frozen=_frozen(name, program),
         stored=image.stored_nbytes + 64,
         minibatch=program.minibatch,
         threads=program.threads,
         lr=float(program.recipe["optimizer"]["lr"]),
         inputs=len(inputs),
         input_sizes=sizes,
-        output=elements(program, program.outputs["eval"][0]),
+        output=_output(name, program),
         target=elements(program, target),
         target_type=_C_TYPES[target.format.raw.name],
+        broken=_BROKEN.format(name.upper()) if _goes_back(program) else "",
         thread_types=_thread_types(name) if program.threads > 1 else "",
         open=Template(_OPEN).substitute(net=name) if processor.hosted else "",
         functions=prototypes,
         values=_values(name, image),
     )
+
+
+def _frozen(name: str, program: Program) -> str:
+    if not program.mapped:
+        return ""
+    what = f"bytes of frozen weights: constants of lib{name}.a, none of them in RAM"
+    return f"#define {name.upper()}_FROZEN {program.mapped_nbytes} /* {what} */\n"
+
+
+def _output(name: str, program: Program) -> str:
+    if program.unpredicted:
+        return _wrapped(f"There is no {name}_{_comment(program.unpredicted, 300)}")
+    count = elements(program, program.outputs["eval"][0])
+    what = "the best classes, the best first" if program.sliced else "what the model gives"
+    return f"#define {name.upper()}_OUTPUT {count} /* values of a sample's output: {what} */"
 
 
 # (on an operating system, the loss counts what is predicted) -> the line that says what eval gave.
@@ -85,6 +111,7 @@ def main(name: str, program: Program, target: Target, counted: bool) -> str:
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     parts["judged"] = _JUDGED[target.hosted, counted]
+    parts |= _steps(name, target.hosted, _goes_back(program))
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
     threaded = program.threads > 1
@@ -94,6 +121,34 @@ def main(name: str, program: Program, target: Target, counted: bool) -> str:
     failed = 'return fail("no threads")'
     parts["thread_start"] = f"  if (start_threads(net)) {failed};\n" if threaded else ""
     return _filled("main_posix.c", name, **parts)
+
+
+def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:
+    """What main calls for a step, and what it does about those that fail."""
+    call = "step" if hosted else "poll"
+    if not goes_back:
+        parts = dict.fromkeys(("return_part", "first_state", "kept_state"), "")
+        return parts | {"advance": f"{name}_{call}(net)"}
+    store = "&store" if hosted else "board_store"
+    there = "fd >= 0" if hosted else "board_store != NULL"
+    failed = [f'return fail("{why}")' if hosted else "return 1" for why in _NO_STATE]
+    each = "each" if hosted else "(STEPS / 10 + 1)"
+    first = (
+        f"  if (!({there})) {failed[0]};\n  {name}_progress(net, &report);\n"
+        f"  if (report.step == 0 && {name}_save(net, {store})) {failed[1]};\n"
+    )
+    if not hosted:
+        first = f"#ifndef CHECK\n{first}#endif\n"
+    kept = (
+        f"\n    if ({there} && status == {name.upper()}_DONE && report.step % {each} == 0 && "
+        f"{name}_save(net, {store})) {failed[1]};"
+    )
+    parts = {"first_state": first, "kept_state": kept, "advance": f"advance(net, {store})"}
+    part = _filled("returns.c", name, call=call, most=device.RETURNS)
+    return parts | {"return_part": part}
+
+
+_NO_STATE = ("a step that fails goes back to a state: name a file for it", "the state was not kept")
 
 
 def makefile(name: str, program: Program, target: Target, cc: str | None) -> str:
@@ -124,9 +179,9 @@ def _filled(template: str, name: str, **values: object) -> str:
     return re.sub(r" +$", "", text, flags=re.M)
 
 
-def _comment(text: str) -> str:
+def _comment(text: str, most: int = 80) -> str:
     """A name from a file, harmless inside a comment."""
-    return re.sub(r"[^\w .:/\[\]-]", "_", text.replace("*/", "__"))[:80]
+    return re.sub(r"[^\w .,:/\[\]-]", "_", text.replace("*/", "__"))[:most]
 
 
 def _prototype(name: str, function: Function) -> str:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UsageError
-from ..formats import BLOCKED
 from ..kernels import emit, targets
+from ..kernels.elf import filled
 from ..kernels.emit_tape import Table, table_of
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
 from . import functions, rom, texts
 from .archive import archive
-from .image import Image, image_of
+from .image import Image, image_of, mapped_values
 
 CHECKED_STEPS = 5
+_MAPPED = 2**30  # bytes of constants that code of 32-bit distances reaches, with room for the rest
 _WORDS = {  # of C and C++ that a prefix must not be
     "auto", "bool", "break", "case", "char", "class", "const", "default", "delete", "double",
     "else", "enum", "export", "extern", "float", "for", "friend", "goto", "if", "inline", "int",
@@ -68,12 +69,16 @@ def write_bundle(
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
-    exported = functions.exports(name, program.threads, processor.hosted)
+    exported = functions.exports(name, functions.functions(program), processor.hosted)
     members = {f"{name[:13]}.o": (made.code, exported)}
     if processor.hosted:
         code, sizes = weights(image, name, processor)
         members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
-        made = _with_weights(made, sizes)
+        made = _with_more(made, sizes)
+    if program.mapped:
+        code, sizes = mapped(image, name, processor)
+        members[f"{name[:11]}_m.o"] = code, [functions.mapped_symbol(name)]
+        made = _with_more(made, sizes)
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{digest(program, CHECKED_STEPS):08x}"}
     files = {
@@ -101,11 +106,11 @@ def _write_all(where: Path, files: dict[str, bytes]) -> None:
 
 
 def _check_mapped(program: Program) -> None:
-    if program.mapped:
+    if program.mapped_nbytes > _MAPPED:
         raise UsageError(
-            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen and "
-            "mapped from its file, which a bundle has not. Compile the model without --lora and "
-            "--frozen, with --train for what is trained."
+            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen; "
+            f"{_MAPPED:,} at most are linked into a program. Compile the model with --frozen int8 "
+            "or int4, or a smaller one."
         )
 
 
@@ -119,18 +124,18 @@ def _write(path: Path, content: bytes) -> None:
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
-    threads, hosted = image.program.threads, target.hosted
-    packed = any(slot.dtype in BLOCKED for slot in image.values)
+    found, hosted = functions.functions(image.program), target.hosted
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, threads, target.pointer_bits, image.align, image.nbytes, hosted, packed
+        name, found, target.pointer_bits, image.align, image.nbytes, hosted
     )
     return emit.library(
         image.program,
         target,
-        drive=functions.kernels(threads, packed),
+        drive=functions.kernels(found),
         text=text if hosted else text + rom.weights_text(image),
-        exports=functions.exports(name, threads, hosted),
+        exports=functions.exports(name, found, hosted),
         size=size,
+        mapped=functions.mapped_symbol(name) if image.program.mapped else "",
     )
 
 
@@ -141,7 +146,16 @@ def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, i
     return emit.constants(text, target)
 
 
-def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
+def mapped(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """The object of what the Program maps, and its sections' bytes: a board has it in flash, an
+    operating system maps it from the executable's file."""
+    values = mapped_values(image.program)
+    text = rom.mapped_text(functions.mapped_symbol(name), len(values))
+    code, sizes = emit.constants(text, target)
+    return filled(code, rom.MAPPED_SECTION, values), sizes
+
+
+def _with_more(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
     both = dict(made.sizes)
     for section, nbytes in sizes.items():
         both[section] = both.get(section, 0) + nbytes
@@ -150,11 +164,6 @@ def _with_weights(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 
 def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
-    if program.recipe.get("fused_update"):
-        raise UsageError(
-            "bundle: the Program updates weights before all gradients are known (fused_update), "
-            "and a bundle cannot go back to before a step. Compile without fused_update."
-        )
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own
@@ -249,8 +258,9 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         "flash_nbytes": {
             "all": flash,
             "initial_values": initial,
+            "frozen": program.mapped_nbytes,
             "tapes": tapes,
-            "code_and_tables": flash - initial - tapes,
+            "code_and_tables": flash - initial - program.mapped_nbytes - tapes,
         },
         "stored_state_nbytes": image.stored_nbytes + 64,
         "threads": program.threads,

@@ -28,11 +28,12 @@ def bundle(arguments: Namespace) -> int:
         print(to_json({"path": str(arguments.out), **made}))
         return 0
     ram, flash = made["ram_nbytes"], made["flash_nbytes"]
+    frozen = f"frozen weights {flash['frozen']:,}, " if flash["frozen"] else ""
     print(
         f"{made['target']['name']}, for {made['optimised_for']}\n"
         f"RAM    {ram['memory']:,} bytes: arena {ram['arena']:,}, plan {ram['plan']:,}; and a "
         "stack\n"
-        f"flash  {flash['all']:,} bytes: initial values {flash['initial_values']:,}, tapes "
+        f"flash  {flash['all']:,} bytes: initial values {flash['initial_values']:,}, {frozen}tapes "
         f"{flash['tapes']:,}, code and tables {flash['code_and_tables']:,}\n"
         f"state  {made['stored_state_nbytes']:,} bytes in each of two slots\n"
         f"wrote {Path(arguments.out) / f'lib{name}.a'} and {name}.h, main.c, Makefile, "

@@ -45,6 +45,14 @@ def sections(code: bytes) -> dict[str, int]:
     return out
 
 
+def filled(code: bytes, section: str, data: bytes) -> bytes:
+    """The object with other bytes in the first section of this name, as many as it has."""
+    found, names = _sections(code)
+    one = next(s for s in found if _text(code, found[names].start + s.name) == section)
+    assert one.nbytes == len(data)
+    return b"".join([code[: one.start], data, code[one.start + one.nbytes :]])
+
+
 def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
     """(name, whether others see it, whether it is defined here) of every symbol."""
     found, _ = _sections(code)

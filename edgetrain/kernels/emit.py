@@ -75,6 +75,7 @@ def library(
     text: str,
     exports: Sequence[str],
     size: bool = False,
+    mapped: str = "",
 ) -> Library:
     """Emit one object that holds a Program's code.
 
@@ -87,15 +88,16 @@ def library(
       text: LLVM text of a module of the caller's, without triple and data layout.
       exports: symbols of `text` that stay visible.
       size: few bytes rather than few cycles.
+      mapped: symbol of another object's constant, at a multiple of 64, with what the Program maps.
     """
     table = table_of(program)
     machine = _machine(target)
     rewritten = in_pairs if computes_in_pairs(program.recipe) else str
-    module = _linked(table, program.threads, target, machine, drive, text, size, rewritten)
+    module = _linked(table, program.threads, target, machine, drive, text, size, rewritten, mapped)
     _internalise(module, exports)
     module = _parsed(_marked(module, table, drive, target, size), target, machine)
     _optimise(module, machine)
-    code, frames = _closed(module, target, machine, size)
+    code, frames = _closed(module, target, machine, size, {mapped})
     stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
     return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
 
@@ -124,6 +126,7 @@ def _linked(
     text: str,
     size: bool,
     rewritten: Callable[[str], str],
+    mapped: str,
 ) -> llvm.ModuleRef:
     """One module of the Program's kernels, its instructions, the drive and the caller's text.
 
@@ -140,7 +143,7 @@ def _linked(
     buffered = {
         k for k, one in enumerate(own_texts) if "alloca" in one and not (size and uses[k] > 1)
     }
-    glue = text_of_table(table, threads, bits, own, buffered)
+    glue = text_of_table(table, threads, bits, own, buffered, mapped)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds)
@@ -217,17 +220,19 @@ def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 def _closed(
-    module: llvm.ModuleRef, target: Target, machine, size: bool
+    module: llvm.ModuleRef, target: Target, machine, size: bool, others: set[str]
 ) -> tuple[bytes, dict[str, int]]:
     """The object, in which what LLVM calls on this processor is there too, and its frames.
 
+    Args:
+      others: symbols that another object defines.
     Raises:
       UnsupportedOpError: it would call what we have not got.
     """
     have: set[str] = set()
     while True:
         code, frames = emitted(machine, module)
-        missing = undefined(code)
+        missing = undefined(code) - others
         more = needed(missing) - have
         if not missing <= more:
             raise UnsupportedOpError(

@@ -9,7 +9,7 @@ one too, where a Program has one thread: nothing separates them, and a step of `
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Tapes(Protocol):
     def recipe(self) -> Mapping[str, Any]: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def arena_nbytes(self) -> int: ...
     @property
     def kernels(self) -> Sequence[tuple[str, str, Sequence[str]]]: ...
     @property
@@ -67,12 +69,14 @@ class Table:
     Attributes:
       entries: for each function the instructions that it runs, one after the other.
       numbers: of entries, by tape.
+      arena_nbytes: words of references from here on lie in what is mapped, this far behind it.
     """
 
     kernels: list[Bound]
     instructions: list[Instruction]
     entries: list[tuple[int, ...]]
     numbers: Mapping[str, list[int]]
+    arena_nbytes: int
 
     def stride(self, entry: int) -> int:
         """STRIDE_NONE where parts of the entry may run one after the other, else SPLIT_NONE."""
@@ -129,7 +133,7 @@ def table_of(program: Tapes) -> Table:
     for tape, row in rows.items():
         groups = _grouped(row, works[tape], most if program.threads == 1 else 0)
         numbers[tape] = [entries.setdefault(group, len(entries)) for group in groups]
-    return Table(kernels, found, list(entries), numbers)
+    return Table(kernels, found, list(entries), numbers, program.arena_nbytes)
 
 
 def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
@@ -172,13 +176,25 @@ def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
     return chosen
 
 
-def _arguments(kernel: registry.Kernel, words: Sequence[int], threads: int) -> Iterator[str]:
+class Mapped(NamedTuple):
+    """The constant that words from `first` on are places of."""
+
+    symbol: str
+    first: int
+
+
+def _arguments(
+    kernel: registry.Kernel, words: Sequence[int], threads: int, mapped: Mapped
+) -> Iterator[str]:
     """Lines that make operand k as %vk, then nothing; `words` as in a tape."""
     at = 0
     for k, kind in enumerate(kernel.spec.kinds):
         word, at = words[at], at + 1
         if kind == "f":
             yield f"  %v{k} = bitcast i32 {word & 0xFFFFFFFF} to float"
+        elif kind == "r" and word >= mapped.first:
+            yield f"  %b{k} = ptrtoint ptr @{mapped.symbol} to i64"
+            yield f"  %v{k} = add i64 %b{k}, {word - mapped.first}"
         elif kind == "r":
             absent = word < 0
             yield f"  %v{k} = add i64 {0 if absent else '%base'}, {0 if absent else word}"
@@ -191,13 +207,19 @@ def _arguments(kernel: registry.Kernel, words: Sequence[int], threads: int) -> I
 
 
 def function_text(
-    name: str, kernel: registry.Kernel, symbol: str, words: Sequence[int], threads: int, own: bool
+    name: str,
+    kernel: registry.Kernel,
+    symbol: str,
+    words: Sequence[int],
+    threads: int,
+    own: bool,
+    mapped: Mapped,
 ) -> str:
     """The function of one instruction; `own`: with code of its own for its integers."""
     kinds = kernel.spec.kinds
     given = ["i64 %thread", "i64 %nthreads"]
     given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
-    lines = "\n".join(_arguments(kernel, words, threads))
+    lines = "\n".join(_arguments(kernel, words, threads, mapped))
     return (
         f"define void @{name}({_ENTRY}) {{\n{lines}\n"
         f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if own else ""}\n'
@@ -238,7 +260,12 @@ def _row(values: Sequence[int]) -> str:
 
 
 def text_of_table(
-    table: Table, threads: int, bits: int, own: Collection[int], buffered: Collection[int]
+    table: Table,
+    threads: int,
+    bits: int,
+    own: Collection[int],
+    buffered: Collection[int],
+    mapped: str = "",
 ) -> str:
     """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
 
@@ -246,17 +273,21 @@ def text_of_table(
       own: numbers of the instructions that get code of their own.
       buffered: kernels with buffers on the stack, which would lie side by side in a function that
         they became part of.
+      mapped: symbol of the constant that holds what a Program maps; another object's.
     """
+    placed = Mapped(mapped, table.arena_nbytes)
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
     out = [
         declaration(symbol, kernel.spec.kinds)
         for symbol, (kernel, _) in zip(symbols, table.kernels, strict=True)
     ]
+    if mapped:
+        out.append(f"@{mapped} = external hidden constant i8\n")
     for number, one in enumerate(table.instructions):
         kernel = table.kernels[one.kernel][0]
         symbol = symbols[one.kernel]
         is_own = number in own
-        out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own))
+        out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own, placed))
     names = []
     for number, group in enumerate(table.entries):
         names.append(f"@i{group[0]}" if len(group) == 1 else f"@g{number}")

@@ -10,6 +10,7 @@ from ..errors import RunError
 from ..optim import Schedule
 from ..program import Program
 from ..program.samples import made_up
+from ..units.stages import stage
 from .session import Session
 
 MINIBATCHES = 4  # of made-up samples, taken again in another order
@@ -52,13 +53,14 @@ def checked_run(program: Program, steps: int, spike: float | None = None) -> Che
     Raises:
       RunError: a step was refused.
     """
-    session = Session(program, 1)
+    session = Session(program)
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
         filler, before = made_up_filler(session, spike), session.loss_scale
         results = []
         for step in range(steps):
-            result = session.minibatch(MINIBATCHES * program.minibatch, filler)
+            with stage(f"step {step + 1} of {steps} of made-up samples"):
+                result = session.minibatch(MINIBATCHES * program.minibatch, filler)
             if result is None:
                 raise RunError(f"step {step + 1} of made-up samples was discarded.")
             results.append(result)

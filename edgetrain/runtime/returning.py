@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import RunError, UsageError
+from ..kernels.device.layout import RETURNS
 from ..program import Program
 from .checkpoint import Loaded, latest
 from .folder import RunFolder
 from .session import StepResult
 
-MOST = 25  # failed steps that end a run
+MOST = RETURNS  # failed steps that end a run
 
 
 class Returns:

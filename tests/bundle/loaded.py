@@ -7,7 +7,7 @@ import numpy as np
 
 from edgetrain.bundle import functions
 from edgetrain.bundle.image import Image, image_of
-from edgetrain.bundle.writing import library, weights
+from edgetrain.bundle.writing import library, mapped, weights
 from edgetrain.kernels import emit, targets
 from edgetrain.kernels.load import opened
 from edgetrain.program import Program
@@ -69,10 +69,14 @@ class Loaded:
         target = targets.host()
         self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
         made = library(self.image, prefix, target)
-        names = [*functions.exports(prefix, program.threads), f"{prefix}_init"]
-        addresses = opened([made.code, weights(self.image, prefix, target)[0]], names)
+        found = functions.functions(program)
+        names = [*functions.exports(prefix, found), f"{prefix}_init"]
+        objects = [made.code, weights(self.image, prefix, target)[0]]
+        if program.mapped:
+            objects.append(mapped(self.image, prefix, target)[0])
+        addresses = opened(objects, names)
         self._functions = {}
-        for function in functions.functions(program.threads):
+        for function in found:
             kinds = [_TYPES.get(c, ctypes.c_void_p) for c, _ in function.parameters]
             returns = {"int": ctypes.c_int, "uint32_t": ctypes.c_uint32}.get(function.returns)
             kind = ctypes.CFUNCTYPE(returns, ctypes.c_void_p, *kinds)

@@ -211,10 +211,3 @@ def test_without_a_directory_training_is_refused_and_predictions_are_not() -> No
 def test_what_needs_all_gradients_first_is_refused(options: dict, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         digits_program(**{"microbatch": 16, "fused_update": True, **options})
-
-
-def test_a_bundle_of_fused_updates_is_refused(tmp_path: Path) -> None:
-    from edgetrain.bundle.writing import write_bundle
-
-    with pytest.raises(UsageError, match="cannot go back to before a step"):
-        write_bundle(program(fused_update=True, threads=1), tmp_path, digest=0)

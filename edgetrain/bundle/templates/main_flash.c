@@ -31,7 +31,7 @@ static uint32_t scaled(double value, uint32_t by) {
 }
 
 static union { uint64_t align; unsigned char bytes[${NET}_MEMORY]; } memory;
-
+${return_part}
 int main(void) {
   ${net}_report report;
   ${net} *net = ${net}_init(&memory, sizeof memory);
@@ -43,10 +43,10 @@ int main(void) {
   ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, STEPS, 0, 0, 0);
   if (board_store != NULL && ${net}_load(net, board_store) == ${NET}_FAILED) return 1;
   ${net}_progress(net, &report);
-  while (report.step < STEPS) {
-    int status = ${net}_poll(net); /* the watchdog, the radio and the like have their turn here */
+${first_state}  while (report.step < STEPS) {
+    int status = ${advance}; /* the watchdog, the radio and the like have their turn here */
     if (status != ${NET}_MORE && status != ${NET}_DONE) return 1;
-    ${net}_progress(net, &report);
+    ${net}_progress(net, &report);${kept_state}
   }
   if (board_store != NULL && ${net}_save(net, board_store) != ${NET}_DONE) return 1;
   print("loss*1000 ", scaled(report.loss, 1000), 10);

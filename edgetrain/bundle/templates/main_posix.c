@@ -59,7 +59,7 @@ static int check(${net} *net, long steps) {
   printf("%08" PRIx32 "\n", ${net}_digest(net));
   return 0;
 }
-
+${return_part}
 int main(int argc, char **argv) {
   static union { double align; unsigned char bytes[${NET}_MEMORY]; } memory;
   if (find_weights("/proc/self/exe") && find_weights("${net}.weights"))
@@ -76,9 +76,10 @@ ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ?
   ${net}_progress(net, &report);
   long steps = atol(argv[2]), each = steps / 10 + 1;
   if (report.step == 0) ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, steps, 0, 0, 0);
-  while (report.step < steps) {
-    if (${net}_step(net) != ${NET}_DONE) return fail("a minibatch was discarded");
-    ${net}_progress(net, &report);
+${first_state}  while (report.step < steps) {
+    int status = ${advance};
+    if (status != ${NET}_DONE) return fail("a minibatch was discarded");
+    ${net}_progress(net, &report);${kept_state}
     if (report.step % each == 0 || report.step == steps)
       printf("step %" PRId64 " loss %.6f\n", report.step, report.loss);
   }

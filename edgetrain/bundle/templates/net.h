@@ -11,12 +11,12 @@ extern "C" {
 #endif
 
 #define ${NET}_MEMORY ${memory} /* bytes for ${net}_init, of which ${arena} are the plan's arena */
-#define ${NET}_STORED ${stored} /* bytes of a saved state: each of the two slots of a store */
+${frozen}#define ${NET}_STORED ${stored} /* bytes of a saved state: each of the two slots of a store */
 #define ${NET}_MINIBATCH ${minibatch} /* samples of one update */
 #define ${NET}_THREADS ${threads}
 #define ${NET}_LR ${lr} /* learning rate that the net was compiled with */
 #define ${NET}_INPUTS ${inputs}
-#define ${NET}_OUTPUT ${output} /* values that the model gives for a sample */
+${output}
 #define ${NET}_TARGET ${target} /* ${target_type} values of a sample's target */
 ${input_sizes}
 enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
@@ -24,7 +24,7 @@ enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
        ${NET}_BUSY = -2,      /* a minibatch is half done */
        ${NET}_NOTHING = -3,   /* no good state of this net is stored */
        ${NET}_FAILED = -4,    /* the store said so, or did not keep what was written */
-       ${NET}_REFUSED = -5 }; /* an argument */
+${broken}       ${NET}_REFUSED = -5 }; /* an argument */
 enum { ${NET}_F32, ${NET}_F16, ${NET}_I32, ${NET}_I64, ${NET}_U8 };
 enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE, ${NET}_EXPONENTIAL, ${NET}_INVERSE_SQRT,
        ${NET}_MULTISTEP, ${NET}_ONE_CYCLE, ${NET}_PLATEAU };

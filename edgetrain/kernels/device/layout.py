@@ -42,6 +42,10 @@ BUSY = -2  # a minibatch is half done
 NOTHING = -3  # neither slot holds a good state of this Program
 FAILED = -4  # the store said so, or does not give back what was written
 REFUSED = -5  # an argument
+BROKEN = -7  # with fused updates: weights have moved by a step that failed; a state must be loaded
+
+HALF = -1  # a phase of the plan block: as BROKEN says
+RETURNS = 25  # failed steps of a run with fused updates that end it
 
 # Header of a stored state: words of BLOCK bytes. Sums are over what stands before, then the rest.
 MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1

@@ -13,6 +13,7 @@ from .words import load_pointer
 
 PLAN, WHOLE = layout.PLAN, layout.WHOLE
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
+BROKEN, HALF = layout.BROKEN, layout.HALF
 TARGET, TARGET_NBYTES, INPUTS = layout.TARGET, layout.TARGET_NBYTES, layout.INPUTS
 CTL, STATUS, PHASE, PARTS = plans.CTL, plans.STATUS, plans.PHASE, plans.PARTS
 RUN, RUN_USER, MICRO = plans.RUN, plans.RUN_USER, plans.MICRO
@@ -30,7 +31,7 @@ STEP, LAST_LOSS = control.STEP, control.LAST_LOSS
 LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
 REPORTED = (control.LR, control.GRAD_NORM, control.LOSS_SCALE)
 LR_WORD, NORM_WORD, SCALE_WORD = REPORTED
-SKIP = control.SKIP
+SKIP, COUNT = control.SKIP, control.COUNT
 
 
 @kernel("drive_data", "memory fill user train held out:w:i64[1]")
@@ -103,6 +104,56 @@ def drive_step():
             else:
                 call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
                 st_i64(k.out, 0, ld_i64(plan, STATUS))
+
+    return run
+
+
+@kernel("drive_step_fused", "memory rom whole out:w:i64[1]")
+def drive_step_fused():
+    """As `drive_step` where weights move before all gradients are known; out: BROKEN, too.
+
+    Then nothing but `drive_load` goes on: the minibatch is half done for all others.
+    """
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            plan = ld_i64(k.memory, PLAN)
+            st_i64(k.memory, WHOLE, k.whole)
+            if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+                st_i64(k.out, 0, REFUSED)
+                return
+            if ld_i64(plan, PHASE) != HALF:
+                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
+                ctl, status = ld_i64(plan, CTL), ld_i64(plan, STATUS)
+                if status != DONE or ld_i64(ctl, SKIP) == 0 or ld_i64(ctl, TARGETS) == 0:
+                    st_i64(k.out, 0, status)
+                    return
+                st_i64(plan, PHASE, HALF)
+            st_i64(k.out, 0, BROKEN)
+
+    return run
+
+
+@kernel("drive_pass", "memory rom out:w:i64[1]")
+def drive_pass():
+    """The next minibatch with no sample that counts: it moves nothing; out: as STATUS, REFUSED or
+    BUSY."""
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan, out = ld_i64(k.memory, PLAN), DONE
+        if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+            out = REFUSED
+        elif ld_i64(plan, PHASE) != 0:
+            out = BUSY
+        else:
+            for whole in range(2):  # its beginning, which sets COUNT, then the rest
+                st_i64(k.memory, WHOLE, whole)
+                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
+                st_i64(ld_i64(plan, CTL), COUNT, 0)
+            out = ld_i64(plan, STATUS)
+        st_i64(k.out, 0, out)
 
     return run
 
