@@ -1,6 +1,6 @@
 """Attention without the matrix of scores: `attention` and its gradients, by blocks of keys.
 
-compiler/attention.py puts these nodes in the graph in place of products, masks and a softmax. Saved:
+compiler/attention puts these nodes in the graph in place of products, masks and a softmax. Saved:
 q, k, v, masks, y, and two numbers of each query; backward makes the scores again.
 
 attrs: z1, z2, group, m, n, d, e; strides qz .. bc of the operands; keep, how, band, first, before,
@@ -74,8 +74,8 @@ class Attention(Op):
 
 
 class AttentionBackward(Op):
-    """Inputs those of `attention`, y, stat, dy; outputs dq, dk, dv (each may be absent), and of each
-    query the sum of y dy."""
+    """Inputs those of `attention`, y, stat, dy; outputs dq, dk, dv (each may be absent), and the
+    sum of y dy of each query."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         y, stat, dy = node.inputs[5:]

@@ -66,7 +66,7 @@ CASES = {
 
 
 def lie(array, turned):
-    """(array as it lies, its three strides): [z, h, rows, width] or, turned, [z, rows, h, width]."""
+    """(array as it lies, its three strides): [z, h, rows, width], turned [z, rows, h, width]."""
     z, h, r, w = array.shape
     if turned:
         return np.ascontiguousarray(array.transpose(0, 2, 1, 3)), (r * h * w, w, h * w)
