@@ -3,9 +3,9 @@
 compiler/attention puts these nodes in the graph in place of products, masks and a softmax. Saved:
 q, k, v, masks, y, and two numbers of each query; backward makes the scores again.
 
-attrs: z1, z2, group, m, n, d, e; strides qz .. bc of the operands; keep, how, band, first, before,
-after, scale, fill, low, p, key, as kernels/attention/layout.py has them. Inputs of `attention`: q,
-k, v, mask, bias (each of the last two may be absent).
+attrs: z1, z2, group, m, n, d, e; strides qz .. bc of the operands; guard, keep, how, band, first,
+before, after, scale, fill, low, p, key, as kernels/attention/layout.py has them. Inputs of
+`attention`: q, k, v, mask, bias (each of the last two may be absent).
 """
 
 from ..ir import Graph, Node
@@ -38,8 +38,9 @@ def _work(attrs) -> int:
 
 def _operands(node: Node, graph: Graph) -> dict:
     q, k, v, mask, bias = node.inputs[:5]
-    args = {"q": q, "k": k, "v": v, "mask": mask or None, "bias": bias or None, "ctl": "ctl"}
-    args |= {f"n{n}": graph.values[x].size if x else 1 for n, x in args.items() if n != "ctl"}
+    named = {"q": q, "k": k, "v": v, "mask": mask, "bias": bias}
+    args: dict = {name: value or None for name, value in named.items()} | {"ctl": "ctl"}
+    args |= {f"n{n}": graph.values[x].size if x else 1 for n, x in named.items()}
     return args | dict(node.attrs)
 
 

@@ -1,7 +1,6 @@
 """Attention by blocks: torch agrees however it is written, plans and threads change no bit."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +10,8 @@ from torch.nn import functional as F
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler import plan_model
-from edgetrain.compiler.attention.masks import band_of
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
-from edgetrain.exporters.parity import parity
 
 WORDS, TIME, WIDTH, HEADS = 41, 70, 16, 4
 SIZE = WIDTH // HEADS
@@ -23,8 +19,8 @@ BLOCKS = {"allow": ("attention",)}
 LOW = float(torch.finfo(torch.float32).min)
 
 
-def causal(ones=torch.ones(TIME, TIME, dtype=torch.bool)):
-    return ones.tril()
+def causal():
+    return torch.ones(TIME, TIME, dtype=torch.bool).tril()
 
 
 def eager(scores, mask=None, low=-math.inf, p=0.0):

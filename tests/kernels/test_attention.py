@@ -33,6 +33,7 @@ class Case:
     bias: tuple | None = None
     p: float = 0.0
     lost: bool = False  # some rows have no key
+    guard: int = 0
     turned: bool = False  # head behind rows
 
 
@@ -60,6 +61,9 @@ CASES = {
     ),
     "lost to nothing": Case(
         1, 1, 1, 70, 130, 8, 8, (2, 0, 70, 0, -INF), (1, 1, 1, 130), 2, 1, -INF, lost=True
+    ),
+    "guarded": Case(
+        2, 1, 1, 70, 130, 8, 8, (1, 0, 70, 0, -INF), (2, 1, 1, 130), 1, 1, -INF, lost=True, guard=1
     ),
     "dropout": Case(2, 2, 1, 70, 130, 8, 8, p=0.3),
 }
@@ -121,6 +125,7 @@ class Made:
         k, v = self.expanded("k"), self.expanded("v")
         masks = (self.bias, self.mask, case.band, self.scale, bool(case.keep), case.how, case.fill)
         w, free = naive.weights(q, k, *masks)
+        w = np.nan_to_num(w) if case.guard else w
         y = (w * self.kept) @ v
         dq, dk, dv = naive.gradients(q, k, v, dy, w, free, self.scale, self.kept)
         heads = (case.z1, case.z2 // case.group, case.group, case.n)
@@ -141,7 +146,7 @@ class Made:
         sizes = {n: getattr(case, n) for n in ("z1", "z2", "group", "m", "n", "d", "e")}
         masks = {"keep": case.keep, "how": case.how, "fill": case.fill, "p": case.p, "key": 77}
         masks |= {"band": kind, "first": first, "before": before, "after": after, "low": low}
-        return out | sizes | masks | {"scale": self.scale}
+        return out | sizes | masks | {"scale": self.scale, "guard": case.guard}
 
     def operands(self):
         found = {n: lie(self.of[n], self.case.turned)[0] for n in "qkv"}

@@ -8,45 +8,19 @@ order of sums, decided by the graph and `allow`: what does not fit stays as it i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...errors import ModelError
 from ...ir import Graph, Node, Value
 from ..options import Options
+from .chain import Chain, chain_of, scores_of
 from .masks import Masks, Reader, Scores
-from .walks import Index, Source, Walker, affine, batch_index, forward_through, is_dense, pairs
+from .operands import operands, output
+from .walks import Walker, pairs
 
 BLOCKS = "attention"  # what `allow` calls it
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Nodes between two products.
-
-    Attributes:
-      scores, product: the products; between them `steps` up to the softmax, in order.
-      softmax: its input has `shape`; gone: nodes that one node replaces.
-    """
-
-    scores: Node
-    product: Node
-    steps: tuple[Node, ...]
-    dropout: Node | None
-    shape: tuple[int, ...]
-    gone: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """A value as [z1, z2 / group, rows, width]: its strides along the first three."""
-
-    name: str
-    strides: tuple[int, int, int]
-    scale: float
-    steps: int
-    group: int
 
 
 def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) -> Graph:
@@ -60,7 +34,7 @@ def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) 
     found = 0
     for softmax in [node for node in graph.nodes if node.op == "softmax"]:
         walker = Walker(graph, arrays)
-        chain = _chain(walker, softmax)
+        chain = chain_of(walker, softmax)
         changed = chain and _replaced(walker, chain)
         if changed:
             graph, found = changed, found + 1
@@ -72,76 +46,7 @@ def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) 
     return graph
 
 
-def _chain(walker: Walker, softmax: Node) -> _Chain | None:
-    values = walker.graph.values
-    x, y = softmax.inputs[0], softmax.outputs[0]
-    shape = values[x].shape
-    if softmax.attrs["axis"] != len(shape) - 1 or len(shape) < 2:
-        return None
-    steps: list[Node] = []
-    name = x
-    while (node := walker.makers.get(name)) is not None and walker.uses[name] == 1:
-        steps.append(node)
-        if node.op == "matmul":
-            break
-        inside = _scores_of(walker, node)
-        if inside is None:
-            return None
-        name = inside
-    if not steps or steps[-1].op != "matmul":
-        return None
-    behind: list[Node] = []
-    dropout = None
-    while (node := walker.only_reader(y)) is not None:
-        behind.append(node)
-        if node.op == "matmul" or node.op not in ("view", "dropout"):
-            break
-        if node.op == "dropout" and dropout is not None:
-            return None
-        dropout = node if node.op == "dropout" else dropout
-        y = node.outputs[0]
-    if node is None or node.op != "matmul" or node.inputs[0] != y or node.inputs[1] == y:
-        return None
-    gone = tuple(n.name for n in (*steps, softmax, *behind))
-    return _Chain(steps[-1], node, tuple(steps[-2::-1]), dropout, shape, gone)
-
-
-def _scores_of(walker: Walker, node: Node) -> str | None:
-    """Which input of a node between product and softmax has the scores."""
-    values = walker.graph.values
-    if node.op == "view":
-        same = values[node.inputs[0]].shape[-1:] == values[node.outputs[0]].shape[-1:]
-        return node.inputs[0] if same else None
-    factored = walker.factor(node)
-    if factored:
-        return factored[0]
-    if node.op not in ("add", "where"):
-        return None
-    shape = values[node.outputs[0]].shape
-    inputs = node.inputs[-2:]
-    full = [name for name in inputs if values[name].shape == shape and _computed(walker, name)]
-    return full[0] if len(full) == 1 else None
-
-
-def _computed(walker: Walker, name: str) -> bool:
-    """Whether a value goes back to a product by what may stand between it and a softmax."""
-    while (node := walker.makers.get(name)) is not None:
-        if node.op == "matmul":
-            return True
-        if node.op == "view":
-            name = node.inputs[0]
-        elif node.op in ("mul", "div") and (found := walker.factor(node)):
-            name = found[0]
-        elif node.op in ("add", "where"):
-            values = walker.graph.values
-            shape = values[node.outputs[0]].shape
-            return any(values[n].shape == shape and _computed(walker, n) for n in node.inputs[-2:])
-        else:
-            return False
-    return False
-
-
-def _replaced(walker: Walker, chain: _Chain) -> Graph | None:
+def _replaced(walker: Walker, chain: Chain) -> Graph | None:
     """The graph with one node in the chain's place, None where it does not fit."""
     graph = walker.graph
     m, n = chain.shape[-2:]
@@ -156,7 +61,7 @@ def _replaced(walker: Walker, chain: _Chain) -> Graph | None:
         return None
     best = None
     for z1, z2 in pairs(heads):
-        found = _operands(walker, chain, (z1, z2, m, n, d, e))
+        found = operands(walker, chain, (z1, z2, m, n, d, e))
         depth = sum(part.steps for part in found) if found else -1
         likely = chain.shape[:-2] == (z1, z2)
         if found and (best is None or (depth, likely) > best[0]):
@@ -171,7 +76,7 @@ def _replaced(walker: Walker, chain: _Chain) -> Graph | None:
     numbers_of_v = v.scale * chain.product.attrs.get("alpha", 1.0)
     if numbers_of_v != 1.0:
         return None
-    y, strides, more = _output(walker, chain, (z1, z2, m, e))
+    y, strides, more = output(walker, chain, (z1, z2, m, e))
     attrs = {"z1": z1, "z2": z2, "group": k.group, "m": m, "n": n, "d": d, "e": e}
     for letter, found_strides in (("q", q.strides), ("k", k.strides), ("v", v.strides)):
         attrs |= {f"{letter}{x}": s for x, s in zip("zhr", found_strides, strict=True)}
@@ -181,7 +86,7 @@ def _replaced(walker: Walker, chain: _Chain) -> Graph | None:
     drop = {"p": 0.0, "key": 0}
     if chain.dropout is not None:
         drop = {name: chain.dropout.attrs[name] for name in drop}
-    attrs |= masks.attrs | drop | {"scale": numbers}
+    attrs |= masks.attrs | drop | {"scale": numbers, "guard": int(chain.guard)}
     inputs = (q.name, k.name, v.name, masks.mask.name, masks.bias.name)
     return _with_node(graph, chain, (*chain.gone, *more), y, inputs, attrs)
 
@@ -196,106 +101,13 @@ def _inner(graph: Graph, node: Node) -> int:
     return graph.values[node.inputs[0]].shape[-2 if node.attrs.get("ta") else -1]
 
 
-def _operands(walker: Walker, chain: _Chain, sizes) -> list[_Operand] | None:
-    z1, z2, m, n, d, e = sizes
-    q, k = chain.scores.inputs[:2]
-    v = chain.product.inputs[1]
-    ta, tb = (bool(chain.scores.attrs.get(f)) for f in ("ta", "tb"))
-    found = [
-        _operand(walker, q, _left(walker, chain.scores, m, ta), (z1, z2, m, d), 1),
-        _operand(walker, k, _right(walker, chain.scores, m, n, not tb), (z1, z2, n, d)),
-        _operand(
-            walker,
-            v,
-            _right(walker, chain.product, m, e, bool(chain.product.attrs.get("tb"))),
-            (z1, z2, n, e),
-        ),
-    ]
-    if None in found or found[1].group != found[2].group:
-        return None
-    return found
-
-
-def _left(walker: Walker, node: Node, m: int, turned: bool) -> Index | None:
-    """(head, query, number) -> linear index in a product's first operand."""
-    a, y = (walker.graph.values[x].shape for x in (node.inputs[0], node.outputs[0]))
-    rows, width = y[-2], a[-2 if turned else -1]
-    batch = batch_index(y[:-2], a[:-2])
-    if rows % m:
-        return None
-
-    def at(head, i, c):
-        row = head * m + i
-        first, r = batch(row // rows), row % rows
-        return (first * width + c) * rows + r if turned else (first * rows + r) * width + c
-
-    return at
-
-
-def _right(walker: Walker, node: Node, m: int, columns: int, turned: bool) -> Index | None:
-    """(head, key, number) -> linear index in a product's second operand; turned: keys are its last
-    axis."""
-    b, y = (walker.graph.values[x].shape for x in (node.inputs[1], node.outputs[0]))
-    rows = y[-2]
-    batch = batch_index(y[:-2], b[:-2])
-    keys, width = (b[-1], b[-2]) if turned else (b[-2], b[-1])
-    if rows % m:
-        return None
-
-    def at(head, j, c):
-        first = batch(head * m // rows)
-        return (first * width + c) * keys + j if turned else (first * keys + j) * width + c
-
-    return at
-
-
-def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0) -> _Operand | None:
-    """The farthest value that an operand is a dense rearrangement of; group 0: any."""
-    if at is None:
-        return None
-    z1, z2, rows, width = sizes
-    best = None
-    for source in walker.sources(name):
-        value = walker.graph.values[source.name]
-        if value.role != "activation" or value.dtype != "f32":
-            break
-        shared = group or _repeats(at, source, z2)
-        strides = _strides(at, source, (z1, z2 // shared, rows, width), z2, shared)
-        if strides and value.size == z1 * (z2 // shared) * rows * width:
-            best = _Operand(source.name, strides[:3], source.scale, source.steps, shared)
-    return best
-
-
-def _repeats(at: Index, source: Source, z2: int) -> int:
-    """How many heads that follow each other are the same one."""
-    heads = np.arange(z2)
-    places = source.back(at(heads, np.zeros_like(heads), np.zeros_like(heads)))
-    changed = np.flatnonzero(places != places[0])
-    group = int(changed[0]) if changed.size else z2
-    return group if z2 % group == 0 else 1
-
-
-def _strides(at: Index, source: Source, sizes, z2: int, group: int) -> tuple[int, ...] | None:
-    def place(z, h, r, c):
-        return source.back(at(z * z2 + h * group, r, c))
-
-    def last(z, h, r, c):
-        return source.back(at(z * z2 + h * group + group - 1, r, c))
-
-    strides = affine(place, sizes)
-    same = strides and (group == 1 or affine(last, sizes) == strides)
-    if not same or not is_dense(sizes, strides) or sizes[3] > 1 and strides[3] != 1:
-        return None
-    return tuple(strides)
-
-
-def _masks(walker: Walker, chain: _Chain, scores: Scores) -> tuple[Masks | None, float]:
+def _masks(walker: Walker, chain: Chain, scores: Scores) -> tuple[Masks | None, float]:
     """What is done to the scores, and the number they are multiplied by."""
     reader, scale, masked = Reader(walker, scores), 1.0, False
     for node in chain.steps:
-        name = _scores_of(walker, node)
+        name = scores_of(walker, node)
         factored = walker.factor(node)
-        if node.op == "view":
+        if node.op == "view" or name is None:
             continue
         if factored:
             if masked:
@@ -314,36 +126,7 @@ def _masks(walker: Walker, chain: _Chain, scores: Scores) -> tuple[Masks | None,
     return reader.masks, scale
 
 
-def _output(walker: Walker, chain: _Chain, sizes) -> tuple[str, tuple[int, ...], list[str]]:
-    """(value that is written, its strides, nodes that are not needed for it)."""
-    z1, z2, m, e = sizes
-    name, gone = chain.product.outputs[0], []
-    best = name, (z2 * m * e, m * e, e), list(gone)
-
-    def at(index: Index) -> Index:
-        return lambda z, h, i, c: index(((z * z2 + h) * m + i) * e + c)
-
-    index: Index = lambda linear: linear  # noqa: E731
-    while (node := walker.only_reader(name)) is not None:
-        step = forward_through(node)
-        if step is None:
-            break
-        index, name = _then(index, step), node.outputs[0]
-        gone.append(node.name)
-        if node.op == "view":
-            continue
-        strides = affine(at(index), sizes)
-        if strides is None or e > 1 and strides[3] != 1 or not is_dense(sizes, strides):
-            break
-        best = name, tuple(strides[:3]), list(gone)
-    return best
-
-
-def _then(first: Index, second: Index) -> Index:
-    return lambda index: second(first(index))
-
-
-def _with_node(graph: Graph, chain: _Chain, gone, y: str, inputs, attrs) -> Graph:
+def _with_node(graph: Graph, chain: Chain, gone, y: str, inputs, attrs) -> Graph:
     """The graph with the node where the second product or what writes y was."""
     rows = attrs["z1"] * attrs["z2"] * attrs["m"]
     stat = f"{y}.scores"

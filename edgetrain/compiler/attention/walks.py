@@ -184,7 +184,9 @@ def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
                 axes = [np.full((1, 1), rest * (s - 1), np.int64) for s in sizes]
                 axes[k] = _places(size)[:, None]
                 axes[other] = _places(sizes[other])[None, :]
-                wanted = sum(a * s for a, s in zip(axes, strides, strict=True))
+                wanted = np.zeros((1, 1), np.int64)
+                for places, stride in zip(axes, strides, strict=True):
+                    wanted = wanted + places * stride
                 if (np.broadcast_to(index(*axes), wanted.shape) != wanted).any():
                     return None
     return strides

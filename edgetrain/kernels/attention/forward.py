@@ -15,7 +15,8 @@ _OPERANDS = f"{INPUTS} y:w:Y[ny] stat:w:f32[2*z1*z2*m] ws:t[{FORWARD}] {SCALARS}
 def _forward(lanes: int):
     def factory(Q, K, V, B, Y):
         """y [z1, z2, m, e]; stat [z1, z2, m, 2]: of each query the largest score and 1 / sum of
-        exponentials above it. Threads take blocks of queries in turn."""
+        exponentials above it; both 0 where `guard` gives zeros. Threads take blocks of queries
+        in turn."""
         from ..gemm_tile import ADD, SET, Rows
         from ..jit import inline
         from ..words.block import get, new, put
@@ -61,15 +62,17 @@ def _forward(lanes: int):
         @inline
         def finish(k, sums, width, spots, rows, first, z, h, row):
             for r in range(rows):
-                over = ONE / ld32(spots, 2 * r + 1)
+                top, mass = ld32(spots, 2 * r), ld32(spots, 2 * r + 1)
+                lost = k.guard != 0 and not mass > ZERO
+                over = ZERO if lost else ONE / mass
                 to, i = z * k.yz + h * k.yh + (first + r) * k.yr, (z * k.z2 + h) * k.m + first + r
                 for c in range(0, k.e, COLUMNS):
                     count = min(COLUMNS, k.e - c)
                     load(row, sums, r * width + c, count, ZERO)
                     for x in range(COLUMNS):
-                        put(row, x, get(row, x) * over)
+                        put(row, x, ZERO if lost else get(row, x) * over)
                     put_y(row, k.y, to + c, count)
-                st32(k.stat, 2 * i, ld32(spots, 2 * r))
+                st32(k.stat, 2 * i, ZERO if lost else top)
                 st32(k.stat, 2 * i + 1, over)
 
         def run(thread, nthreads, k):

@@ -42,7 +42,7 @@ def _keys(lanes: int):
             top, over, delta = ld32(k.stat, 2 * at), ld32(k.stat, 2 * at + 1), ld32(k.delta, at)
             score(k, row, tile, r, z, h, i, j, count)
             for c in range(COLUMNS):
-                put(row, c, exp(get(row, c) - top) * over)
+                put(row, c, exp(get(row, c) - top) * over if over != ZERO else ZERO)
             load(slope, part, r * COLUMNS, count, ZERO)
             if k.p != ZERO:
                 drop(k, slope, z, h, i, j, count)

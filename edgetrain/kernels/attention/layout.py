@@ -9,6 +9,7 @@ their values do. A score is scale * q . k, plus bias, then masked, in this order
     a band: key j counts for query i where i - before <= j <= i + after; beyond, `low` is added
       (band 1) or is the score (band 2); before the mask where `first` is 1
 
+A query whose weights are no numbers (it has no key) gets zeros where `guard` is 1.
 Weights are dropped with probability p as `dropout` of the whole matrix with this key drops them.
 Blocks of ROWS queries and COLUMNS keys have these sizes whatever the plan, the first of each begins
 at 0. Blocks beyond the band are left out, unless a query of the block has no score above half of
@@ -18,7 +19,7 @@ at 0. Blocks beyond the band are left out, unless a query of the block has no sc
 ROWS, COLUMNS = 64, 64  # queries and keys of a block
 SCALARS = (
     "z1 z2 group m n d e qz qh qr kz kh kr vz vh vr yz yh yr mz mh mr mc bz bh br bc "
-    "nq nk nv ny nmask nbias keep how band first before after scale:f fill:f low:f p:f key"
+    "nq nk nv ny nmask nbias guard keep how band first before after scale:f fill:f low:f p:f key"
 )
 INPUTS = "q:r:Q[nq] k:r:K[nk] v:r:V[nv] mask?:r:u8[nmask] bias?:r:B[nbias] ctl:r:i64[64]"
 _REACH = "(z1-1)*{0}z + ({1}-1)*{0}h + ({2}-1)*{0}r + {3} - 1 < n{0}"

@@ -78,7 +78,7 @@ def _queries(lanes: int):
             if k.p != ZERO:
                 drop(k, slope, z, h, i, j, count)
             for c in range(COLUMNS):
-                weight = exp(get(row, c) - top) * over
+                weight = exp(get(row, c) - top) * over if over != ZERO else ZERO
                 put(row, c, weight * (get(slope, c) - delta) * k.scale)
             unmoved(k, row, z, h, i, j, count)
             store(row, tile, r * COLUMNS, COLUMNS)
