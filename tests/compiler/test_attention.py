@@ -1,6 +1,7 @@
 """Attention by blocks: torch agrees however it is written, plans and threads change no bit."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ from torch.nn import functional as F
 
 import edgetrain as et
 from edgetrain.api import make_options
+from edgetrain.compiler import plan_model
+from edgetrain.compiler.attention.masks import band_of
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
 
 WORDS, TIME, WIDTH, HEADS = 41, 70, 16, 4
 SIZE = WIDTH // HEADS
@@ -148,3 +152,175 @@ def test_attention_gives_what_the_whole_matrix_gives(nets, way: str) -> None:
     for name, gradient in found.items():
         size = np.abs(expected[name]).max()
         np.testing.assert_allclose(gradient, expected[name], 0, 2e-5 * size, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ["torch, padding", "causal and padding, lowest", "window"])
+def test_attention_equals_torch(nets, way: str) -> None:
+    report = parity(nets(way), steps=2, batch=4, **BLOCKS)
+    assert report.ok, report.summary()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "lowest" in way])
+def test_queries_whose_keys_are_all_masked_see_them_all_alike(nets, way: str) -> None:
+    model, x = nets(way), ids()
+    x[2, :66] = x[3] = 0
+    given = {model.inputs[0].name: x}, np.roll(x, 1, 1)
+    value, found = et.loss_and_gradients(model, *given, **BLOCKS)
+    whole, expected = et.loss_and_gradients(model, *given)
+    assert value == pytest.approx(whole, rel=1e-6)
+    for name, gradient in found.items():
+        size = np.abs(expected[name]).max()
+        np.testing.assert_allclose(gradient, expected[name], 0, 2e-5 * size, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ["torch, padding", "torch, causal and padding"])
+def test_queries_that_torch_gives_zeros_get_zeros(nets, way: str) -> None:
+    x = torch.from_numpy(ids()).long()
+    x[2, :66] = 0
+    torch.manual_seed(0)
+    net = Net(way)
+    logits = net(x)
+    loss = F.cross_entropy(logits.flatten(0, 1), x.roll(1, 1).flatten())
+    loss.backward()
+    given = {"x": x.int().numpy()}, x.roll(1, 1).int().numpy()
+    value, found = et.loss_and_gradients(nets(way), *given, **BLOCKS)
+    assert value == pytest.approx(loss.item(), rel=1e-5)
+    for name, parameter in net.named_parameters():
+        expected = parameter.grad.numpy()
+        size = np.abs(expected).max()
+        np.testing.assert_allclose(found[name], expected, 0, 2e-5 * size, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ["torch, causal", "padding, lowest", "shared keys"])
+def test_the_matrix_of_scores_is_never_there(nets, way: str) -> None:
+    graphs = build_graphs(nets(way), make_options(minibatch=4, **BLOCKS), 4)
+    for graph in (graphs.train, graphs.evaluate):
+        assert max(v.size for v in graph.values.values()) < 4 * TIME * max(3 * WIDTH, WORDS) + 1
+        assert not [v.name for v in graph.values.values() if v.shape[-2:] == (TIME, TIME)]
+
+
+def trained(program, threads: int | None = None, steps: int = 3) -> dict[str, bytes]:
+    trainer = et.Trainer(program, threads=threads)
+    try:
+        for step in range(steps):
+            x = ids(4, step)
+            trainer.step(x, np.roll(x, 1, 1))
+        return {name: array.tobytes() for name, array in trainer.session.state().items()}
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_plans_and_threads_change_no_bit(nets, precision: str) -> None:
+    model = nets("causal and padding, lowest")
+    given = {"minibatch": 4, "microbatch": 2, "optimizer": et.Adam(lr=0.01), **BLOCKS}
+    given["precision"] = precision
+    front = plan_model(model, make_options(threads=3, **given))[1]
+    assert len(front) > 1
+    programs = [
+        et.compile(model, budget=plan.arena_nbytes, threads=3, **given)
+        for plan in (front[0], front[-1])
+    ]
+    expected = trained(programs[0])
+    assert trained(programs[1]) == expected
+    for threads in (1, 2):
+        assert trained(programs[1], threads) == expected
+    with pytest.raises(et.BudgetError):
+        et.compile(model, budget=front[0].arena_nbytes - 1, threads=3, **given)
+
+
+def test_evaluation_and_a_program_from_disk_give_the_same(nets, tmp_path: Path) -> None:
+    model = nets("torch, causal and padding")
+    program = et.compile(model, minibatch=4, **BLOCKS)
+    again = et.load_program(program.save(tmp_path / "p.edge"))
+    assert trained(again) == trained(program) and again.digest() == program.digest()
+    found = []
+    for one in (again, et.compile(model, minibatch=4)):
+        trainer = et.Trainer(one)
+        found.append(trainer.predict(ids()))
+        trainer.close()
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+class Dropped(Net):
+    def __init__(self) -> None:
+        super().__init__("causal")
+
+    def forward(self, x):
+        parts = self.inner(self.tokens(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(2, (HEADS, SIZE)).transpose(1, 2) for part in parts)
+        weights = (q @ k.transpose(2, 3)).masked_fill(~causal(), LOW).softmax(-1)
+        y = F.dropout(weights, 0.3, self.training) @ v
+        return self.outer(y.transpose(1, 2).flatten(2))
+
+
+def test_dropout_drops_what_it_would_drop_of_the_matrix(tmp_path: Path) -> None:
+    export_torch(Dropped(), (torch.from_numpy(ids()).long(),), tmp_path / "dropped.onnx")
+    model, x = et.load_onnx(tmp_path / "dropped.onnx"), ids()
+    found = ops_of(model)
+    assert "attention_bwd" in found and "dropout" not in found
+    given = {model.inputs[0].name: x}, np.roll(x, 1, 1)
+    for dropout in (True, False):
+        value, gradients = et.loss_and_gradients(model, *given, dropout=dropout, **BLOCKS)
+        whole, expected = et.loss_and_gradients(model, *given, dropout=dropout)
+        assert value == pytest.approx(whole, rel=1e-6)
+        for name, gradient in gradients.items():
+            np.testing.assert_allclose(gradient, expected[name], 1e-4, 1e-6, err_msg=name)
+
+
+# Ways that stay as they are: (q, k, v, x) as in WAYS.
+OTHERS = {
+    "learned bias": lambda net, q, k, v, x: (q @ k.mT + net.outer.weight[0, 0]).softmax(-1) @ v,
+    "capped": lambda net, q, k, v, x: torch.tanh(q @ k.mT).softmax(-1) @ v,
+    "other axis": lambda net, q, k, v, x: (q @ k.mT).softmax(-2) @ v,
+    "weights are used twice": lambda net, q, k, v, x: (
+        (w := (q @ k.mT).softmax(-1)) @ v * w.mean(-1, keepdim=True)
+    ),
+}
+
+
+class Other(Net):
+    def __init__(self, way: str, both: bool) -> None:
+        super().__init__("torch")
+        self.other, self.both = way, both
+
+    def forward(self, x):
+        parts = self.inner(self.tokens(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(2, (HEADS, SIZE)).transpose(1, 2) for part in parts)
+        y = OTHERS[self.other](self, q, k, v, x)
+        if self.both:
+            y = y + WAYS["causal"](q, k, v, x)
+        return self.outer(y.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_what_is_no_such_attention_stays_as_it_is(tmp_path: Path, way: str) -> None:
+    for both in (False, True):
+        torch.manual_seed(0)
+        path = export_torch(
+            Other(way, both), (torch.from_numpy(ids()).long(),), tmp_path / f"{both}.onnx"
+        )
+        model = et.load_onnx(path or tmp_path / f"{both}.onnx")
+        if both:
+            assert {"softmax", "attention"} <= set(ops_of(model))
+            continue
+        with pytest.raises(et.ModelError, match="allow attention: no softmax"):
+            et.compile(model, **BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        (np.tril(np.ones((5, 5))), (5, 0)),
+        (np.tril(np.ones((3, 5)), 2), (3, 2)),
+        (np.tril(np.ones((6, 6)), 1) - np.tril(np.ones((6, 6)), -3), (2, 1)),
+        (np.tril(np.ones((2, 2, 5, 5))), (5, 0)),
+        (np.ones((4, 1)), (4, 1)),
+        (np.tril(np.ones((5, 5)), -1), None),
+        (np.eye(5)[::-1], None),
+        (np.ones((1, 5)), None),
+    ],
+)
+def test_bands_are_known(shown: np.ndarray, found: tuple[int, int] | None) -> None:
+    m, n = (shown.shape[-2], shown.shape[-1]) if shown.shape != (1, 5) else (5, 5)
+    assert band_of(shown == 0, m, n) == found

@@ -29,6 +29,7 @@ class Chain:
 
 
 def chain_of(walker: Walker, softmax: Node) -> Chain | None:
+    """The nodes round a softmax, None where they are no attention."""
     values = walker.graph.values
     x, y = softmax.inputs[0], softmax.outputs[0]
     shape = values[x].shape

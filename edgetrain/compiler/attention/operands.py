@@ -21,6 +21,11 @@ class Operand:
 
 
 def operands(walker: Walker, chain: Chain, sizes) -> list[Operand] | None:
+    """q, k, v; None where one of them does not lie so.
+
+    Args:
+      sizes: z1, z2, m, n, d, e as in kernels/attention/layout.py.
+    """
     z1, z2, m, n, d, e = sizes
     q, k = chain.scores.inputs[:2]
     v = chain.product.inputs[1]
