@@ -18,7 +18,7 @@ def weights(q, k, bias, mask, band, scale, keep, how, fill):
     def hide(s, free, where, kind, number):
         if kind == 1:
             return np.where(where, s + number, s), free
-        return np.where(where, number, s), free & ~where
+        return np.where(where, number, s), free & ~where if kind == 2 else free
 
     if bias is not None:
         s = s + bias

@@ -65,6 +65,9 @@ CASES = {
     "guarded": Case(
         2, 1, 1, 70, 130, 8, 8, (1, 0, 70, 0, -INF), (2, 1, 1, 130), 1, 1, -INF, lost=True, guard=1
     ),
+    "lost, what stands": Case(
+        2, 1, 1, 130, 130, 8, 8, (3, 0, 130, 0, MIN), (2, 1, 1, 130), 3, 1, MIN, lost=True
+    ),
     "dropout": Case(2, 2, 1, 70, 130, 8, 8, p=0.3),
 }
 

@@ -11,7 +11,8 @@ import numpy as np
 from ...ir import Node
 from .walks import Index, Walker, affine
 
-ADDED, REPLACED = 1, 2
+ADDED, REPLACED, STANDS = 1, 2, 3
+_LOWEST = -1e30  # beside what is added and as low as this no score is left
 _LOW = -1e4  # what is added hides a key where it is as low as this
 
 
@@ -187,15 +188,15 @@ class Reader:
             if band is not None and self._band(band, fill, kind):
                 return True
         joined = {"and": 1, "or": 0}.get(node.op if node is not None else "", -1)
-        once = kind == REPLACED or fill == -np.inf
         before = self.masks
-        if node is not None and joined == keep and once:
-            # both parts hide; one of them may be a band
+        if node is not None and joined == keep and (kind != ADDED or fill <= _LOWEST):
+            # both parts hide, one of which may be a band; what they add is added once
+            kind = STANDS if kind == ADDED else kind
             parts = sorted(node.inputs[:2], key=lambda name: walker.constant(name) is None)
             if all(self._hide(part, keep, fill, kind, shape) for part in parts):
                 self.masks = self.masks.but(first=0)
                 return True
-            self.masks = before
+            self.masks, kind = before, ADDED if kind == STANDS else kind
         table = self.scores.table(walker, mask, shape)
         if self.masks.mask.name or table is None or walker.graph.values[mask].dtype != "u8":
             return False

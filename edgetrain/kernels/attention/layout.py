@@ -4,10 +4,10 @@ q [z1, z2, m, d], k [z1, z2 / group, n, d], v [z1, z2 / group, n, e], y [z1, z2,
 strides along batch, head and row, in elements; numbers of a row are neighbours. Gradients lie as
 their values do. A score is scale * q . k, plus bias, then masked, in this order:
 
-    mask (u8, broadcast by strides): where it is not `keep`, `fill` is added (how 1) or is the score
-      (how 2)
-    a band: key j counts for query i where i - before <= j <= i + after; beyond, `low` is added
-      (band 1) or is the score (band 2); before the mask where `first` is 1
+    mask (u8, broadcast by strides): where it is not `keep`, `fill` is added (how 1), is the score
+      (how 2), or stands for a sum in which nothing else is left (how 3: gradients pass)
+    a band: key j counts for query i where i - before <= j <= i + after; beyond, `low` is added,
+      is the score or stands for a sum (band 1, 2, 3); before the mask where `first` is 1
 
 A query whose weights are no numbers (it has no key) gets zeros where `guard` is 1.
 Weights are dropped with probability p as `dropout` of the whole matrix with this key drops them.
@@ -26,7 +26,7 @@ _REACH = "(z1-1)*{0}z + ({1}-1)*{0}h + ({2}-1)*{0}r + {3} - 1 < n{0}"
 _READ = "(z1-1)*{0}z + (z2-1)*{0}h + (m-1)*{0}r + (n-1)*{0}c < n{1}"
 CHECK = ";".join(
     (
-        "min(z1, z2, group, m, n, d, e) >= 1;z2 % group == 0;max(how, band) <= 2",
+        "min(z1, z2, group, m, n, d, e) >= 1;z2 % group == 0;max(how, band) <= 3",
         _REACH.format("q", "z2", "m", "d"),
         _REACH.format("k", "z2//group", "n", "d"),
         _REACH.format("v", "z2//group", "n", "e"),

@@ -83,9 +83,9 @@ def _banded(k, row, i, j, count):
     begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
     end = max(begin, end)
     for c in range(begin):
-        put(row, c, k.low if k.band == REPLACED else get(row, c) + k.low)
+        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
     for c in range(end, count):
-        put(row, c, k.low if k.band == REPLACED else get(row, c) + k.low)
+        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
 
 
 @functools.cache
@@ -109,7 +109,7 @@ def scores(B):
             at = z * k.mz + h * k.mh + i * k.mr + j * k.mc
             for c in range(count):
                 if (ld_u8(k.mask, at + c * k.mc) != 0) != (k.keep != 0):
-                    put(row, c, k.fill if k.how == REPLACED else get(row, c) + k.fill)
+                    put(row, c, get(row, c) + k.fill if k.how == ADDED else k.fill)
         if k.band != 0 and k.first == 0:
             _banded(k, row, i, j, count)
         for c in range(count, COLUMNS):
