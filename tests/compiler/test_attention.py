@@ -13,6 +13,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
 from edgetrain.compiler.attention.masks import band_of
+from edgetrain.compiler.ladder import ladder
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
@@ -225,6 +226,25 @@ def test_evaluation_and_a_program_from_disk_give_the_same(nets, tmp_path: Path) 
         found.append(trainer.predict(ids()))
         trainer.close()
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_the_ladder_and_a_small_budget_name_blocks(tmp_path: Path) -> None:
+    class Long(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.inner(x)
+            return self.outer(F.scaled_dot_product_attention(x, x, x).mean(1))
+
+    export_torch(Long(), (torch.randn(2, 200, 3),), tmp_path / "long.onnx")
+    model, options = et.load_onnx(tmp_path / "long.onnx"), make_options(minibatch=2, microbatch=2)
+    plan, front, _ = plan_model(model, options)
+    (row,) = [r for r in ladder(model, options, front, plan) if r.name == "attention"]
+    assert not row.taken and row.kind == "same mathematics" and row.saved_nbytes > 2 * 200 * 200
+    with pytest.raises(et.BudgetError, match="Try --allow attention"):
+        et.compile(model, minibatch=2, microbatch=1, budget=1000)
 
 
 class Dropped(Net):
