@@ -60,12 +60,13 @@ def _replaced(walker: Walker, chain: Chain) -> Graph | None:
     if graph.values[chain.scores.outputs[0]].shape[-1] != n:
         return None
     best = None
-    for z1, z2 in pairs(heads):
+    for z1, z2 in sorted(pairs(heads), key=lambda pair: pair != chain.shape[:-2]):
         found = operands(walker, chain, (z1, z2, m, n, d, e))
         depth = sum(part.steps for part in found) if found else -1
-        likely = chain.shape[:-2] == (z1, z2)
-        if found and (best is None or (depth, likely) > best[0]):
-            best = (depth, likely), (z1, z2), found
+        if found and (best is None or depth > best[0]):
+            best = depth, (z1, z2), found
+        if found and chain.shape[:-2] == (z1, z2):
+            break
     if best is None:
         return None
     (z1, z2), (q, k, v) = best[1:]

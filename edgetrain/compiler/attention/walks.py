@@ -14,7 +14,7 @@ from ...ir import Graph, Node
 from ...ops.strides import broadcast, contiguous, prod
 
 Index = Callable[..., np.ndarray]  # of integers along axes, broadcast against each other
-_MOST = 384  # places along an axis that are asked for
+_MOST = 66  # places along an axis that are asked for
 
 
 @dataclass(frozen=True)
