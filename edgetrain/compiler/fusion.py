@@ -173,6 +173,8 @@ def evaluation_graph(graph: Graph) -> Graph:
         elif node.op in ("dropout", "dropout_part"):
             names[node.outputs[0]] = node.inputs[0]
             continue
+        elif node.op == "attention":
+            node = replace(node, attrs={**node.attrs, "p": 0.0})
         elif node.op == "bn_running":
             continue
         nodes.append(node)

@@ -17,6 +17,7 @@ from ..ops.model import Model
 from ..units import format_bytes
 from ..units.stages import stage
 from . import remat
+from .attention import BLOCKS
 from .head import SLICES
 from .options import Options
 from .plan.candidates import Draft, Plan, make_candidate, make_draft
@@ -108,6 +109,13 @@ RUNGS: tuple[Rung, ...] = (
         "logits exist some classes at a time, and are computed twice",
         f"--allow {SLICES}",
         **_allow(SLICES),
+    ),
+    Rung(
+        BLOCKS,
+        SAME_MATHEMATICS,
+        "scores of attention exist a block at a time, and are computed again",
+        f"--allow {BLOCKS}",
+        **_allow(BLOCKS),
     ),
     Rung(
         ROWS,

@@ -11,6 +11,7 @@ from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
 from . import fusion, segments, slicing
+from .attention import in_blocks
 from .autodiff import add_loss, add_target, array_name, check_output, training_graph
 from .batch_norm import hold_statistics, stage_statistics
 from .bind import Bound, bind
@@ -64,7 +65,8 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     cut = segments.segmented(forward, options)
-    forward = mark_derived(cut.graph)
+    forward = verify(in_blocks(cut.graph, bound.arrays, options))
+    forward = mark_derived(forward)
     sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph

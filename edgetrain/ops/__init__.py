@@ -6,6 +6,7 @@ package fills the tables of registry.py.
 
 from . import (
     attention,
+    attention_blocks,
     control,
     conv,
     conv_sliced,
@@ -41,6 +42,7 @@ from . import (
 
 __all__ = [
     "attention",
+    "attention_blocks",
     "control",
     "conv",
     "conv_sliced",

@@ -2,5 +2,6 @@
 
 ALLOWED = {
     "slices": "the classes behind a model's last layer, some at a time",
+    "attention": "scores of attention, a block of keys at a time",
     "rows": "gradients of embeddings by the rows that a minibatch touches",
 }

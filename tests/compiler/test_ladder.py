@@ -77,7 +77,8 @@ def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
     assert left.keys() == {rung.name for rung in RUNGS}
     for rung in RUNGS:
         if left[rung.name].problem:
-            assert rung.name == "fused update"  # a minibatch of several microbatches
+            # a minibatch of several microbatches; no attention
+            assert rung.name in ("fused update", "attention")
             continue
         changed = make_options(**{"minibatch": 4, "microbatch": 2, **rung.on(options)})
         least = plan_model(model, changed)[1][0].arena_nbytes

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 
@@ -123,6 +125,22 @@ def test_transformer_has_the_gradients_of_its_own_module(exported):
         error = np.linalg.norm(gradient - known[name])
         # float32 on both sides: near-zero gradients are judged beside the whole one
         assert error <= 1e-4 * np.linalg.norm(known[name]) + 1e-6 * whole, name
+
+
+def test_transformer_has_the_same_gradients_by_blocks_of_attention(exported):
+    _, module, x, model = exported
+    graph = build_graphs(model, make_options(minibatch=2, allow=("attention",)), 2).train
+    found = [n.op for n in graph.nodes if n.op in ("attention", "attention_bwd", "softmax")]
+    assert sorted(found) == 2 * ["attention"] + 2 * ["attention_bwd"]
+    inputs = {"x": x.numpy().astype(np.int32) if x.dtype == torch.int64 else x.numpy()}
+    target = np.arange(2 * 12).reshape(2, 12) % 3
+    target = (target if module(x).ndim == 3 else target[:, 0]).astype(np.int32)
+    value, gradients = et.loss_and_gradients(model, inputs, target, allow=("attention",))
+    whole, expected = et.loss_and_gradients(model, inputs, target)
+    np.testing.assert_allclose(value, whole, rtol=1e-6)
+    size = max(np.abs(gradient).max() for gradient in expected.values())
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, expected[name], 1e-4, 2e-6 * size, err_msg=name)
 
 
 def test_transformer_is_at_parity_with_adapters_on_a_frozen_body(exported):

@@ -48,6 +48,19 @@ def test_zoo_model_stored_in_fp16_has_nearly_the_loss_of_torch(case):
     assert all(np.isfinite(g).all() for g in half.gradients.values())
 
 
+@pytest.mark.parametrize(
+    "name", ["transformer_encoder", "vit_tiny", pytest.param("gpt", marks=pytest.mark.slow)]
+)
+def test_zoo_model_has_the_gradients_of_torch_by_blocks_of_attention(name, tmp_path):
+    case = Case(name, tmp_path)
+    step, smallest = case.engine_step(allow=("attention",))
+    assert departures(case, step) == []
+    small, _ = case.engine_step(allow=("attention",), budget=smallest)
+    assert small.loss == step.loss
+    for parameter, gradient in step.gradients.items():
+        np.testing.assert_array_equal(small.gradients[parameter], gradient, err_msg=parameter)
+
+
 @pytest.mark.slow
 def test_wrn28_2_at_full_size_equals_torch(tmp_path):
     case = Case("wrn28_2", tmp_path, "full", batch=10)

@@ -12,10 +12,12 @@ from typing import TypeVar
 from ...errors import BudgetError, EdgetrainError, UsageError
 from ...formats import INT8, narrowest
 from ...kernels import jit, targets
+from ...kernels.attention.layout import COLUMNS
 from ...ops.model import Model
 from ...units import format_bytes
 from ...units.stages import stage
 from .. import remat
+from ..attention import BLOCKS
 from ..bind.rebatch import fixed_batch, rebatched
 from ..head import SLICES
 from ..options import Options
@@ -164,6 +166,7 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     tries = [
         (smaller, "a smaller --microbatch"),
         (_sliceable(model, options, microbatch), f"--allow {SLICES}"),
+        (_attends(model, options, microbatch), f"--allow {BLOCKS}"),
         (options.precision != short, f"--precision {short}"),
         (options.precision == short and not stored, f"--model-memory {blocks}"),
         (options.max_extra_forward is not None, "a larger --max-extra-forward"),
@@ -179,6 +182,18 @@ def _sliceable(model: Model, options: Options, microbatch: int) -> bool:
     try:
         allowed = replace(options, allow=(*options.allow, SLICES))
         return SLICES not in options.allow and build_graphs(model, allowed, microbatch).sliced
+    except EdgetrainError:
+        return False
+
+
+def _attends(model: Model, options: Options, microbatch: int) -> bool:
+    """Whether there are scores of attention of many blocks, which could be computed in those."""
+    try:
+        allowed = replace(options, allow=(*options.allow, BLOCKS))
+        if BLOCKS in options.allow:
+            return False
+        nodes = build_graphs(model, allowed, microbatch).train.nodes
+        return any(node.op == "attention" and node.attrs["n"] > 2 * COLUMNS for node in nodes)
     except EdgetrainError:
         return False
 

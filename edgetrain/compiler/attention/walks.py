@@ -1,0 +1,216 @@
+"""Where the numbers of an operand lie in the value that it was copied from.
+
+Between a projection and a product there are views, transposes, repeated heads and factors. They are
+walked back as functions of the linear index; what the end of a walk comes to is found by asking for
+the index at every pair of axes, so that no way of writing it has to be known.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir import Graph, Node
+from ...ops.strides import broadcast, contiguous, prod
+
+Index = Callable[..., np.ndarray]  # of integers along axes, broadcast against each other
+_MOST = 66  # places along an axis that are asked for
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value that an operand is a rearrangement of.
+
+    Attributes:
+      back: linear index in the operand -> that in the value.
+      scale: the operand is the value times this.
+      steps: nodes between them.
+    """
+
+    name: str
+    back: Index
+    scale: float = 1.0
+    steps: int = 0
+
+
+class Walker:
+    """A graph, who makes its values, how often each is read, and its constants."""
+
+    def __init__(self, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
+        self.graph, self.arrays = graph, arrays
+        self.makers = {name: node for node in graph.nodes for name in node.writes}
+        self.readers = graph.readers()
+        self.uses = dict.fromkeys(graph.values, 0)
+        for name in (*graph.outputs, *(n for node in graph.nodes for n in node.reads)):
+            self.uses[name] += 1
+        self.trained = self._reached()
+
+    def _reached(self) -> set[str]:
+        """Values that depend on a parameter."""
+        found = {name for name, v in self.graph.values.items() if v.role == "parameter"}
+        for node in self.graph.nodes:
+            if any(name in found for name in node.reads):
+                found.update(node.writes)
+        return found
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """A constant as an array of its value's shape, None where it is none."""
+        value = self.graph.values[name]
+        maker = self.makers.get(name)
+        if maker is not None and maker.op in ("view", "expand"):
+            found = self.constant(maker.inputs[0])
+            if found is None:
+                return None
+            wide = maker.op == "expand"
+            return np.broadcast_to(found, value.shape) if wide else found.reshape(value.shape)
+        root = self.graph.values[self.graph.root(name)]
+        array = self.arrays.get(root.name) if root.role == "constant" else None
+        return None if array is None else np.asarray(array).reshape(value.shape)
+
+    def number(self, name: str) -> float | None:
+        """The one number that a constant consists of."""
+        found = self.constant(name)
+        if found is None or not found.size or (found != found.flat[0]).any():
+            return None
+        return float(found.flat[0])
+
+    def only_reader(self, name: str) -> Node | None:
+        """The one node that reads a value, None where there are more or it is an output."""
+        found = self.readers[name]
+        return found[0] if self.uses[name] == 1 and len(found) == 1 else None
+
+    def sources(self, name: str) -> list[Source]:
+        """The value itself, then what it was copied from, the nearest first."""
+        found = [Source(name, lambda index: index)]
+        while (node := self.makers.get(found[-1].name)) is not None:
+            last = found[-1]
+            step = self._step(node)
+            if step is None:
+                break
+            before, back, factor = step
+            both = _chained(last.back, back)
+            found.append(Source(before, both, last.scale * factor, last.steps + 1))
+        return found
+
+    def _step(self, node: Node) -> tuple[str, Index, float] | None:
+        values = self.graph.values
+        if not node.inputs or values[node.inputs[0]].dtype != values[node.outputs[0]].dtype:
+            return None
+        if node.op == "view":
+            return node.inputs[0], lambda index: index, 1.0
+        if node.op == "copy":
+            move = _rearranged(node)
+            return move and (node.inputs[0], lambda index: _moved(index, *move), 1.0)
+        if node.op == "expand":
+            shape = values[node.outputs[0]].shape
+            move = shape, contiguous(shape), broadcast(values[node.inputs[0]].shape, shape)
+            return node.inputs[0], lambda index: _moved(index, *move), 1.0
+        factored = self.factor(node)
+        return factored and (factored[0], lambda index: index, factored[1])
+
+    def factor(self, node: Node) -> tuple[str, float] | None:
+        """(value, number) of a product of both, None where the node is no such product."""
+        if node.op not in ("mul", "div"):
+            return None
+        shape = self.graph.values[node.outputs[0]].shape
+        pairs = [node.inputs[:2]] + ([node.inputs[1::-1]] if node.op == "mul" else [])
+        for value, other in pairs:
+            number = self.number(other)
+            if number and np.isfinite(number) and self.graph.values[value].shape == shape:
+                return value, number if node.op == "mul" else 1.0 / number
+        return None
+
+
+def _chained(first: Index, then: Index) -> Index:
+    return lambda index: then(first(index))
+
+
+def _rearranged(node: Node) -> tuple | None:
+    """(dims, strides of the output, strides of the input) of a copy that fills its output."""
+    moves = node.attrs["moves"]
+    if len(moves) != 1 or node.attrs.get("fill") is not None or node.attrs.get("acc"):
+        return None
+    _, xo, yo, dims, xs, ys = moves[0]
+    dense = is_dense(dims, ys) and is_dense(dims, xs)
+    return (tuple(dims), tuple(ys), tuple(xs)) if not (xo or yo) and dense else None
+
+
+def forward_through(node: Node) -> Index | None:
+    """Index in a rearrangement's input -> that in its output."""
+    move = _rearranged(node) if node.op == "copy" else None
+    if move is None:
+        return (lambda index: index) if node.op == "view" else None
+    dims, ys, xs = move
+    return lambda index: _moved(index, dims, xs, ys)
+
+
+def _moved(index: np.ndarray, dims: Sequence[int], before: Sequence[int], after: Sequence[int]):
+    """A linear index in a dense array of strides `before`, in one of strides `after`."""
+    axes = sorted((k for k, d in enumerate(dims) if d > 1), key=lambda k: -before[k])
+    rest, out = index, np.zeros_like(index)
+    for k in axes:
+        out = out + rest // before[k] * after[k]
+        rest = rest % before[k]
+    return out
+
+
+def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides walk over as many places in a row as there are elements."""
+    whole = 1
+    for stride, size in sorted((s, d) for d, s in zip(sizes, strides, strict=True) if d > 1):
+        if stride != whole:
+            return False
+        whole *= size
+    return True
+
+
+def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
+    """Strides by which an index function of several axes goes from 0, None where it does not.
+
+    Args:
+      index: of as many arrays as there are sizes.
+    """
+    none = [np.zeros(1, np.int64)] * len(sizes)
+    if int(index(*none)[0]):
+        return None
+    strides = []
+    for k, size in enumerate(sizes):
+        one = list(none)
+        one[k] = np.ones(1, np.int64)
+        strides.append(int(index(*one)[0]) if size > 1 else 0)
+    for k, size in enumerate(sizes):
+        for other in range(k + 1, len(sizes)):
+            for rest in (0, 1):
+                axes = [np.full((1, 1), rest * (s - 1), np.int64) for s in sizes]
+                axes[k] = _places(size)[:, None]
+                axes[other] = _places(sizes[other])[None, :]
+                wanted = np.zeros((1, 1), np.int64)
+                for places, stride in zip(axes, strides, strict=True):
+                    wanted = wanted + places * stride
+                if (np.broadcast_to(index(*axes), wanted.shape) != wanted).any():
+                    return None
+    return strides
+
+
+def _places(size: int) -> np.ndarray:
+    """All places of an axis, or of a long one those at its ends and some between."""
+    if size <= _MOST:
+        return np.arange(size, dtype=np.int64)
+    third = _MOST // 3
+    between = np.linspace(third, size - third, third).astype(np.int64)
+    return np.concatenate([np.arange(third), between, np.arange(size - third, size)])
+
+
+def pairs(count: int) -> list[tuple[int, int]]:
+    """Ways to write a count as a product of two."""
+    return [(count // k, k) for k in range(count, 0, -1) if count % k == 0]
+
+
+def batch_index(shape: Sequence[int], of: Sequence[int]) -> Index:
+    """Linear index among the batch dimensions `shape` -> that among those of an operand."""
+    steps, full = broadcast(of, shape), tuple(shape)
+    if not full or prod(of) == prod(full):
+        return lambda index: index
+    if prod(of) == 1:
+        return lambda index: index * 0
+    return lambda index: _moved(index, full, contiguous(full), steps)

@@ -1,0 +1,130 @@
+"""Factors of products: where they lie, or packed to float32; the products themselves.
+
+With vectors these are the register tiles and packers of gemm, else loops; a sum has the same terms
+in the same order either way.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ..gemm_fast import Side, _column_packer, _sweeper
+from ..gemm_tile import ADD, GO_ON, Rows
+from ..jit import inline
+from ..tiles import GEMM
+from ..words.prim import FP32, div, fma, mod
+from ..words.vector import WIDTH
+
+_ZERO = np.float32(0)
+_ld32, _st32 = FP32.ld, FP32.st
+
+
+class Matrix(NamedTuple):
+    """Rows of an operand: its address, the element where they begin, their stride."""
+
+    address: int
+    at: int
+    row: int
+
+
+@functools.cache
+def products(lanes: int):
+    """Inline (left, right, out, rows, columns, terms, how) on `Rows`, as gemm_tile's micro kernel;
+    lanes 0: without vectors."""
+    if lanes:
+        return _sweeper(GEMM[lanes].tall, GEMM[lanes].vectors)
+
+    @inline
+    def multiply(a, b, c, rows, columns, k, how):
+        for i in range(rows):
+            for j in range(columns):
+                at = c.at + i * c.own + 4 * j
+                right = b.at + div(j, WIDTH) * b.own + 4 * mod(j, WIDTH)
+                chain = _ld32(at, 0) if how == GO_ON else _ZERO
+                for p in range(k):
+                    left = _ld32(a.at + i * a.own + p * a.k, 0)
+                    chain = fma(left, _ld32(right + p * b.k, 0), chain)
+                _st32(at, 0, _ld32(at, 0) + chain if how == ADD else chain)
+
+    return multiply
+
+
+@functools.cache
+def _packer(storage, lanes: int):
+    """As gemm_fast's packer of columns."""
+    if lanes:
+        return _column_packer(storage, GEMM[lanes].side)
+    ld = storage.ld
+
+    @inline
+    def pack(b, at, panel, pitch, terms, columns):
+        for j in range(columns):
+            to = panel + 4 * (div(j, WIDTH) * WIDTH * pitch + mod(j, WIDTH))
+            for r in range(terms):
+                _st32(to, WIDTH * r, ld(b.address, at + r * b.k + j * b.own))
+
+    return pack
+
+
+@functools.cache
+def left(storage):
+    """Inline (matrix, first, rows, width, panel): `Rows` of a left factor [rows, width]."""
+    ld, lies = storage.ld, storage.name == "f32"
+
+    @inline
+    def rows_of(matrix, first, rows, width, panel):
+        at = matrix.at + first * matrix.row
+        if lies:
+            return Rows(matrix.address + 4 * at, 4 * matrix.row, 4)
+        for r in range(rows):
+            for c in range(width):
+                _st32(panel, r * width + c, ld(matrix.address, at + r * matrix.row + c))
+        return Rows(panel, 4 * width, 4)
+
+    return rows_of
+
+
+@functools.cache
+def right(storage, lanes: int):
+    """Inline (matrix, first, rows, width, panel): `Rows` of a right factor [rows, width]."""
+    pack, lies = _packer(storage, lanes), storage.name == "f32"
+
+    @inline
+    def columns_of(matrix, first, rows, width, panel):
+        at = matrix.at + first * matrix.row
+        if lies and mod(width, WIDTH) == 0:
+            return Rows(matrix.address + 4 * at, 4 * WIDTH, 4 * matrix.row)
+        side = Side(matrix.address, 0, 0, 1, 0, matrix.row)
+        pack(side, at, panel, rows, rows, width)
+        return Rows(panel, 4 * WIDTH * rows, 4 * WIDTH)
+
+    return columns_of
+
+
+@functools.cache
+def turned(storage, lanes: int):
+    """Inline (matrix, first, rows, width, panel): `Rows` of a right factor [width, rows], the
+    transpose of the matrix."""
+    pack = _packer(storage, lanes)
+
+    @inline
+    def columns_of(matrix, first, rows, width, panel):
+        side = Side(matrix.address, 0, 0, matrix.row, 0, 1)
+        pack(side, matrix.at + first * matrix.row, panel, width, width, rows)
+        return Rows(panel, 4 * WIDTH * width, 4 * WIDTH)
+
+    return columns_of
+
+
+@inline
+def clear(address, count):
+    """`count` floats become 0; a multiple of 16."""
+    for j in range(count):
+        _st32(address, j, _ZERO)
+
+
+@inline
+def whole(count):
+    """The next multiple of 16."""
+    return div(count + WIDTH - 1, WIDTH) * WIDTH

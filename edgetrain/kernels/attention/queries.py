@@ -1,0 +1,144 @@
+"""Gradient of the queries: scores are made again, a block of keys at a time.
+
+    dq = scale * sum over keys of  w (dw - delta) k,   w = exp(score - top) * over,   dw = dy . v
+
+with delta = dy . y, which stands for the sum of w dw. Source: Dao et al. 2022, appendix B.
+"""
+
+from ..registry import kernel
+from ..tiles import GEMM
+from .layout import CHECK, COLUMNS, INPUTS, QUERIES, ROWS, SCALARS, WORK
+
+_OPERANDS = (
+    f"{INPUTS} stat:r:f32[2*z1*z2*m] delta:r:f32[z1*z2*m] dy:r:G[ny] dq:w:D[nq] "
+    f"ws:t[{QUERIES}] {SCALARS}"
+)
+
+
+@kernel(
+    "attention_delta",
+    "y:r:Y[ny] dy:r:G[ny] delta:w:f32[z1*z2*m] z1 z2 m e yz yh yr ny",
+    check="min(z1, z2, m, e) >= 1;(z1-1)*yz + (z2-1)*yh + (m-1)*yr + e - 1 < ny;z1*z2*m*e <= ny",
+)
+def attention_delta(Y, G):
+    """delta [z1, z2, m] = sums of y dy over e, 64 chains by halves. Threads split the rows."""
+    from ..words.block import get, new, put
+    from ..words.lanes import LANES, loader
+    from ..words.mathf import ZERO
+    from ..words.prim import FP32, div, mod
+    from .scores import total
+
+    load_y, load_dy, st32 = loader(Y.ld), loader(G.ld), FP32.st
+
+    def run(thread, nthreads, k):
+        value, slope, sums = new(), new(), new()
+        rows = k.z1 * k.z2 * k.m
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            zh, i = div(row, k.m), mod(row, k.m)
+            at = div(zh, k.z2) * k.yz + mod(zh, k.z2) * k.yh + i * k.yr
+            for j in range(LANES):
+                put(sums, j, ZERO)
+            for c in range(0, k.e, LANES):
+                count = min(LANES, k.e - c)
+                load_y(value, k.y, at + c, count, ZERO)
+                load_dy(slope, k.dy, at + c, count, ZERO)
+                for j in range(LANES):
+                    put(sums, j, get(sums, j) + get(value, j) * get(slope, j))
+            st32(k.delta, row, total(sums))
+
+    return run
+
+
+def _queries(lanes: int):
+    def factory(Q, K, V, B, G, D):
+        """dq as q lies; stat of `attention`, delta of `attention_delta`. Threads take blocks of
+        queries in turn; blocks of keys are added in order."""
+        from ..gemm_tile import ADD, SET, Rows
+        from ..jit import inline
+        from ..words.block import get, new, put
+        from ..words.lanes import loader, storer
+        from ..words.mathf import ZERO, exp
+        from ..words.prim import FP32, div, mod
+        from .panels import Matrix, clear, left, products, right, turned, whole
+        from .scores import drop, hidden, inside, scores, unmoved
+
+        queries, slopes, values = left(Q), left(G), turned(V, lanes)
+        turned_keys, keys = turned(K, lanes), right(K, lanes)
+        multiply, score = products(lanes), scores(B)
+        ld32, load, store = FP32.ld, loader(FP32.ld), storer(FP32.st)
+        put_dq = storer(D.st)
+
+        @inline
+        def slope_of_scores(k, tile, part, r, z, h, i, j, count, row, slope):
+            """Row r: scores and gradients of weights become gradients of scores, in `tile`."""
+            at = (z * k.z2 + h) * k.m + i
+            top, over, delta = ld32(k.stat, 2 * at), ld32(k.stat, 2 * at + 1), ld32(k.delta, at)
+            score(k, row, tile, r, z, h, i, j, count)
+            load(slope, part, r * COLUMNS, count, ZERO)
+            if k.p != ZERO:
+                drop(k, slope, z, h, i, j, count)
+            for c in range(COLUMNS):
+                weight = exp(get(row, c) - top) * over if over != ZERO else ZERO
+                put(row, c, weight * (get(slope, c) - delta) * k.scale)
+            unmoved(k, row, z, h, i, j, count)
+            store(row, tile, r * COLUMNS, COLUMNS)
+
+        def run(thread, nthreads, k):
+            row, slope = new(), new()
+            most_rows, width = min(ROWS, whole(k.m)), whole(k.d)
+            tile = k.ws
+            part = tile + 4 * most_rows * COLUMNS
+            sums = part + 4 * most_rows * COLUMNS
+            q_panel = sums + 4 * most_rows * width
+            dy_panel = q_panel + 4 * most_rows * k.d
+            turned_panel = dy_panel + 4 * most_rows * k.e
+            v_panel = turned_panel + 4 * COLUMNS * k.d
+            k_panel = v_panel + 4 * COLUMNS * k.e
+            blocks = div(k.m + ROWS - 1, ROWS)
+            for task in range(thread, k.z1 * k.z2 * blocks, nthreads):
+                zh, i = div(task, blocks), mod(task, blocks) * ROWS
+                z, h = div(zh, k.z2), mod(zh, k.z2)
+                rows, shared = min(ROWS, k.m - i), div(h, k.group)
+                q = queries(Matrix(k.q, z * k.qz + h * k.qh, k.qr), i, rows, k.d, q_panel)
+                dy = slopes(Matrix(k.dy, z * k.yz + h * k.yh, k.yr), i, rows, k.e, dy_panel)
+                km = Matrix(k.k, z * k.kz + shared * k.kh, k.kr)
+                vm = Matrix(k.v, z * k.vz + shared * k.vh, k.vr)
+                clear(sums, rows * width)
+                lost = False
+                for r in range(rows if k.band != 0 else 0):
+                    lost = lost or hidden(k, ld32(k.stat, 2 * (zh * k.m + i + r)))
+                for j in range(0, k.n, COLUMNS):
+                    count = min(COLUMNS, k.n - j)
+                    if not lost and not inside(k, i, rows, j, count):
+                        continue
+                    scored, weighed = Rows(tile, 4 * COLUMNS, 4), Rows(part, 4 * COLUMNS, 4)
+                    columns = turned_keys(km, j, count, k.d, turned_panel)
+                    multiply(q, columns, scored, rows, count, k.d, SET)
+                    columns = values(vm, j, count, k.e, v_panel)
+                    multiply(dy, columns, weighed, rows, count, k.e, SET)
+                    for r in range(rows):
+                        slope_of_scores(k, tile, part, r, z, h, i + r, j, count, row, slope)
+                    found = keys(km, j, count, k.d, k_panel)
+                    multiply(scored, found, Rows(sums, 4 * width, 4), rows, k.d, count, ADD)
+                for r in range(rows):
+                    to = z * k.qz + h * k.qh + (i + r) * k.qr
+                    for c in range(0, k.d, COLUMNS):
+                        count = min(COLUMNS, k.d - c)
+                        load(row, sums, r * width + c, count, ZERO)
+                        put_dq(row, k.dq, to + c, count)
+
+        return run
+
+    return factory
+
+
+for _lanes in GEMM:
+    kernel(
+        "attention_dq",
+        _OPERANDS,
+        variant=f"tiles{_lanes}",
+        when=f"lanes == {_lanes}",
+        check=CHECK,
+        work=WORK,
+    )(_queries(_lanes))
+kernel("attention_dq", _OPERANDS, check=CHECK, work=WORK)(_queries(0))

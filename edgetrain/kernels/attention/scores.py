@@ -1,0 +1,145 @@
+"""A row of a block of scores: masked, turned into weights, and back into gradients.
+
+It lies in a buffer of COLUMNS numbers on the stack. Sums over it are float32, by halves.
+"""
+
+import functools
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..jit import inline
+from ..words.block import get, put
+from ..words.lanes import loader
+from ..words.mathf import HALF, INF, ONE, ZERO
+from ..words.prim import F32, FP32, I32, hash32, ld_u8
+from ..words.rng import stream
+from .layout import COLUMNS
+
+ADDED, REPLACED = 1, 2  # what masks do
+_load = loader(FP32.ld)
+
+
+@intrinsic
+def fraction(typingctx, bits):
+    """Upper 24 bits as a part of 2^24, as dropout.py takes them."""
+
+    def codegen(context, builder, signature, args):
+        upper = builder.lshr(args[0], ir.Constant(I32, 8))
+        return builder.fmul(builder.sitofp(upper, F32), ir.Constant(F32, 2.0**-24))
+
+    return types.float32(types.uint32), codegen
+
+
+@inline
+def total(part):
+    """Sum of a buffer, which is overwritten."""
+    for j in range(32):
+        put(part, j, get(part, j) + get(part, j + 32))
+    for j in range(16):
+        put(part, j, get(part, j) + get(part, j + 16))
+    for j in range(8):
+        put(part, j, get(part, j) + get(part, j + 8))
+    for j in range(4):
+        put(part, j, get(part, j) + get(part, j + 4))
+    return (get(part, 0) + get(part, 2)) + (get(part, 1) + get(part, 3))
+
+
+@inline
+def _more(a, b):
+    return a if a > b or a != a else b
+
+
+@inline
+def most(part):
+    """Largest of a buffer, which is overwritten; NaN where one is."""
+    for j in range(32):
+        put(part, j, _more(get(part, j), get(part, j + 32)))
+    for j in range(16):
+        put(part, j, _more(get(part, j), get(part, j + 16)))
+    for j in range(8):
+        put(part, j, _more(get(part, j), get(part, j + 8)))
+    for j in range(4):
+        put(part, j, _more(get(part, j), get(part, j + 4)))
+    return _more(_more(get(part, 0), get(part, 2)), _more(get(part, 1), get(part, 3)))
+
+
+@inline
+def inside(k, i, rows, j, columns):
+    """Whether some key of a block counts for some of its queries."""
+    return k.band == 0 or (j <= i + rows - 1 + k.after and j + columns - 1 + k.before >= i)
+
+
+@inline
+def hidden(k, top):
+    """Whether a query whose largest score is `top` has to see all keys."""
+    return not top > k.low * HALF
+
+
+@inline
+def _banded(k, row, i, j, count):
+    """The band, on `count` keys from j on."""
+    begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
+    end = max(begin, end)
+    for c in range(begin):
+        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
+    for c in range(end, count):
+        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
+
+
+@functools.cache
+def scores(B):
+    """Inline (k, row, tile, r, z, h, i, j, count): row r of a tile of products becomes scores of
+    query i and `count` keys from j on, -INF behind those."""
+    ld = B.ld
+
+    @inline
+    def score(k, row, tile, r, z, h, i, j, count):
+        _load(row, tile, r * COLUMNS, COLUMNS, ZERO)
+        for c in range(COLUMNS):
+            put(row, c, get(row, c) * k.scale)
+        if k.bias != 0:
+            at = z * k.bz + h * k.bh + i * k.br + j * k.bc
+            for c in range(count):
+                put(row, c, get(row, c) + ld(k.bias, at + c * k.bc))
+        if k.band != 0 and k.first != 0:
+            _banded(k, row, i, j, count)
+        if k.mask != 0:
+            at = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+            for c in range(count):
+                if (ld_u8(k.mask, at + c * k.mc) != 0) != (k.keep != 0):
+                    put(row, c, get(row, c) + k.fill if k.how == ADDED else k.fill)
+        if k.band != 0 and k.first == 0:
+            _banded(k, row, i, j, count)
+        for c in range(count, COLUMNS):
+            put(row, c, -INF)
+
+    return score
+
+
+@inline
+def unmoved(k, row, z, h, i, j, count):
+    """What masks have replaced has no gradient: zeros in a row of gradients of scores."""
+    if k.mask != 0 and k.how == REPLACED:
+        at = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+        for c in range(count):
+            if (ld_u8(k.mask, at + c * k.mc) != 0) != (k.keep != 0):
+                put(row, c, ZERO)
+    if k.band == REPLACED:
+        begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
+        end = max(begin, end)
+        for c in range(begin):
+            put(row, c, ZERO)
+        for c in range(end, count):
+            put(row, c, ZERO)
+
+
+@inline
+def drop(k, row, z, h, i, j, count):
+    """Weights, or gradients of them, that dropout keeps, scaled; zeros in place of the others."""
+    random, scale = stream(k.ctl, k.key), ONE / (ONE - k.p)
+    place = ((z * k.z2 + h) * k.m + i) * k.n + j
+    for c in range(count):
+        dropped = fraction(hash32(random, place + c)) < k.p
+        put(row, c, ZERO if dropped else get(row, c) * scale)

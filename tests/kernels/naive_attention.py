@@ -1,0 +1,44 @@
+"""Slow twin of kernels/attention: the whole matrix of scores, in float64."""
+
+import numpy as np
+
+
+def weights(q, k, bias, mask, band, scale, keep, how, fill):
+    """(softmax of the scores [z1, z2, m, n], where they can be moved).
+
+    k: expanded to every query head; band: (kind, first, before, after, low).
+    """
+    m, n = q.shape[2], k.shape[2]
+    s = scale * (q @ np.swapaxes(k, 2, 3))
+    free = np.ones(s.shape, bool)
+    kind, first, before, after, low = band
+    ahead = np.arange(n) - np.arange(m)[:, None]
+    beyond = (ahead < -before) | (ahead > after)
+
+    def hide(s, free, where, kind, number):
+        if kind == 1:
+            return np.where(where, s + number, s), free
+        return np.where(where, number, s), free & ~where if kind == 2 else free
+
+    if bias is not None:
+        s = s + bias
+    if kind and first:
+        s, free = hide(s, free, beyond, kind, low)
+    if mask is not None:
+        s, free = hide(s, free, np.broadcast_to((mask != 0) != keep, s.shape), how, fill)
+    if kind and not first:
+        s, free = hide(s, free, beyond, kind, low)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(s - s.max(3, keepdims=True))
+        return e / e.sum(3, keepdims=True), free
+
+
+def gradients(q, k, v, dy, w, free, scale, kept):
+    """dq, dk, dv with k, v and what comes back expanded to every query head.
+
+    kept: of dropout, scaled.
+    """
+    dv = np.swapaxes(w * kept, 2, 3) @ dy
+    dw = (dy @ np.swapaxes(v, 2, 3)) * kept
+    ds = np.where(free, w * (dw - (w * dw).sum(3, keepdims=True)) * scale, 0)
+    return ds @ k, np.swapaxes(ds, 2, 3) @ q, dv
