@@ -291,7 +291,7 @@ def test_truncation_takes_the_memory_of_a_window():
     assert cut < 0.4 * whole
 
 
-def test_output_that_is_not_kept_is_judged_and_not_predicted():
+def test_output_that_is_not_kept_is_judged_and_not_predicted(tmp_path):
     net = Sequences(T, F)
     x = net.states(net.cell("RNN", net.turned("x", "by_time"), "a"))
     x = net.add("MatMul", [net.turned(x, "by_batch"), net.weight("w", N, 40)], "logits")
@@ -303,7 +303,8 @@ def test_output_that_is_not_kept_is_judged_and_not_predicted():
     found = {}
     for segments in ("auto", "off"):
         program = et.compile(model, minibatch=2, microbatch=2, segments=segments)
-        trainer = et.Trainer(program, (data["x_train"], data["y_train"]))
+        path = program.save(tmp_path / f"{segments}.edge")
+        trainer = et.Trainer(path, (data["x_train"], data["y_train"]))
         try:
             found[segments] = trainer.evaluate((data["x_train"], data["y_train"]))
             if segments == "auto":
