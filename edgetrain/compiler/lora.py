@@ -9,7 +9,7 @@ Source: Hu et al. 2022, LoRA.
 import dataclasses
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -230,7 +230,6 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
     layers = {layer.weight: layer for layer in layers_of(model, lora)}
     taken = {*model.initializers, *(name for node in model.nodes for name in node.outputs)}
     arrays = dict(model.initializers)
-    scale = "lora.scale"
     for layer in layers.values():
         for name in (layer.a, layer.b):
             if name in taken:
@@ -239,14 +238,18 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
         inner, outer = (rows, columns) if layer.turned else (columns, rows)
         arrays[layer.a] = _first(lora, layer.a, inner, seed)
         arrays[layer.b] = np.zeros((outer, lora.r), np.float32)
-    while scale in taken:
-        scale += "'"
-    arrays[scale] = np.float32(lora.alpha / lora.r).reshape(1)
+    scales: dict[float, str] = {}  # what a product's own output is multiplied by -> constant
     paths, nodes = _paths(model), list[OnnxNode]()
     for node in model.nodes:
         weight = paths[node.inputs[1]][0] if _is_product(node, paths) else ""
-        made = _with_adapter(node, layers[weight], scale, taken) if weight in layers else [node]
-        nodes += made
+        if weight not in layers:
+            nodes.append(node)
+            continue
+        own = float(node.attrs.get("alpha", 1.0))
+        if own not in scales:
+            scales[own] = _free("lora.scale", {*taken, *arrays})
+            arrays[scales[own]] = np.float32(own * lora.alpha / lora.r).reshape(1)
+        nodes += _with_adapter(node, layers[weight], scales[own], taken)
     names = tuple(name for layer in layers.values() for name in (layer.a, layer.b))
     return replace(
         model,
@@ -271,14 +274,18 @@ def _first(lora: Lora, name: str, inner: int, seed: int) -> np.ndarray:
     return draw.uniform(-bound, bound, (lora.r, inner)).astype(np.float32)
 
 
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "'"
+    return name
+
+
 def _with_adapter(node: OnnxNode, layer: Layer, scale: str, taken: set[str]) -> Sequence[OnnxNode]:
     """The product, and what is added to it."""
     (out,) = node.outputs
 
     def fresh(tag: str) -> str:
-        name = f"{out}.{tag}"
-        while name in taken:
-            name += "'"
+        name = _free(f"{out}.{tag}", taken)
         taken.add(name)
         return name
 
