@@ -65,7 +65,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     forward = fusion.absorb_activations(forward)
     cut = segments.segmented(forward, options)
     forward = mark_derived(cut.graph)
-    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
+    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases, model.adapters)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph
 
