@@ -121,6 +121,8 @@ def _weights(graph: Graph) -> dict[str, bool]:
         name = _slot(node)
         if not name or name in out or name in viewed or graph.values[name].role != "parameter":
             continue
+        if graph.values[name].view_of:  # a weight in another shape
+            continue
         alone = all(_reads_weight(user, name, graph) for user in readers[name])
         turns = {_is_turned(user) for user in readers[name]}
         kernel = int(np.prod(graph.values[name].shape[2:]))
