@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..api import gradients as gradients_of
-from ..compiler.touched import ROWS
 from ..errors import CheckpointError, UsageError
 from ..kernels import control
 from ..program import Program
@@ -19,6 +18,7 @@ from ..runtime.patterns import check_pattern, sparse_layers
 from ..runtime.state import load_state
 from ..runtime.trainer import Trainer
 from ..units.public import as_path, called_by_people
+from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 

@@ -1,6 +1,8 @@
 """Rungs of the ladder that are taken on request alone: what `--allow` knows."""
 
+ROWS = "rows"
+
 ALLOWED = {
     "slices": "the classes behind a model's last layer, some at a time",
-    "rows": "gradients of embeddings by the rows that a minibatch touches",
+    ROWS: "gradients of embeddings by the rows that a minibatch touches",
 }
