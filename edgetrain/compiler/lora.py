@@ -170,8 +170,26 @@ def _named(model: Model, found: Mapping[str, bool]) -> list[str]:
     return [*found, *(alias for alias, kept in model.aliases.items() if kept in found)]
 
 
+def adaptable(model: Model) -> list[str]:
+    """Weights that an adapter may be added to: of products that nothing else reads."""
+    found, others = _read(model, None)
+    return [name for name in found if name not in others]
+
+
 def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
     """Weight of a product -> whether it lies [in, out]; those that are named, or all."""
+    out, others = _read(model, lora)
+    for name in () if lora is None else out:
+        if name in others:
+            raise UsageError(
+                f"lora: weight {name!r} is read by {others[name]} too, so that its adapter could "
+                "not be merged. Leave it out of the targets."
+            )
+    return out
+
+
+def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
+    """As `_found`, and what else reads a matrix, in words."""
     paths = _paths(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():
@@ -193,15 +211,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
                 turned = not turned
             if out.setdefault(weight, turned) != turned:
                 others[weight] = f"node {node.name!r}, transposed"
-    if lora is None:
-        return out
-    for name in out:
-        if name in others:
-            raise UsageError(
-                f"lora: weight {name!r} is read by {others[name]} too, so that its adapter could "
-                "not be merged. Leave it out of the targets."
-            )
-    return out
+    return out, others
 
 
 def _paths(model: Model) -> dict[str, tuple[str, bool]]:
