@@ -143,6 +143,11 @@ def parity(
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)
+    if options.get("bptt"):
+        raise UsageError(
+            f"parity: bptt {options['bptt']}: torch's gradients go back all the way, and truncated "
+            "ones depart from them. Leave bptt out."
+        )
     _known("precision", precision, PRECISIONS)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):

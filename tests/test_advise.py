@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import OrderedDict
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from edgetrain.api import make_options
 from edgetrain.cli import main
-from edgetrain.compiler.plan.advise import HOW, WHAT, advise, best, ways
+from edgetrain.compiler.plan.advise import ADAPTED, HOW, WHAT, advise, best, ways
 from edgetrain.errors import UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.importer import load_onnx
@@ -66,12 +67,14 @@ def test_what_is_given_is_not_varied(capsys) -> None:
     asked = list(ways(model, {"train": ["head.*"], "precision": "fp16"}))
     assert [(way.what, way.how) for way in asked] == [("as asked", "as asked")]
     assert {way.how for way in ways(model, {"density": 0.5})} == {
-        "as asked",
-        "fp16",
-        "fp16, weights int8",
-    }
+        how for how, options, _ in HOW if "density" not in options and options
+    } | {"as asked"}
+    assert [way.what for way in ways(model, {"lora": "targets=head", "precision": "fp16"})] == [
+        "as asked"
+    ]
     every = list(ways(model, {}))
-    assert {way.how for way in every} == {how for how, _, _ in HOW}
+    said = {how for how, _, _ in HOW} | {how for how, _ in ADAPTED}
+    assert {way.how for way in every} == said
     assert len({(way.what, way.how) for way in every}) == len(every)
     assert list(ways(model, {"precision": "fp32"}))[0].options == {}
 
@@ -80,6 +83,35 @@ def test_a_model_that_cannot_be_trained_says_why() -> None:
     with pytest.raises(UsageError, match="microbatch"):
         advise(load_onnx(MODEL), make_options, {"minibatch": 8, "microbatch": 3}, None)
     assert best([]) is None
+
+
+def test_adapters_are_among_the_ways_of_a_model_of_products(capsys, tmp_path: Path) -> None:
+    """Attention's, in commands that work as they are."""
+    torch.manual_seed(0)
+    path, sizes = (
+        tmp_path / "model.onnx",
+        {"q_proj": (64, 64), "v_proj": (64, 256), "top": (256, 5)},
+    )
+    layers = {name: torch.nn.Linear(*size) for name, size in sizes.items()}
+    export_torch(torch.nn.Sequential(OrderedDict(layers)), (torch.randn(2, 64),), path)
+    found = [way for way in ways(load_onnx(path), {}) if way.what == "adapters"]
+    assert [way.how for way in found] == [how for how, _ in ADAPTED]
+    given = ("--minibatch", 4, "--microbatch", 4, "--precision", "fp32", "--json")
+    status, out = run(capsys, "advise", path, *given)
+    rows = [row for row in json.loads(out)["ways"] if row["what"] == "adapters"]
+    assert status == 0 and {row["how"] for row in rows} == {
+        "as asked",
+        "fp32, the rest mapped in int8",
+    }
+    for row in rows:
+        status, out = run(capsys, *shlex.split(row["command"])[1:], "--json")
+        account = json.loads(out)
+        assert status == 0 and account["arena_nbytes"] == row["arena_nbytes"]
+        assert account["mapped_nbytes"] == row["mapped_nbytes"] > 0
+        assert account["training"]["trained"]["numbers"] == row["trained"]
+        assert account["seconds_per_minibatch"] == row["seconds_per_minibatch"]
+    status, out = run(capsys, "advise", path, *given[:-1])
+    assert "mapped" in out and "adapters" in out
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "transformer_encoder", "lstm_language_model"])

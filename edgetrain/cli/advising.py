@@ -42,7 +42,7 @@ def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
         "what": advice.way.what, "how": advice.way.how, "trained": advice.trained,
         "fits": plan is not None, "trains_most": most,
         "arena_nbytes": None if plan is None else plan.arena_nbytes,
-        "min_budget_nbytes": advice.least_nbytes,
+        "min_budget_nbytes": advice.least_nbytes, "mapped_nbytes": advice.mapped_nbytes,
         "microbatch": None if plan is None else plan.candidate.microbatch,
         "seconds_per_minibatch": None if plan is None else advice.seconds, "command": command,
     }  # fmt: skip
@@ -65,6 +65,7 @@ def _lines(found: Sequence[Advice], rows: Sequence[Mapping[str, Any]], budget: i
     room = "" if budget is None else f" in {budget:,} bytes ({format_bytes(budget)})"
     count = sum(row["fits"] for row in rows)
     yield f"{count} of {len(rows)} ways to train it fit{room}, the fastest first:"
+    mapped = any(row["mapped_nbytes"] for row in rows)
     shown = [
         (
             f"{number}",
@@ -73,13 +74,17 @@ def _lines(found: Sequence[Advice], rows: Sequence[Mapping[str, Any]], budget: i
             f"{row['trained']:,}",
             f"{row['arena_nbytes']:,}" if row["fits"] else "-",
             f"{row['min_budget_nbytes']:,}",
+            *([f"{row['mapped_nbytes']:,}"] if mapped else []),
             f"{1000 * row['seconds_per_minibatch']:.3g} ms" if row["fits"] else "-",
             _mark(row),
         )
         for number, row in enumerate(rows, 1)
     ]
-    head = ("", "trained", "stored", "numbers", "bytes", "at least", "a minibatch", "")
-    yield from table(shown, "rllrrrrl", head)
+    beside = ("mapped",) if mapped else ()
+    head = ("", "trained", "stored", "numbers", "bytes", "at least", *beside, "a minibatch", "")
+    yield from table(shown, f"rllrrr{'r' * mapped}rl", head)
+    if mapped:
+        yield "mapped: bytes that are not trained stay in the Program's file, beside these"
     yield "commands (compile and train take the same options):"
     yield from (f"  {number}  {row['command']}" for number, row in enumerate(rows, 1))
 

@@ -124,7 +124,7 @@ def _facts(
         "peak_live_nbytes": candidate.persistent_nbytes
         + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
         "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
-        "mapped_nbytes": sum(aligned(v.nbytes, ALIGN) for v in candidate.update.mapped),
+        "mapped_nbytes": candidate.mapped_nbytes,
         "minibatch": options.minibatch,
         "microbatch": candidate.microbatch,
         "threads": options.threads,

@@ -4,16 +4,21 @@ On request (`Options.maps`). They are read where the file is mapped, in the stor
 for, in training and evaluation alike. Decided before remat, so it is the same in every plan.
 """
 
+from ..errors import UsageError
 from ..ir import Graph
 from .autodiff import accumulator_name
 from .options import Options
 
 
 def frozen_names(train: Graph, options: Options) -> frozenset[str]:
-    """Roots that no tape writes: parameters without a gradient, constants."""
+    """Roots that no tape writes: parameters without a gradient, constants.
+
+    Raises:
+      UsageError: a storage was asked for, and there are none.
+    """
     if not options.maps:
         return frozenset()
-    return frozenset(
+    found = frozenset(
         name
         for name, value in train.values.items()
         if not value.view_of
@@ -22,3 +27,10 @@ def frozen_names(train: Graph, options: Options) -> frozenset[str]:
             or (value.role == "parameter" and accumulator_name(name) not in train.values)
         )
     )
+    if not found:
+        raise UsageError(
+            f"frozen {options.frozen}: every weight is trained, so that none can stay in the "
+            "Program's file. Give --freeze or --train PATTERN, or --lora FIELDS, or leave frozen "
+            "out."
+        )
+    return found

@@ -68,6 +68,8 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
         if graph.root(name) in grads:
             values[name] = replace(value, role=ROLE)
     first, last = _writers(graph), _last_uses(graph)
+    # Windows of time may begin their backward before the last loss, which counts targets.
+    loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
     before: dict[int, list[Node]] = {}
     behind: dict[int, list[Node]] = {}
     for name, parameter in grads.items():
@@ -78,9 +80,8 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
         owner = parameter or values[POOL]
         ends = values[layers.get(name, owner.name)]
         update = _update(owner, values[name], states[owner.name], options, ends)
-        behind.setdefault(max(last[name], last.get(ends.name, 0)), []).append(update)
+        behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
-    loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
     behind[loss] = [_begin(options), *behind.get(loss, ())]
     for at, node in enumerate(graph.nodes):
         nodes += [*before.get(at, ()), node, *behind.get(at, ())]

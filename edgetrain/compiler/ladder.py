@@ -1,9 +1,9 @@
 """The ladder: what each choice saved in a plan, what it costs, what others would bring.
 
-A row of RUNGS is a choice of options. From a plan that takes none of them the taken ones are
-climbed in order, then the microbatch, then recomputation: what each saves adds up to the arena. So
-far nothing is searched: before the last rung everything is kept. What is not taken is planned as
-`plan` would plan it.
+A row of RUNGS is a choice of options; `rungs` has those that hang on the model besides. From a plan
+that takes none of them the taken ones are climbed in order, then the microbatch, then
+recomputation: what each saves adds up to the arena. So far nothing is searched: before the last
+rung everything is kept. What is not taken is planned as `plan` would plan it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +15,16 @@ from ..formats import INT8
 from ..kernels import targets
 from ..ops.model import Model
 from ..units import format_bytes
+from ..units.rungs import ROWS
 from ..units.stages import stage
 from . import remat
 from .attention import BLOCKS
 from .head import SLICES
+from .lora import Lora
 from .options import Options
 from .plan.candidates import Draft, Plan, make_candidate, make_draft
 from .plan.frontier import find_frontier
-from .touched import ROWS
+from .suggest import suggested_lora
 
 SAME_BITS, SAME_MATHEMATICS = "same bits", "same mathematics"
 APPROXIMATE = "approximate"
@@ -138,6 +140,37 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {"fused_update": False},
     ),
 )
+ADAPTERS = "adapters"
+
+
+def rungs(model: Model, options: Options) -> Iterator[Rung]:
+    """RUNGS, between adapters that were asked for or would be small and the rest in the file."""
+    lora = options.lora if isinstance(options.lora, Lora) else None
+    text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
+    if text:
+        yield Rung(
+            ADAPTERS,
+            APPROXIMATE,
+            "adapters alone are trained, all else stays in the Program's file",
+            f"--lora '{text}'",
+            lambda options: options.lora is not None,
+            lambda options: {"lora": text},
+            # What is a constant beside them need not become a weight.
+            lambda options: {"lora": None, "allow_constants": True},
+        )
+    yield from RUNGS
+    own = options.weights or options.model_memory or options.precision
+    stored = options.frozen or own
+    if options.frozen or own != INT8.memory:  # blocks of 8 bits are never mapped
+        yield Rung(
+            "frozen",
+            SAME_BITS if stored == own != INT8.memory else APPROXIMATE,
+            "what is not trained stays in the Program's file (int8, int4: rounded)",
+            f"--frozen {stored}",
+            lambda options: options.frozen is not None,
+            lambda options: {"frozen": stored},
+            lambda options: {"frozen": None},
+        )
 
 
 @dataclass(frozen=True)
@@ -173,19 +206,16 @@ def ladder(model: Model, options: Options, front: Sequence[Plan], plan: Plan) ->
 
 
 def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
-    taken = [rung for rung in RUNGS if rung.taken(options)]
-    changes: dict[str, Any] = {}
-    for rung in taken:
-        changes |= rung.off(replace(options, **changes))
+    taken = [rung for rung in rungs(model, options) if rung.taken(options)]
     microbatch = plan.candidate.microbatch
     whole = options.minibatch
-    before = _kept(model, replace(options, **changes), whole)
+    try:
+        before = _kept(model, _without(taken, options), whole)
+    except EdgetrainError:  # the model cannot be trained without its adapters
+        taken = [rung for rung in taken if rung.name != ADAPTERS]
+        before = _kept(model, _without(taken, options), whole)
     for number, rung in enumerate(taken):
-        # those behind it are off yet
-        changes = {}
-        for other in taken[number + 1 :]:
-            changes |= other.off(replace(options, **changes))
-        after = _kept(model, replace(options, **changes), whole)
+        after = _kept(model, _without(taken[number + 1 :], options), whole)
         yield _row(rung.name, rung.kind, rung.does, before, after, rung.typed)
         before = after
     after = _kept(model, options, microbatch)
@@ -194,6 +224,13 @@ def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
     words = f"{plan.extra_forward:.2f} of a forward is computed again, and placed"
     saved = after.arena_nbytes - plan.arena_nbytes
     yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
+
+
+def _without(rungs: Sequence[Rung], options: Options) -> Options:
+    """The options with these rungs off."""
+    for rung in rungs:
+        options = replace(options, **rung.off(options))
+    return options
 
 
 def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: str = "") -> Row:
@@ -214,7 +251,7 @@ def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> 
     """What is not taken, planned with the microbatches of the smallest plan and the chosen one."""
     target, least = targets.get(options.target).processor, front[0]
     sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
-    for rung in RUNGS:
+    for rung in rungs(model, options):
         if rung.taken(options):
             continue
         with stage(f"planning {rung.name}"):

@@ -9,7 +9,7 @@ Source: Hu et al. 2022, LoRA.
 import dataclasses
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -170,8 +170,26 @@ def _named(model: Model, found: Mapping[str, bool]) -> list[str]:
     return [*found, *(alias for alias, kept in model.aliases.items() if kept in found)]
 
 
+def adaptable(model: Model) -> list[str]:
+    """Weights that an adapter may be added to: of products that nothing else reads."""
+    found, others = _read(model, None)
+    return [name for name in found if name not in others]
+
+
 def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
     """Weight of a product -> whether it lies [in, out]; those that are named, or all."""
+    out, others = _read(model, lora)
+    for name in () if lora is None else out:
+        if name in others:
+            raise UsageError(
+                f"lora: weight {name!r} is read by {others[name]} too, so that its adapter could "
+                "not be merged. Leave it out of the targets."
+            )
+    return out
+
+
+def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
+    """As `_found`, and what else reads a matrix, in words."""
     paths = _paths(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():
@@ -193,15 +211,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
                 turned = not turned
             if out.setdefault(weight, turned) != turned:
                 others[weight] = f"node {node.name!r}, transposed"
-    if lora is None:
-        return out
-    for name in out:
-        if name in others:
-            raise UsageError(
-                f"lora: weight {name!r} is read by {others[name]} too, so that its adapter could "
-                "not be merged. Leave it out of the targets."
-            )
-    return out
+    return out, others
 
 
 def _paths(model: Model) -> dict[str, tuple[str, bool]]:
@@ -230,7 +240,6 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
     layers = {layer.weight: layer for layer in layers_of(model, lora)}
     taken = {*model.initializers, *(name for node in model.nodes for name in node.outputs)}
     arrays = dict(model.initializers)
-    scale = "lora.scale"
     for layer in layers.values():
         for name in (layer.a, layer.b):
             if name in taken:
@@ -239,14 +248,18 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
         inner, outer = (rows, columns) if layer.turned else (columns, rows)
         arrays[layer.a] = _first(lora, layer.a, inner, seed)
         arrays[layer.b] = np.zeros((outer, lora.r), np.float32)
-    while scale in taken:
-        scale += "'"
-    arrays[scale] = np.float32(lora.alpha / lora.r).reshape(1)
+    scales: dict[float, str] = {}  # what a product's own output is multiplied by -> constant
     paths, nodes = _paths(model), list[OnnxNode]()
     for node in model.nodes:
         weight = paths[node.inputs[1]][0] if _is_product(node, paths) else ""
-        made = _with_adapter(node, layers[weight], scale, taken) if weight in layers else [node]
-        nodes += made
+        if weight not in layers:
+            nodes.append(node)
+            continue
+        own = float(node.attrs.get("alpha", 1.0))
+        if own not in scales:
+            scales[own] = _free("lora.scale", {*taken, *arrays})
+            arrays[scales[own]] = np.float32(own * lora.alpha / lora.r).reshape(1)
+        nodes += _with_adapter(node, layers[weight], scales[own], taken)
     names = tuple(name for layer in layers.values() for name in (layer.a, layer.b))
     return replace(
         model,
@@ -271,14 +284,18 @@ def _first(lora: Lora, name: str, inner: int, seed: int) -> np.ndarray:
     return draw.uniform(-bound, bound, (lora.r, inner)).astype(np.float32)
 
 
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "'"
+    return name
+
+
 def _with_adapter(node: OnnxNode, layer: Layer, scale: str, taken: set[str]) -> Sequence[OnnxNode]:
     """The product, and what is added to it."""
     (out,) = node.outputs
 
     def fresh(tag: str) -> str:
-        name = f"{out}.{tag}"
-        while name in taken:
-            name += "'"
+        name = _free(f"{out}.{tag}", taken)
         taken.add(name)
         return name
 

@@ -10,6 +10,7 @@ from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
+from ..optim.loss_scale import MAX_SCALE
 from ..sparse import Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
@@ -17,6 +18,7 @@ from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
 from .lora import Lora, make_lora
 
+MOST_STEPS = 2**31  # of time
 # Options that say how values are stored, and what they may say.
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
@@ -120,7 +122,7 @@ class Options:
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
         object.__setattr__(self, "segments", _segments(self.segments))
-        if self.bptt < 0:
+        if not 0 <= self.bptt < MOST_STEPS:
             raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
         if not 1 <= self.threads <= 64:
             raise UsageError(f"threads {self.threads}: expected 1 to 64.")
@@ -152,7 +154,7 @@ class Options:
         norm = finite_number("max_grad_norm", self.max_grad_norm, least=0)
         object.__setattr__(self, "max_grad_norm", norm)
         if self.loss_scale is not None:
-            finite_number("loss_scale", self.loss_scale, least=1)
+            finite_number("loss_scale", self.loss_scale, least=1, most=MAX_SCALE)
         if self.fused_update:
             _check_fused(self)
         if self.max_extra_forward is not None:
@@ -188,7 +190,8 @@ class Options:
 
 def _segments(value: str | int) -> str:
     segments = str(value)
-    if segments not in ("auto", "off") and not segments.isdecimal() or segments == "0":
+    steps = int(segments) if segments.isdecimal() and len(segments) < 20 else 0
+    if segments not in ("auto", "off") and not 1 <= steps < MOST_STEPS:
         raise UsageError(
             f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
         )

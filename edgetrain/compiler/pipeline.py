@@ -67,7 +67,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     cut = segments.segmented(forward, options)
     forward = verify(in_blocks(cut.graph, bound.arrays, options))
     forward = mark_derived(forward)
-    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases)
+    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases, model.adapters)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph
 
@@ -154,9 +154,8 @@ def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | No
     """Forward and loss, without backward."""
     if any(node.op == "loss" for node in forward.nodes):
         return forward
-    builder = Builder(forward.values)
+    builder = Builder(forward.values, forward.nodes)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
-    builder.nodes = list(forward.nodes)
     if head is not None:
         staged, arrays = add_target(builder, options.loss, head.logits, microbatch)
         found = add_sliced_loss(builder, head, forward.outputs[0], arrays, options, evaluate=True)

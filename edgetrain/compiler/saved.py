@@ -11,10 +11,11 @@ a bit an element (fusion.mask_relus).
 Known limit: of several activations of one value the roundings keep to the sides of the first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..errors import UsageError
 from ..formats import FORMATS, MEMORIES
 from ..ir import Builder, Graph, Node, Value
 from ..ops.registry import op
@@ -86,6 +87,24 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
     return graph.with_nodes(nodes, builder.values)
 
 
+def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
+    """Refuse a storage of saved values where nothing is stored so, in whatever microbatch.
+
+    Args:
+      graphs: of training, as `pack_saved` left them.
+    Raises:
+      UsageError: names the option.
+    """
+    packs = ("pack", "pack_sides")
+    if saved is None or any(node.op in packs for graph in graphs for node in graph.nodes):
+        return
+    least = FORMATS[MEMORIES[saved].name].block
+    raise UsageError(
+        f"saved {saved}: backward reads no value of {least} elements or more that may be rounded, "
+        "of a convolution, product, norm or activation. Leave saved out."
+    )
+
+
 def _packing(builder: Builder, root: str, packed: str, uses: _Uses) -> Node:
     if uses.sides is None:
         return builder.node("pack", [root], [packed], name=packed)
@@ -105,6 +124,8 @@ def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
             found = uses.setdefault(root, _Uses(at))
             if node.phase != "backward":
                 found.forward = at
+                if found.backward:  # of windows that follow each other
+                    kept.add(root)
             elif root not in kept and _may_round(node, root, graph):
                 found.backward.append(at)
                 found.sides = found.sides or _sides(node, root, graph)

@@ -2,10 +2,11 @@
 
 Dense stay: weights that are not trained or that something else reads too, and, unless a pattern
 names them, the first convolution, the classifier (with an embedding that is tied to it) and
-depthwise kernels (Mostafa and Wang 2019 and the report leave out the first two).
+depthwise kernels (Mostafa and Wang 2019 and the report leave out the first two). Low-rank adapters
+are always dense.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -46,6 +47,7 @@ def sparsify(
     options: Options,
     trainable: Callable[[str], bool],
     aliases: Mapping[str, str],
+    adapters: Collection[str] = (),
 ) -> Sparse:
     """Replace the weights that `options.density` and its overrides choose.
 
@@ -54,12 +56,14 @@ def sparsify(
 
     Args:
       aliases: further names of tied parameters, which patterns may use.
+      adapters: parameters that are low-rank adapters.
     Raises:
       UsageError: an override that matches no weight that can be sparse; nothing becomes sparse.
     """
     if options.density == 1.0 and not options.density_overrides:
         return Sparse(graph, arrays)
-    turned = {n: turn for n, turn in _weights(graph).items() if trainable(n)}
+    found = {n: turn for n, turn in _weights(graph).items() if n not in adapters}
+    turned = {n: turn for n, turn in found.items() if trainable(n)}
     shapes = {n: graph.values[n].shape[:: -1 if turn else 1] for n, turn in turned.items()}
     overrides = _overrides(shapes, options, aliases)
     dense = _dense_by_default(graph)
@@ -71,9 +75,10 @@ def sparsify(
         raise UsageError(
             f"density {options.density}: none of the trained weights becomes sparse; the first "
             "convolution, the classifier and depthwise kernels do not unless a density override "
-            "names them. Name one or leave the density out."
+            "names them, adapters never. Name one or leave the density out."
         )
     left = _left_dense(graph, counts, shapes, dense, trainable)
+    left |= dict.fromkeys(left.keys() & {*adapters}, "adapter")
     if not layers:
         return Sparse(graph, arrays, dense=left)
     method = options.rewiring
@@ -115,6 +120,8 @@ def _weights(graph: Graph) -> dict[str, bool]:
     for node in graph.nodes:
         name = _slot(node)
         if not name or name in out or name in viewed or graph.values[name].role != "parameter":
+            continue
+        if graph.values[name].view_of:  # a weight in another shape
             continue
         alone = all(_reads_weight(user, name, graph) for user in readers[name])
         turns = {_is_turned(user) for user in readers[name]}

@@ -16,10 +16,10 @@ import numpy as np
 from ..errors import ModelError, UsageError
 from ..formats import decoded
 from ..ir import Call, Graph, Node, Value
+from ..units.rungs import ROWS
 from .autodiff import accumulator_name
 from .options import Options
 
-ROWS = "rows"  # what `allow` calls it
 SPREAD = "update.rows"  # the words at work in an update
 _MOST, _PARTS = 2**18, 16  # float32 of them, and least parts of a table
 _LAST = ".rows"  # ends the name of a map, after that of its gradient

@@ -108,11 +108,14 @@ class Graph:
 class Builder:
     """Collects nodes and values; names are made unique by a counter."""
 
-    def __init__(self, values: Mapping[str, Value] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Value] | None = None, nodes: Iterable[Node] = ()
+    ) -> None:
+        """`nodes`: what is there already."""
         self.values: dict[str, Value] = dict(values or {})
-        self.nodes: list[Node] = []
+        self.nodes = [*nodes]
         self._counts: dict[str, int] = {}
-        self._names: set[str] = set()
+        self._names = {node.name for node in self.nodes}
         self._repeats: dict[str, int] = {}  # of node names, as _counts is of values'
 
     def unique(self, name: str) -> str:

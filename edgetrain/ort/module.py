@@ -10,6 +10,7 @@ import numpy as np
 from ..api import gradients as gradients_of
 from ..errors import CheckpointError, UsageError
 from ..kernels import control
+from ..program import Program
 from ..program.trained import names_in_file, outputs_in_file
 from ..runtime.evaluation import evaluate_batches
 from ..runtime.given import Given, Samples
@@ -17,6 +18,7 @@ from ..runtime.patterns import check_pattern, sparse_layers
 from ..runtime.state import load_state
 from ..runtime.trainer import Trainer
 from ..units.public import as_path, called_by_people
+from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 
@@ -66,6 +68,11 @@ class Module:
             raise UsageError(
                 "Module: rewiring depends on the run's length, which is not known here. Give "
                 "generate_artifacts rewiring='none'."
+            )
+        if problem := _without_gradients(self.program):
+            raise UsageError(
+                f"Module: {problem}, and calls add to gradients until they are asked for or spent. "
+                "Give generate_artifacts none of it."
             )
         self._given, self._calls = Given(self.session), 0
         self._counted = 0
@@ -285,6 +292,15 @@ class Module:
         if samples.target is None or ignored is None:
             return len(samples) * self.program.target_count
         return int(np.count_nonzero(samples.target != ignored))
+
+
+def _without_gradients(program: Program) -> str:
+    """Why a Program keeps no gradients of any number of calls; "" where it does."""
+    if program.recipe.get("fused_update"):
+        return "fused_update moves weights before all gradients are known"
+    if ROWS in program.recipe.get("allow", ()):
+        return f"allow {ROWS} has gradients for the rows of one minibatch alone"
+    return ""
 
 
 def program_of(uri: str | PathLike) -> Path:

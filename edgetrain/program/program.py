@@ -282,7 +282,8 @@ def _consistent(program: Program) -> Program:
         raise ValueError(
             f"microbatch: {program.microbatch} does not divide the minibatch {program.minibatch}"
         )
-    for slot in (*staged["micro"], *staged["eval"], *program.outputs["eval"]):
+    whole = [slot for slot in program.outputs["eval"] if slot.shape and slot.shape[0]]
+    for slot in (*staged["micro"], *staged["eval"], *whole):  # others are not kept: `unpredicted`
         if slot.shape[:1] != (program.microbatch,):
             raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
     limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}

@@ -18,8 +18,12 @@ from edgetrain.compiler.ladder import (
     SAME_MATHEMATICS,
     _kept,
     ladder,
+    rungs,
 )
+from edgetrain.compiler.suggest import suggested_lora
 from edgetrain.exporters import export_torch
+
+from .nets import Net
 
 
 class Words(nn.Module):
@@ -50,6 +54,7 @@ TAKEN = {
         "allow": ("slices",),
         "microbatch": 2,
     },
+    "adapters": {"lora": "r=2,targets=inner", "frozen": "int8", "precision": "fp16"},
 }
 
 
@@ -61,7 +66,7 @@ def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     climbed = {row.name: row for row in rows if row.taken}
     assert climbed.keys() >= {"microbatch", "recompute"}
     assert [row.name for row in rows if row.taken][:-2] == [
-        rung.name for rung in RUNGS if rung.taken(options)
+        rung.name for rung in rungs(model, options) if rung.taken(options)
     ]
     bare = _kept(model, make_options(minibatch=4), 4).arena_nbytes
     assert bare - sum(row.saved_nbytes for row in climbed.values()) == plan.arena_nbytes
@@ -74,11 +79,12 @@ def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
     model, options = et.load_onnx(path), make_options(minibatch=4, microbatch=2)
     plan, front, _ = plan_model(model, options)
     left = {row.name: row for row in ladder(model, options, front, plan) if not row.taken}
-    assert left.keys() == {rung.name for rung in RUNGS}
-    for rung in RUNGS:
+    assert left.keys() == {rung.name for rung in rungs(model, options)}
+    assert left.keys() == {"adapters", "frozen", *(rung.name for rung in RUNGS)}
+    for rung in rungs(model, options):
         if left[rung.name].problem:
-            # a minibatch of several microbatches; no attention
-            assert rung.name in ("fused update", "attention")
+            # a minibatch of several microbatches; every weight is trained; no attention
+            assert rung.name in ("fused update", "frozen", "attention")
             continue
         changed = make_options(**{"minibatch": 4, "microbatch": 2, **rung.on(options)})
         least = plan_model(model, changed)[1][0].arena_nbytes
@@ -102,3 +108,40 @@ def test_a_rung_that_cannot_be_says_why(tmp_path: Path) -> None:
     plan, front, _ = plan_model(model, options)
     rows = {row.name: row for row in ladder(model, options, front, plan)}
     assert "so few classes" in rows["slices"].problem and not rows["int8"].problem
+
+
+FROZEN = [
+    ({"train": ["inner.*"]}, False, SAME_BITS, "--frozen fp32"),
+    ({"train": ["inner.*"], "precision": "fp16"}, False, SAME_BITS, "--frozen fp16"),
+    ({"train": ["inner.*"], "model_memory": "int8"}, None, "", ""),
+    ({"train": ["inner.*"], "frozen": "fp32"}, True, SAME_BITS, "--frozen fp32"),
+    ({"train": ["inner.*"], "frozen": "int4"}, True, APPROXIMATE, "--frozen int4"),
+]
+
+
+@pytest.mark.parametrize(("given", "taken", "kind", "typed"), FROZEN)
+def test_the_rest_in_the_file_is_of_the_class_of_its_storage(path, given, taken, kind, typed):
+    model, options = et.load_onnx(path), make_options(**given)
+    found = {rung.name: rung for rung in rungs(model, options)}.get("frozen")
+    assert (found is None) == (taken is None)
+    if found:
+        assert (found.taken(options), found.kind, found.typed) == (taken, kind, typed)
+
+
+def test_adapters_are_proposed_where_they_are_small(path: Path, tmp_path: Path) -> None:
+    assert suggested_lora(et.load_onnx(path)) == "r=8,targets=inner,outer"
+    export_torch(nn.Linear(4, 3), (torch.randn(2, 4),), tmp_path / "few.onnx")
+    few = et.load_onnx(tmp_path / "few.onnx")
+    assert not suggested_lora(few)
+    names = [rung.name for rung in rungs(few, make_options())]
+    assert "adapters" not in names and "frozen" in names
+
+
+def test_a_model_that_adapters_alone_can_train_has_a_ladder() -> None:
+    net = Net(32)
+    net.constants["w"] = net.rng.standard_normal((32, 32)).astype("float32")
+    net.add("MatMul", ["x", "w"], "logits")
+    model, options = net.model("logits"), make_options(minibatch=4, lora="r=1,targets=w")
+    plan, front, _ = plan_model(model, options)
+    taken = [row.name for row in ladder(model, options, front, plan) if row.taken]
+    assert taken == ["microbatch", "recompute"]

@@ -99,6 +99,49 @@ def test_a_weight_that_others_read_too_gets_no_adapter():
         et.compile(compiled_of, lora="targets=tied")
 
 
+def test_an_adapter_counts_as_its_product_does(tmp_path):
+    """A Gemm multiplies its product: the adapter's too, or it could not be merged."""
+    made = Net(6)
+    x = made.add("Gemm", ["x", made.weight("a.weight", 6, 8)], "a", alpha=0.25)
+    x = made.add("Gemm", [x, made.weight("b.weight", 8, 8)], "b", alpha=0.25)
+    x = made.add("Gemm", [x, made.weight("head.weight", 3, 8)], "logits", transB=1)
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(8, 6)).astype(np.float32), np.arange(8, dtype=np.int32) % 3
+    model = made.model("logits")
+    program = et.compile(model, lora="r=2,targets=a,b,head", optimizer=et.AdamW(lr=0.1))
+    with et.Trainer(program) as trainer:
+        for _ in range(5):
+            trainer.step(x, y)
+        found, path = trainer.predict(x), trainer.export_onnx(tmp_path / "merged.onnx")
+    given = next(iter(et.forward(model, {"x": x}).values()))
+    out = next(iter(et.forward(path, {"x": x}).values()))
+    np.testing.assert_allclose(out, found, rtol=1e-4, atol=1e-5)
+    assert np.abs(out - given).max() > 0.05
+
+
+def test_adapters_are_dense_beside_sparse_weights(samples, tmp_path):
+    with pytest.raises(UsageError, match="density 0.5: none .* adapters never"):
+        compiled(density=0.5)
+    with pytest.raises(UsageError, match="matches none of the weights that can be sparse"):
+        compiled(density_overrides={"*.lora_A.*": 0.5})
+    program = compiled(density=0.5, train=["b.k.weight"], frozen="int8")
+    facts = program.account["training"]
+    assert facts["sparse"] == ["b.k.weight"] and facts["dense"]["b.q.lora_A.weight"] == "adapter"
+    with et.Trainer(program, out=tmp_path / "run") as trainer:
+        for _ in range(3):
+            trainer.step(*samples)
+        path = trainer.export_onnx(tmp_path / "merged.onnx")
+        found = trainer.predict(samples[0])
+    out = next(iter(et.forward(path, {"x": samples[0]}).values()))
+    np.testing.assert_allclose(out, found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_storage_of_frozen_weights_needs_some():
+    with pytest.raises(UsageError, match="frozen int4: every weight is trained.* Give --freeze"):
+        compiled(lora=None, frozen="int4")
+    assert compiled(lora=None, frozen="int4", freeze=["head.*"]).mapped
+
+
 def test_adapters_alone_are_trained_beside_what_patterns_name():
     facts = compiled().account["training"]
     adapters = [f"b.{n}.lora_{m}.weight" for n in "qv" for m in "AB"]

@@ -19,7 +19,7 @@ from edgetrain.errors import DataError, UsageError
 from edgetrain.kernels import jit
 from edgetrain.runtime.session import Session
 
-from .nets import Net
+from .nets import Net, conv_bn_relu_conv
 
 T, B, F, N, CLASSES = 70, 3, 5, 6, 4
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -291,7 +291,7 @@ def test_truncation_takes_the_memory_of_a_window():
     assert cut < 0.4 * whole
 
 
-def test_output_that_is_not_kept_is_judged_and_not_predicted():
+def test_output_that_is_not_kept_is_judged_and_not_predicted(tmp_path):
     net = Sequences(T, F)
     x = net.states(net.cell("RNN", net.turned("x", "by_time"), "a"))
     x = net.add("MatMul", [net.turned(x, "by_batch"), net.weight("w", N, 40)], "logits")
@@ -303,7 +303,8 @@ def test_output_that_is_not_kept_is_judged_and_not_predicted():
     found = {}
     for segments in ("auto", "off"):
         program = et.compile(model, minibatch=2, microbatch=2, segments=segments)
-        trainer = et.Trainer(program, (data["x_train"], data["y_train"]))
+        path = program.save(tmp_path / f"{segments}.edge")
+        trainer = et.Trainer(path, (data["x_train"], data["y_train"]))
         try:
             found[segments] = trainer.evaluate((data["x_train"], data["y_train"]))
             if segments == "auto":
@@ -314,7 +315,27 @@ def test_output_that_is_not_kept_is_judged_and_not_predicted():
     assert found["auto"] == pytest.approx(found["off"], rel=1e-6)
 
 
-@pytest.mark.parametrize("segments", ["none", "0", "-3", "1.5", ""])
+def both_ways():
+    """A bidirectional layer alone."""
+    net = Sequences(T, F)
+    x = net.cell("GRU", net.turned("x", "by_time"), "a", direction="bidirectional")
+    net.linear(net.turned(net.states(x, 2 * N), "by_batch"), 2 * N)
+    return net.model("logits")
+
+
+@pytest.mark.parametrize("asked", [{"segments": 16}, {"bptt": 16}, {"bptt": 7, "segments": "off"}])
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [(conv_bn_relu_conv, "the model has none"), (both_ways, "a runs both ways over 70 steps")],
+)
+def test_segments_of_what_is_not_there_are_refused(net, words, asked):
+    name = "bptt" if "bptt" in asked else "segments"
+    with pytest.raises(UsageError, match=f"{name} {asked[name]}: .*{words}.* Leave {name} out"):
+        build_graphs(net(), make_options(minibatch=B, **asked), B)
+    build_graphs(net(), make_options(minibatch=B, segments="off"), B)
+
+
+@pytest.mark.parametrize("segments", ["none", "0", "-3", "1.5", "", 2**31, "9" * 30])
 def test_options_refuse_other_segments(segments):
     with pytest.raises(UsageError, match="segments .*: expected auto, off, or steps"):
         make_options(segments=segments)

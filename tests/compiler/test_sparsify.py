@@ -257,3 +257,14 @@ def test_dense_programs_have_no_sparse_tape(model):
     assert fixed.tapes["rewire"].size == 0 and fixed.recipe["sparse_layers"]
     moving = et.compile(model, minibatch=BATCH, density=0.3, rewiring=DSR(frequency=3))
     assert moving.tapes["rewire"].size > 0
+
+
+def test_a_weight_that_a_product_reads_in_another_shape_stays_dense():
+    net = Net(8)
+    net.constants["shape"] = np.array([8, 12])
+    turned = net.add("Reshape", [net.weight("flat", 96), "shape"], "turned")
+    x = net.add("MatMul", ["x", turned], "first")
+    x = net.add("MatMul", [x, net.weight("inner", 12, 12)], "second")
+    net.add("MatMul", [x, net.weight("head", 12, 3)], "logits")
+    program = et.compile(net.model("logits"), density=0.5, minibatch=4)
+    assert program.account["training"]["sparse"] == ["inner"]

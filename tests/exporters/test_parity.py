@@ -258,6 +258,21 @@ def test_parity_holds_with_model_memory_in_blocks(wide, optimizer, stored):
         assert all(row.error < 5e-3 for row in report.rows if row.kind == "gradient")
 
 
+def test_parity_of_saved_roundings_bears_a_bias_whose_gradient_is_none(tmp_path):
+    """A bias before batch-norm: what roundings leave is measured against the whole's norm."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
+    net = nn.Sequential(*layers, nn.Linear(8 * 36, 5))
+    export_torch(net, (torch.randn(2, 2, 6, 6),), tmp_path / "conv.onnx")
+    report = parity(tmp_path / "conv.onnx", steps=2, batch=4, saved="int8")
+    assert report.ok, report.first
+
+
+def test_parity_refuses_truncated_gradients(path):
+    with pytest.raises(UsageError, match="parity: bptt 5: .* Leave bptt out"):
+        parity(path, bptt=5)
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     """Weights of several blocks, a table and sparse layers among them."""

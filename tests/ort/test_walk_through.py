@@ -154,6 +154,25 @@ def test_gradients_add_up_until_they_are_reset(model: onnx.ModelProto, tmp_path:
         optimizer.step()
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fused_update": True, "minibatch": 8}, "fused_update moves weights before"),
+        ({"allow": ["rows"], "minibatch": 8}, "allow rows has gradients for the rows of one"),
+    ],
+)
+def test_programs_without_gradients_of_any_number_of_calls_are_refused(
+    options, words, tmp_path: Path
+) -> None:
+    net = nn.Sequential(nn.Embedding(300, 4), nn.Flatten(), nn.Linear(12, 3))
+    path = et.exporters.export_torch(net, (torch.zeros(2, 3, dtype=torch.long),), tmp_path / "net")
+    given = {"loss": artifacts.LossType.CrossEntropyLoss, "artifact_directory": tmp_path}
+    artifacts.generate_artifacts(path, **given, **options)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(et.UsageError, match=f"Module: {words}"):
+        Module(tmp_path / "training_model.onnx", state)
+
+
 def test_a_checkpoint_with_the_optimizers_state_goes_on(model, tmp_path: Path) -> None:
     x, y = digits("train")
 

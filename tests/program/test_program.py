@@ -16,7 +16,7 @@ from edgetrain.program.container import read_container, write_container
 from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
 
-from ..compiler.nets import conv_bn_relu_conv
+from ..compiler.nets import Net, conv_bn_relu_conv
 
 pytestmark = pytest.mark.usefixtures("quick_planner")
 
@@ -54,6 +54,15 @@ def test_loaded_program_runs_as_the_compiled_one(program, path):
         outputs.append(session.predict({"x": x}))
         session.close()
     np.testing.assert_array_equal(*outputs)
+
+
+def test_a_program_whose_output_is_one_number_is_read_again(tmp_path):
+    net = Net(4)
+    x = net.add("MatMul", ["x", net.weight("w", 4, 3)], "y")
+    x = net.add("ReduceSumSquare", [x], "loss", keepdims=0)
+    whole = compile_(net.model(x), loss="output", minibatch=4, microbatch=2)
+    found = load_program(whole.save(tmp_path / "m.edge"))
+    assert found.outputs == whole.outputs and "one number" in found.unpredicted
 
 
 def test_program_has_no_state_for_what_is_frozen(program):

@@ -1,7 +1,8 @@
 """What can be trained in so many bytes: the ways to take less, planned one by one.
 
-A way is a row of WHAT (which parameters are trained) beside a row of HOW (how they are stored). To
-add one, add its row: what is an option of the compiler is an option of the command that is printed.
+A way is a row of WHAT (which parameters are trained) beside a row of HOW (how they are stored), or
+low-rank adapters beside a row of ADAPTED. To add one, add its row: what is an option of the
+compiler is an option of the command that is printed.
 """
 
 import glob
@@ -16,6 +17,7 @@ from ...units.stages import stage
 from ..compile import plan_model
 from ..estimate import seconds_per_minibatch
 from ..options import Options
+from ..suggest import suggested_lora
 from .candidates import Plan
 
 Patterns = tuple[str, ...]
@@ -47,6 +49,7 @@ class Advice:
       least_nbytes: of the smallest plan.
       plan: the fastest in the budget; None where none is.
       seconds: of a minibatch with this plan, predicted; 0 without one.
+      mapped_nbytes: of frozen weights that stay in the Program's file, beside the arena.
     """
 
     way: Way
@@ -54,6 +57,7 @@ class Advice:
     least_nbytes: int
     plan: Plan | None
     seconds: float = 0.0
+    mapped_nbytes: int = 0
 
 
 def advise(
@@ -84,7 +88,9 @@ def advise(
         fitting = [p for p in front if budget is None or p.arena_nbytes <= budget]
         plan = fitting[-1] if fitting else None
         seconds = seconds_per_minibatch(plan, options.minibatch, options.threads) if plan else 0.0
-        found.append(Advice(way, _trained(front[0]), front[0].arena_nbytes, plan, seconds))
+        least = front[0]
+        numbers = _trained(least), least.arena_nbytes
+        found.append(Advice(way, *numbers, plan, seconds, least.candidate.mapped_nbytes))
     if problem is not None and not found:
         raise problem
     return sorted(found, key=_rank)
@@ -106,7 +112,7 @@ def best(found: Sequence[Advice]) -> Advice | None:
 
 def _narrow(way: Way) -> int:
     """How many of its options store in fewer bits."""
-    return len({"precision", "model_memory"} & {*way.options})
+    return len({"precision", "model_memory", "frozen", "saved"} & {*way.options})
 
 
 def _trained(plan: Plan) -> int:
@@ -115,19 +121,30 @@ def _trained(plan: Plan) -> int:
     return int(training_facts(plan.candidate.graphs)["trained"]["numbers"])
 
 
-# How values are stored, in words and as options; sparse weights only where all are trained.
-HOW: tuple[tuple[str, dict[str, Any], bool], ...] = (
-    ("fp32", {}, False),
-    ("fp16", {"precision": "fp16"}, False),
-    ("fp16, weights int8", {"precision": "fp16", "model_memory": "int8"}, False),
+_SMALL = {"precision": "fp16", "model_memory": "int8"}
+# How values are stored, in words and as options; True: only where all are trained, False: only
+# where not.
+HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
+    ("fp32", {}, None),
+    ("fp16", {"precision": "fp16"}, None),
+    ("fp16, weights int8", _SMALL, None),
+    ("fp16, weights and saved int8", _SMALL | {"saved": "int8"}, True),
     ("fp16, density 0.3", {"precision": "fp16", "density": 0.3}, True),
     ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
+    ("fp16, the rest mapped in int8", {"precision": "fp16", "frozen": "int8"}, False),
+)
+# The same of low-rank adapters, beside which all else is mapped.
+ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("fp32", {}),
+    ("fp32, the rest mapped in int8", {"frozen": "int8"}),
+    ("fp16", {"precision": "fp16"}),
+    ("fp16, the rest mapped in int4", {"precision": "fp16", "frozen": "int4"}),
 )
 
 
 def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
-    """Every row of WHAT with every row of HOW that leaves alone what is given."""
-    fixed = {"train", "freeze"} & set(given)
+    """Every row of WHAT with every row of HOW, then adapters, that leave alone what is given."""
+    fixed = {"train", "freeze", "lora"} & set(given)
     stored = {name for _, options, _ in HOW for name in options} & set(given)
     seen: set[frozenset[str]] = set()
     for what, patterns_of in WHAT.items():
@@ -137,11 +154,16 @@ def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
             continue
         seen.add(names)
         for how, options, whole in HOW:
-            if set(options) & set(given) or (whole and what != "all"):
+            if set(options) & set(given) or whole not in (None, what == "all"):
                 continue
             chosen = {"train": patterns} if patterns else {}
             words = "as asked" if fixed else what, "as asked" if stored and not options else how
             yield Way(*words, {**chosen, **options})
+    lora = "" if fixed or "density" in given else suggested_lora(model)  # they are dense
+    for how, options in ADAPTED if lora else ():
+        if not set(options) & set(given):
+            stores = "as asked" if stored and not options else how
+            yield Way("adapters", stores, {"lora": lora, **options})
 
 
 def _matched(model: Model, patterns: Patterns) -> frozenset[str]:

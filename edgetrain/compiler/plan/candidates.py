@@ -8,11 +8,12 @@ from ...kernels import jit
 from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat
+from ..arena.problem import aligned
 from ..fused import fuse_updates, keeps_weights
 from ..options import Options
 from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
-from ..steps import Placed, TapeProblem, buffers_of, tape_problem
+from ..steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
 from ..update import UpdateTape, update_tape
 
 POINTS = 48  # plans kept of each microbatch
@@ -61,6 +62,11 @@ class Candidate:
     def cost(self) -> float:
         """Relative seconds of a microbatch that recomputes nothing."""
         return sum(step.cost for step in self.train.problem.steps)
+
+    @property
+    def mapped_nbytes(self) -> int:
+        """Of weights and constants that stay in the Program's file, each aligned."""
+        return sum(aligned(value.nbytes, ALIGN) for value in self.update.mapped)
 
     def arena_nbytes(self, transient: int) -> int:
         """Bytes of the arena with so many for the transient values of training."""

@@ -23,6 +23,7 @@ from ..head import SLICES
 from ..options import Options
 from ..pareto import undominated
 from ..pipeline import build_graphs, mixes_samples
+from ..saved import check_saved
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
@@ -37,12 +38,13 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     """Plans by rising arena and falling cost.
 
     Raises:
-      UsageError: no microbatch is allowed.
+      UsageError: no microbatch is allowed, or an option that has no effect in any.
     """
     candidates = []
     for microbatch in microbatches(model, options):
         with stage(f"steps of microbatch {microbatch}"):
             candidates.append(make_candidate(model, options, microbatch, target))
+    check_saved([candidate.train.graph for candidate in candidates], options.saved)
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {search.candidate.microbatch: search for search in searches}

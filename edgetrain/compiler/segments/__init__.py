@@ -55,6 +55,7 @@ def _choice(options: Options) -> Choice:
 def segmented(forward: Graph, options: Options) -> Cut:
     """The graph with its recurrences in segments; as it is where they are too short."""
     choice, loss = _choice(options), options.loss
+    _check_asked(forward, options)
     cut, tried, first = Cut(forward), set(), 0  # type: Cut, set[int], int
     while True:
         left = [steps for steps in lengths_of(cut.graph) if steps not in tried]
@@ -80,6 +81,27 @@ def segmented(forward: Graph, options: Options) -> Cut:
         found = Cutter(cut.graph, region, first).run(splits)
         first += len(region.spans)
         cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
+
+
+def _check_asked(forward: Graph, options: Options) -> None:
+    """Refuse segments, or truncation, of what is not there.
+
+    Raises:
+      UsageError: names the option, and what there is instead.
+    """
+    asked = f"segments {options.segments}" if str(options.segments).isdecimal() else ""
+    asked = f"bptt {options.bptt}" if options.bptt else asked
+    found = [node for node in forward.nodes if node.op in RECURRENT]
+    if not asked or any(node.attrs["back"] != 2 for node in found):
+        return
+    name = asked.partition(" ")[0]
+    if found:
+        there = f"{found[0].origin} runs both ways over {found[0].attrs['t']} steps, so it is whole"
+    else:
+        there = "the model has none"
+    raise UsageError(
+        f"{asked}: expected an LSTM, GRU or RNN in one direction; {there}. Leave {name} out."
+    )
 
 
 def described(graph: Graph) -> str:
