@@ -143,11 +143,7 @@ def parity(
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)
-    if options.get("bptt"):
-        raise UsageError(
-            f"parity: bptt {options['bptt']}: torch's gradients go back all the way, and truncated "
-            "ones depart from them. Leave bptt out."
-        )
+    _whole(options.get("bptt"))
     _known("precision", precision, PRECISIONS)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
@@ -166,6 +162,14 @@ def parity(
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
     facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+
+
+def _whole(bptt: int | None) -> None:
+    if bptt:
+        raise UsageError(
+            f"parity: bptt {bptt}: torch's gradients go back all the way, and truncated ones "
+            "depart from them. Leave bptt out."
+        )
 
 
 def _samples(exact: Reference, loss: Loss, seed: int) -> Iterator[Batch]:

@@ -122,9 +122,12 @@ THREADS = Function(
     "void",
 )
 PASS = Function(
-    "pass", "drive_pass", (), ("memory", "rom"),
+    "pass",
+    "drive_pass",
+    (),
+    ("memory", "rom"),
     "The next minibatch as one that moves nothing, where it is one that was %N_BROKEN before.",
-)  # fmt: skip
+)
 # Where weights move before all gradients are known.
 _FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
 _BROKEN = " %N_BROKEN where gradients were not finite: load a state, then pass this minibatch over."

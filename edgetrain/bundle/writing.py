@@ -69,16 +69,7 @@ def write_bundle(
     compiler = _compiler(cc, processor) if cc is not None else None
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
-    exported = functions.exports(name, functions.functions(program), processor.hosted)
-    members = {f"{name[:13]}.o": (made.code, exported)}
-    if processor.hosted:
-        code, sizes = weights(image, name, processor)
-        members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
-        made = _with_more(made, sizes)
-    if program.mapped:
-        code, sizes = mapped(image, name, processor)
-        members[f"{name[:11]}_m.o"] = code, [functions.mapped_symbol(name)]
-        made = _with_more(made, sizes)
+    made, members = _members(image, name, processor, made)
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{digest(program, CHECKED_STEPS):08x}"}
     files = {
@@ -94,6 +85,23 @@ def write_bundle(
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def _members(
+    image: Image, name: str, processor: targets.Target, made: emit.Library
+) -> tuple[emit.Library, dict[str, tuple[bytes, list[str]]]]:
+    """(what all of them take, the archive's members: code and the symbols that it shows)."""
+    exported = functions.exports(name, functions.functions(image.program), processor.hosted)
+    members = {f"{name[:13]}.o": (made.code, exported)}
+    if processor.hosted:
+        code, sizes = weights(image, name, processor)
+        members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
+        made = _with_more(made, sizes)
+    if image.program.mapped:
+        code, sizes = mapped(image, name, processor)
+        members[f"{name[:11]}_m.o"] = code, [functions.mapped_symbol(name)]
+        made = _with_more(made, sizes)
+    return made, members
 
 
 def _write_all(where: Path, files: dict[str, bytes]) -> None:

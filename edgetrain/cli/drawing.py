@@ -1,7 +1,6 @@
 """What `plan` draws: the arena, the frontier, a page of both."""
 
 import shlex
-from typing import TYPE_CHECKING
 
 from ..program.atomic import check_target
 from ..report.arena_chart import arena_chart
@@ -9,11 +8,9 @@ from ..report.charts import frontier_chart
 from ..report.plan_page import plan_page
 from ..report.scene import title_of
 from ..report.writing import ENDINGS, check_ending, write_picture
+from .compiled import Compiled
 from .namespace import Namespace
 from .picture import plan_arena, plan_beside, plan_frontier
-
-if TYPE_CHECKING:
-    from .planning import Compiled
 
 _DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 
@@ -27,7 +24,7 @@ def check(arguments: Namespace) -> None:
             check_target(name, f"--{option}")
 
 
-def draw(arguments: Namespace, found: "Compiled") -> None:
+def draw(arguments: Namespace, found: Compiled) -> None:
     """The pictures and the page that were asked for."""
     program, chosen, front = found[:3]
     budget, name = program.account.get("budget_nbytes"), title_of(arguments.model)

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NamedTuple
 
 from ..api import make_options
 from ..compiler import Options, Plan, plan_model
@@ -23,6 +22,7 @@ from ..program import Program
 from ..program.atomic import check_target
 from ..units.stages import stage
 from .choices import compile_arguments
+from .compiled import Compiled
 from .namespace import Namespace
 from .tables import account_lines, table, to_json
 
@@ -73,24 +73,6 @@ def plan(arguments: Namespace) -> int:
     if proof is not None:
         print("\n".join(proof.lines()))
     return 0
-
-
-class Compiled(NamedTuple):
-    """A Program and where it comes from.
-
-    Attributes:
-      front: the plans that were found, `plan` among them.
-      tried: microbatches.
-      seconds: that planning took.
-    """
-
-    program: Program
-    plan: Plan
-    front: list[Plan]
-    tried: list[int]
-    seconds: float
-    model: Model
-    options: Options
 
 
 def compile(arguments: Namespace) -> int:

@@ -12,9 +12,15 @@ _LEAST = 4  # times fewer numbers than the model has, or adapters save nothing
 _MOST_NAMES = 8  # of a command that people read
 # How attention's weights are called; queries and values alone are adapted, as Hu et al. 2022 do.
 _ATTENTION = (
-    ("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("to_q", "to_v"), ("q", "v"),
-    ("c_attn",), ("qkv",), ("in_proj",),
-)  # fmt: skip
+    ("q_proj", "v_proj"),
+    ("query", "value"),
+    ("q_lin", "v_lin"),
+    ("to_q", "to_v"),
+    ("q", "v"),
+    ("c_attn",),
+    ("qkv",),
+    ("in_proj",),
+)
 
 
 def suggested_lora(model: Model) -> str:

@@ -76,11 +76,7 @@ def generate_artifacts(
     if not isinstance(prefix, str | None):
         raise UsageError(f"generate_artifacts: prefix {repr(prefix)[:60]}: expected a text.")
     prefix = prefix or ""
-    both = sorted({*(requires_grad or ())} & {*(frozen_params or ())})
-    if both:
-        raise UsageError(
-            f"generate_artifacts: {both[0]!r} in requires_grad and in frozen_params. Leave one out."
-        )
+    _check_once(requires_grad, frozen_params)
     for name in ("ort_format", "nominal_checkpoint", "loss_input_names", "custom_op_library"):
         if options.pop(name, None):
             raise UsageError(
@@ -103,6 +99,14 @@ def generate_artifacts(
         )
     program.save(folder / f"{prefix}{MODEL}.edge")
     write_checkpoint(folder / f"{prefix}{CHECKPOINT}", {}, {"outputs": extra})
+
+
+def _check_once(trained: Sequence[str] | None, frozen: Sequence[str] | None) -> None:
+    both = sorted({*(trained or ())} & {*(frozen or ())})
+    if both:
+        raise UsageError(
+            f"generate_artifacts: {both[0]!r} in requires_grad and in frozen_params. Leave one out."
+        )
 
 
 def _names(what: str, given: Any) -> list[str] | None:

@@ -15,7 +15,7 @@ from edgetrain.ops import registry
 from edgetrain.ops.registry import Op
 
 # Made by passes of the compiler, never by the importer.
-_LOWERED = {"conv_csr", "gather_csr", "linear_csr", "loss"}
+_LOWERED = {"attention", "conv_csr", "gather_csr", "linear_csr", "loss"}
 
 
 def _forward_ops() -> list[str]:

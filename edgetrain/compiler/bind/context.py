@@ -24,8 +24,8 @@ MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
 
 # What autodiff and the update tape add to every graph.
-RESERVED = {"ctl", "loss.target", "loss.partials", "loss.cw", "loss.weight", "update.partials",
-            "update.rows"}  # fmt: skip
+RESERVED = {"ctl", "update.partials", "update.rows"}
+RESERVED |= {f"loss.{name}" for name in ("target", "partials", "cw", "weight")}
 
 
 @dataclass(frozen=True)

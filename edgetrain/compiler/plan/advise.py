@@ -21,8 +21,14 @@ from ..suggest import suggested_lora
 from .candidates import Plan
 
 Patterns = tuple[str, ...]
-_NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization",
-          "GroupNormalization", "SimplifiedLayerNormalization", "RMSNormalization")  # fmt: skip
+_NORMS = (
+    "BatchNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "GroupNormalization",
+    "SimplifiedLayerNormalization",
+    "RMSNormalization",
+)
 _MOST_PATTERNS = 8  # of a command that people read
 
 
