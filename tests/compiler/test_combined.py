@@ -32,6 +32,27 @@ class Sequence(nn.Module):
         return self.head(torch.tanh(self.inner(self.drop(self.cells(self.table(x))[0]))))
 
 
+class Attending(nn.Module):
+    """Words in, words out, each looking at those before it: more keys than a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(WORDS, 16), nn.LayerNorm(16)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(16, 16) for _ in range(3))
+        self.out, self.head = nn.Linear(16, 16), nn.Linear(16, WORDS, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        x = self.table(x)
+        b, t, width = x.shape
+        heads = [
+            part(self.norm(x)).view(b, t, 4, width // 4).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        ]
+        y = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.head(x + self.out(y.transpose(1, 2).reshape(b, t, width)))
+
+
 class Pair(nn.Module):
     """Two inputs, a table that is read twice, a layer that is used twice."""
 
@@ -66,6 +87,7 @@ def _ids(*shape: int) -> torch.Tensor:
 
 NETS = {
     "sequence": (Sequence, lambda: (_ids(2, TIME),)),
+    "attending": (Attending, lambda: (_ids(2, TIME),)),
     "pair": (Pair, lambda: (_ids(2, 5), _ids(2, 5))),
     "images": (Images, lambda: (torch.randn(2, 2, 6, 6),)),
 }
@@ -95,6 +117,24 @@ TOGETHER = {
     "segments, slices, rows": (
         "sequence",
         {"allow": ["slices", "rows"], "segments": 20, "minibatch": 4, "microbatch": 2},
+    ),
+    "attention, adapters, saved": (
+        "attending",
+        {
+            "allow": ["attention"],
+            "lora": "r=2,targets=q_proj,v_proj",
+            "frozen": "int8",
+            "saved": "int8",
+            "microbatch": 4,
+        },
+    ),
+    "attention, slices, fused": (
+        "attending",
+        {"allow": ["attention", "slices"], "fused_update": True, "model_memory": "int8"},
+    ),
+    "attention, sparse, fp16": (
+        "attending",
+        {"allow": ["attention"], "density": 0.5, "precision": "fp16", "loss_scale": 64.0},
     ),
     "adapters, rows, blocks": (
         "pair",
@@ -190,6 +230,10 @@ def test_choices_together_export_what_they_predict(path_of, case, tmp_path) -> N
 
 PARITY = {
     "saved and fused": ("images", {"saved": "int8", "fused_update": True}),
+    "attention, adapters, saved": (
+        "attending",
+        {"allow": ["attention"], "lora": "r=2,targets=q_proj,v_proj", "saved": "int8"},
+    ),
     "adapters and sparse": TOGETHER["adapters, sparse"],
     "adapters by rows": (
         "pair",
