@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 
 from edgetrain.program import Program
+from edgetrain.runtime import executor
 from tests.digits_runs import digits_program
 
 # No lines for people who wait, also of commands that tests start: when they come depends on the
 # machine.
 os.environ["EDGETRAIN_PROGRESS"] = "0"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_workers() -> None:
+    """Nets of tests are small: without this one thread would do all of their work."""
+    executor.ALONE = 0
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ _TEAM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 # Number of the system call futex, by processor.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _LONGEST_SLEEP = 2_000_000  # nanoseconds
+# Turns of loops: a tape of fewer, about two milliseconds, is over before a second thread has come.
+ALONE = 50_000_000
 
 
 class _Tape(NamedTuple):
@@ -73,7 +75,9 @@ class Executor:
             else:  # its words are addresses
                 self._keep(name, placed.words(words), self._table, 0)
         self._placed = placed
+        few = [name for name in program.tapes if _turns(program, name) < ALONE]
         self._workers = _Workers(self._run, self._barrier, self.threads)
+        self._workers.alone.update(map(self.operands, few))
 
     def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
         """The table of the kernels' addresses, and the interpreter's address."""
@@ -141,6 +145,7 @@ class Executor:
             words += [number, len(own), *own]
         table, _ = self._load([(kernel, {}) for kernel in kernels])
         self._keep(tape, np.array(words, np.int64), table, self._base)
+        self._workers.alone.add(self.operands(tape))
         return self.operands(tape)
 
     def check_process(self) -> None:
@@ -195,6 +200,11 @@ class Executor:
             self._workers.close()
 
 
+def _turns(program: Program, tape: str) -> int:
+    """Turns of the innermost loops of a tape's kernels."""
+    return sum(program.work.get(tape, {}).values())
+
+
 def _held() -> LockType:
     lock = allocate_lock()
     lock.acquire()
@@ -214,11 +224,13 @@ class _Workers:
     """Threads that enter the interpreter together with the caller.
 
     Attributes:
+      alone: addresses of the operands of tapes that the caller runs by itself.
       address: of a C function that does what a call does; 0 where the caller is alone.
     """
 
     def __init__(self, run, barrier: np.ndarray, count: int) -> None:
         self._run, self._barrier, self._count, self._closed = run, barrier, count, False
+        self.alone: set[int] = set()
         self._raised: BaseException | None = None
         self._callback = _TEAM(partial(_called, weakref.ref(self)))
         self.address = 0
@@ -254,6 +266,9 @@ class _Workers:
 
     def __call__(self, args: int) -> None:
         self.check_open()
+        if args in self.alone:
+            self._run(0, args, 0, 1)
+            return
         self._barrier[[ARRIVALS, GENERATION]] = 0
         self._args = args
         for go in self._go:

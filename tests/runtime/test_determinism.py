@@ -47,6 +47,20 @@ def test_training_is_the_same_for_1_2_3_and_7_threads(forked: Compile, stored: s
         assert_same_bits(trained_state(seven, STEPS, threads=threads), expected)
 
 
+@pytest.mark.parametrize("alone", [0, 10**7])
+def test_small_tapes_wake_no_worker(
+    forked_program: Program, monkeypatch: pytest.MonkeyPatch, alone: int
+) -> None:
+    monkeypatch.setattr("edgetrain.runtime.executor.ALONE", alone)
+    entered: list[tuple[int, int]] = []
+    with et.Trainer(forked_program) as trainer:
+        executor = trainer.session.executor
+        run = executor._workers._run
+        executor._workers._run = lambda *given: (entered.append(given[2:]), run(*given))
+        executor.run("eval")
+    assert set(entered) == ({(0, 1)} if alone else {(0, 2), (1, 2)})
+
+
 @pytest.mark.parametrize("stored", ["fp32", "int8", "saved"])
 def test_a_resumed_run_ends_with_the_same_bits(
     forked: Compile, tmp_path: Path, stored: str
