@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.program import Program
-from edgetrain.runtime import executor
+from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
 
 # No lines for people who wait, also of commands that tests start: when they come depends on the
@@ -17,7 +16,7 @@ os.environ["EDGETRAIN_PROGRESS"] = "0"
 @pytest.fixture(scope="session", autouse=True)
 def all_workers() -> None:
     """Nets of tests are small: without this one thread would do all of their work."""
-    executor.ALONE = 0
+    program.ALONE = 0
 
 
 @pytest.fixture(scope="session")

@@ -117,8 +117,8 @@ THREADS = Function(
     "drive_threads",
     (("NAME_run *", "run"), ("void *", "user"), ("NAME_yield *", "yield_")),
     ("memory", "run", "user", "yield_"),
-    "Tapes go to `run`, which calls work(tape, thread, nthreads) on every thread and waits for "
-    "all; threads wait for each other with `yield_`.",
+    "Tapes, but the smallest, go to `run`, which calls work(tape, thread, nthreads) on every "
+    "thread and waits for all; threads wait for each other with `yield_`.",
     "void",
 )
 PASS = Function(

@@ -11,14 +11,14 @@ import numpy as np
 
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
-from ..kernels.tape import BARRIER_WORDS
+from ..kernels.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
 from ..program import TARGET, WEIGHT, Program, Slot
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
 from ..program.stored import blocks, stored_places
 
 TAPES = ("rate", "micro", "update", "rewire", "eval")
-_RUN_WORDS = 5  # operands of `run_tape`
+_RUN_WORDS = 5  # operands of `run_tape`; behind them how many of several threads it is worth
 
 
 @dataclass
@@ -69,7 +69,8 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     image = Image(program, align)
     out = _Writer(image, device.WORDS * 8 + (plans.ARGUMENTS + argument_words) * 8)
     image.relatives[8 * device.PLAN] = 8 * device.WORDS
-    runs = {tape: out.take(8 * _RUN_WORDS) for tape in TAPES if tape == "rate" or lengths.get(tape)}
+    words = _RUN_WORDS + (program.threads > 1)
+    runs = {tape: out.take(8 * words) for tape in TAPES if tape == "rate" or lengths.get(tape)}
     barrier = out.take(8 * BARRIER_WORDS) if program.threads > 1 else None
     staged = program.staged("micro")
     fields = [out.take(8 * plans.FIELD_WORDS * len(staged)) for _ in range(2)]
@@ -156,7 +157,7 @@ def _plan_words(image: Image, runs, fields, pointers: int, lengths) -> None:
 
 
 def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None) -> None:
-    """Operands of `run_tape`: arena, code, its end, table, barrier."""
+    """Operands of `run_tape`: arena, code, its end, table, barrier; behind them the threads."""
     image.relatives[at] = image.control_nbytes
     if lengths.get(tape):
         image.addresses[at + 8] = f"tape.{tape}", 0
@@ -169,6 +170,8 @@ def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None
         image.literals |= {code + 8: 4, code + 16: image.program.slot("ctl").offset}
     if barrier is not None:
         image.relatives[at + 32] = barrier
+        image.literals |= {barrier + 8 * word: MOST_SPIN for word in (LIMIT, MOST)}
+        image.literals[at + 8 * _RUN_WORDS] = image.program.threads_of(tape)
 
 
 def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> None:

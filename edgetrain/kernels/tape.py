@@ -3,16 +3,25 @@
 An instruction is `[kernel, words, operand words ...]` in int64. Every thread walks the whole
 tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
 then a call of what yields to the system or sleeps, since unpinned threads may share one core.
+
+To be woken takes longer than most instructions, so a thread spins for a millisecond before it
+sleeps; but where it had to sleep, others want the processors, and spins begin anew from SPIN turns.
 """
 
 from .registry import kernel
 
-SPIN = 25_000  # some tens of microseconds
-# Words of the barrier block; arrivals, generation and the rest have a cache line each. WAIT: the
-# address of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
-# PATIENCE: seconds and nanoseconds after which a sleeper looks again.
-BARRIER_WORDS, ARRIVALS, GENERATION = 24, 0, 8
+# Turns of a spin: at least, some ten microseconds, and at most. Each barrier adds a GROWTH-th.
+SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
+# Words of the barrier block; what is written often has a cache line of its own. WAIT: the address
+# of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
+# PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: turns after which a
+# thread sleeps, between SPIN and MOST.
+BARRIER_WORDS, ARRIVALS, GENERATION = 48, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
+LIMIT, MOST = 24, 25
+# Of a team (drive/team.py): number of the tape that it runs or ran last, workers that sleep until
+# there is another one, whether there will be none, entry of `run_tape`, its operands.
+JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
 
 
 def _calls():
@@ -95,11 +104,12 @@ def run_tape():
 
     `base` is the arena's address once more, as an integer: kernels get it unchanged.
     """
-    from .words.prim import ld_i64
+    from .words.prim import div, ld_i64, st_i64
 
     call, call_system = _calls()
     arrive, load_generation, release = _meeting()
-    spin, wait, wake, operands = SPIN, WAIT, WAKE, 8 * OPERANDS
+    least, growth, limit, most = SPIN, GROWTH, LIMIT, MOST
+    wait, wake, operands = WAIT, WAKE, 8 * OPERANDS
 
     def run(thread, nthreads, k):
         code = k.code
@@ -109,15 +119,19 @@ def run_tape():
             if nthreads > 1:
                 generation = load_generation(k.barrier)
                 if arrive(k.barrier) == nthreads - 1:
+                    patience = ld_i64(k.barrier, limit)
+                    if patience < ld_i64(k.barrier, most):
+                        st_i64(k.barrier, limit, max(patience, least) + div(patience, growth))
                     release(k.barrier, generation + 1)
                     if ld_i64(k.barrier, wake) != 0:
                         to = ld_i64(k.barrier, wake)
                         call_system(to, k.barrier, k.barrier + operands, generation)
                 else:
-                    turns = 0
+                    turns, patience = 0, max(least, ld_i64(k.barrier, limit))
                     while load_generation(k.barrier) == generation:
                         turns += 1
-                        if turns > spin:
+                        if turns > patience:
+                            st_i64(k.barrier, limit, least)
                             to = ld_i64(k.barrier, wait)
                             call_system(to, k.barrier, k.barrier + operands, generation)
 

@@ -33,6 +33,8 @@ _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the 
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
+# Turns of loops: a tape of fewer, some tenths of a millisecond, is over when threads have met.
+ALONE = 8_000_000
 # What is filled in besides the model's inputs: targets, and weights of samples where it has any.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
@@ -123,6 +125,11 @@ class Program:
     def tape_nbytes(self) -> int:
         """Bytes of all tapes: read-only, outside the arena."""
         return sum(tape.nbytes for tape in self.tapes.values())
+
+    def threads_of(self, tape: str) -> int:
+        """Threads that a tape is worth: one where it is over before a second one has come."""
+        turns = sum(self.work.get(tape, {}).values())
+        return self.threads if turns >= ALONE else 1
 
     @property
     def mapped_nbytes(self) -> int:

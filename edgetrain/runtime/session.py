@@ -132,8 +132,8 @@ class Session(Uncopied):
         executor, (strided, zeroes) = self.executor, self._tables
         words = sizes(self.program) | {
             layout.CTL: self.ints.ctypes.data,
-            layout.RUN_TAPE: executor.entry,
-            layout.RUN: executor.team,
+            layout.RUN_TAPE: executor.team.run_tape,
+            layout.RUN: executor.team.run,
             layout.MICRO: executor.operands("micro"),
             layout.UPDATE: executor.operands("update"),
             layout.REWIRE: executor.operands("rewire"),

@@ -13,6 +13,7 @@ RUN_TAPE = 1  # entry of the interpreter
 RUN = 2  # void run(void *user, void *tape): runs a tape with all workers; 0: this thread alone
 RUN_USER = 3
 RATE, MICRO, UPDATE, REWIRE, EVAL = 4, 5, 6, 7, 8  # operands of `run_tape` for each tape; 0: empty
+THREADS = 5  # word behind those operands: threads that the tape is worth
 STRIDES = 9  # for each kernel of the table: see SPLIT_NONE
 
 # Sizes.

@@ -25,6 +25,7 @@ ZERO, ZEROS = layout.ZERO, layout.ZEROS
 STATUS, PHASE, ROW, CODE, PART = layout.STATUS, layout.PHASE, layout.ROW, layout.CODE, layout.PART
 PARTS, ARGUMENTS, DONE, MORE = layout.PARTS, layout.ARGUMENTS, layout.DONE, layout.MORE
 STRIDE_NONE, SPLIT_NONE = layout.STRIDE_NONE, layout.SPLIT_NONE
+THREADS = layout.THREADS
 # Words of the control block.
 COUNT, TARGETS, CORRECT, LOSS_SUM = (
     control.COUNT,
@@ -70,10 +71,10 @@ def zero_ranges(pairs, count):
 
 @inline
 def run_whole(plan, tape):
-    """Run a tape with all workers."""
+    """Run a tape, with all workers where it is worth their while."""
     operands = ld_i64(plan, tape)
     if operands != 0:
-        if ld_i64(plan, RUN) != 0:
+        if ld_i64(plan, RUN) != 0 and ld_i64(operands, THREADS) > 1:
             call_run(ld_i64(plan, RUN), ld_i64(plan, RUN_USER), operands)
         else:
             call_entry(ld_i64(plan, RUN_TAPE), 0, operands, 0, 1)

@@ -7,14 +7,15 @@ address and numbers are operands; for 64-bit Linux.
 """
 
 from ..registry import kernel
+from ..tape import GENERATION, PATIENCE, SLEEPING
 
-_GENERATION, _SLEEPING, _PATIENCE = 64, 168, 176  # bytes into the block (tape.py)
-_WAIT, _WAKE = 128, 129  # of this process' own threads
+_GENERATION, _SLEEPING, _PATIENCE = 8 * GENERATION, 8 * SLEEPING, 8 * PATIENCE
+WAIT_OWN, WAKE_OWN = 128, 129  # of this process' own threads
 _ALL = 2**31 - 1
 
 
-def _words():
-    """What the kernels call, made when they are compiled."""
+def asks():
+    """(ask, counted, count_after): what the kernels call, made when they are compiled."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
@@ -59,12 +60,12 @@ def _words():
 @kernel("drive_wait", "block call number")
 def drive_wait():
     """Sleep until the generation is another one, or some milliseconds."""
-    ask, counted, _ = _words()
+    ask, counted, _ = asks()
 
     def run(thread, nthreads, k):
         counted(k.block + _SLEEPING, 1)
         patience = k.block + _PATIENCE
-        ask(k.call, k.number, k.block + _GENERATION, _WAIT, thread, patience)
+        ask(k.call, k.number, k.block + _GENERATION, WAIT_OWN, thread, patience)
         counted(k.block + _SLEEPING, -1)
 
     return run
@@ -73,10 +74,10 @@ def drive_wait():
 @kernel("drive_wake", "block call number")
 def drive_wake():
     """Wake those who sleep; the new generation is there."""
-    ask, _, count_after = _words()
+    ask, _, count_after = asks()
 
     def run(thread, nthreads, k):
         if count_after(k.block + _SLEEPING) > 0:
-            ask(k.call, k.number, k.block + _GENERATION, _WAKE, _ALL, 0)
+            ask(k.call, k.number, k.block + _GENERATION, WAKE_OWN, _ALL, 0)
 
     return run

@@ -1,0 +1,217 @@
+"""The threads that run a tape together: the caller's, and workers that wait for the next tape."""
+
+import ctypes
+import os
+import platform
+import sys
+import weakref
+from _thread import LockType, allocate_lock, start_new_thread
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError, UsageError
+from ..kernels import tape
+from ..kernels.drive.layout import THREADS
+
+ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+# Number of the system call futex, by processor.
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+_LONGEST_SLEEP = 2_000_000  # nanoseconds
+_LINE = 8  # words of a cache line
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _aligned(words: int) -> np.ndarray:
+    raw = np.zeros(words + _LINE, np.int64)
+    return raw[-raw.ctypes.data // 8 % _LINE :][:words]
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Team:
+    """Threads that enter the interpreter together with the caller.
+
+    Args:
+      entry: address of the interpreter.
+      count: of threads.
+      find: addresses of kernels without storages, by name.
+    Attributes:
+      barrier: the block in which threads meet (kernels/tape.py).
+      run_tape: address of what runs a tape's operands, as a kernel is entered.
+      run: of `void run(void *user, void *tape)`, for tapes of several threads; 0: `run_tape` does.
+    """
+
+    def __init__(self, entry: int, count: int, find: Callable[..., Sequence[int]]) -> None:
+        self.count, self.run_tape, self.run = count, entry, 0
+        self._closed = False
+        self.barrier = _aligned(tape.BARRIER_WORDS)
+        self.barrier[tape.WAIT] = _address(ctypes.CDLL(None).sched_yield)
+        if count <= _processors():
+            self.barrier[[tape.LIMIT, tape.MOST]] = tape.MOST_SPIN
+        # Of each worker: held while it is there.
+        self._there = [_held() for _ in range(1, count)]
+        self._begin(entry, find)
+        self._enter = ENTRY(self.run_tape)
+        try:
+            for index in range(1, count):
+                start_new_thread(self._worker(index), ())
+        except RuntimeError as error:
+            raise RunError(
+                f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
+                "raise the limits on memory (ulimit -v) and processes (ulimit -u)."
+            ) from error
+
+    def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
+        """What is there before workers are."""
+
+    def _worker(self, index: int) -> Callable[[], None]:
+        """What thread `index` does."""
+        raise NotImplementedError
+
+    def check_open(self) -> None:
+        """Raises UsageError: it is closed."""
+        if self._closed:
+            raise UsageError("this session is closed; open another one.")
+
+    def __call__(self, operands: int) -> None:
+        """Run a tape, of the operands at this address."""
+        self.check_open()
+        self._enter(0, operands, 0, 1)
+
+    def reraise(self) -> None:
+        """Raise what a tape that machine code began has raised."""
+
+    def close(self) -> None:
+        """End the workers."""
+        self._closed = True
+        self._end()
+        for there in self._there:
+            there.acquire()
+        self._there = []
+
+    def _end(self) -> None:
+        """Have the workers leave."""
+
+
+class Sleepers(Team):
+    """Workers stay in machine code, where they spin and then sleep: on 64-bit Linux."""
+
+    def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
+        block, system = self.barrier, ctypes.CDLL(None)
+        names = ("drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part")
+        block[tape.WAIT], block[tape.WAKE], self.run_tape, self._serve, self._part = find(*names)
+        called = block.ctypes.data, _address(system.syscall), _FUTEX[platform.machine()]
+        block[tape.OPERANDS : tape.OPERANDS + len(called)] = called
+        block[tape.PATIENCE + 1] = _LONGEST_SLEEP
+        block[tape.ENTRY] = entry
+        self._operands = np.array([block.ctypes.data], np.int64)
+
+    def _worker(self, index: int) -> Callable[[], None]:
+        return partial(
+            _serve, ENTRY(self._serve), self.barrier, self._operands, index, self.count,
+            self._there[index - 1],
+        )  # fmt: skip
+
+    def _end(self) -> None:
+        if self._there:
+            ENTRY(self._part)(0, self._operands.ctypes.data, 0, 1)
+
+
+def _serve(
+    enter: Any, barrier: np.ndarray, operands: np.ndarray, index: int, count: int, there: LockType
+) -> None:
+    """A worker, which keeps the block that it looks at; not the team, which may be forgotten."""
+    enter(0, operands.ctypes.data, index, count)
+    there.release()
+
+
+class Relay(Team):
+    """Workers wait for locks of Python's between tapes, and give way at barriers."""
+
+    def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
+        self._interpret = ENTRY(entry)
+        self._raised: BaseException | None = None
+        self._callback = _CALLBACK(partial(_called, weakref.ref(self)))
+        self.run = _address(self._callback)
+        # Of each worker: held while it waits for work, held while it is at work.
+        self._go = [_held() for _ in range(1, self.count)]
+        self._done = [_held() for _ in range(1, self.count)]
+        self._given: int | None = 0
+
+    def _worker(self, index: int) -> Callable[[], None]:
+        return partial(self._serve, index, self._go[index - 1], self._done[index - 1])
+
+    def _serve(self, index: int, go: LockType, done: LockType) -> None:
+        while True:
+            go.acquire()
+            operands = self._given
+            if operands is None:
+                self._there[index - 1].release()
+                return
+            self._interpret(0, operands, index, self.count)
+            done.release()
+
+    def __call__(self, operands: int) -> None:
+        self.check_open()
+        if ctypes.c_int64.from_address(operands + 8 * THREADS).value == 1:
+            self._interpret(0, operands, 0, 1)
+            return
+        self._given = operands
+        for go in self._go:
+            go.release()
+        self._interpret(0, operands, 0, self.count)
+        for done in self._done:
+            done.acquire()
+
+    def keep(self, error: BaseException) -> None:
+        """Have `reraise` raise it: nothing may be raised through machine code."""
+        self._raised = error
+
+    def reraise(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def _end(self) -> None:
+        self._given = None
+        for go in self._go:
+            go.release()
+
+
+def _called(team: "weakref.ref[Relay]", user: int | None, operands: int) -> None:
+    found = team()
+    if found is not None:
+        try:
+            found(operands)
+        except BaseException as error:
+            found.keep(error)
+
+
+def _held() -> LockType:
+    lock = allocate_lock()
+    lock.acquire()
+    return lock
+
+
+def team(entry: int, count: int, find: Callable[..., Sequence[int]]) -> Team:
+    """The threads of a session; arguments as `Team`'s.
+
+    Raises:
+      RunError: the system gives no more threads.
+    """
+    if count == 1:
+        return Team(entry, 1, find)
+    sleeps = sys.platform == "linux" and platform.machine() in _FUTEX
+    sleeps = sleeps and ctypes.sizeof(ctypes.c_void_p) == 8
+    return (Sleepers if sleeps else Relay)(entry, count, find)
