@@ -6,7 +6,7 @@ is taken with the bytes that its operands have at that moment.
 
 import ctypes
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,15 @@ def _same(found: Decoded) -> tuple:
     return found.kernel.name, tuple(found.storages.values()), shape
 
 
-def calls(label: str, most: int = 24) -> Iterator[Call]:
+def calls(
+    label: str, most: int = 24, family: Callable[[str], str] = str, each: int = 0
+) -> Iterator[Call]:
     """The instructions of a net that take the most, by what this machine would allow at best.
 
     Args:
       most: different ones.
+      family: of a kernel's name; `each`: of a family's instructions the first so many are among
+        them in any case.
     """
     net = NETS[label]
     program, entry = compiled(net)
@@ -203,7 +207,10 @@ def calls(label: str, most: int = 24) -> Iterator[Call]:
             nbytes / bandwidth(nbytes),
         )
         weights[key] = weights.get(key, 0.0) + seconds
-    hot = set(sorted(weights, key=lambda key: -weights[key])[:most])
+    order = sorted(weights, key=lambda key: -weights[key])
+    hot = set(order[:most])
+    for one in {family(key[0]) for key in order}:
+        hot.update([key for key in order if family(key[0]) == one][:each])
     session = _filled(program, entry, net)
     run = [ENTRY(address) for address in _addresses(kernels)]
     base = session.arena.address
