@@ -3,7 +3,7 @@
 What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
 array of loop_kinds' kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
 object, kept like those of kernels (cache.py) or installed with them (library.py), so that planning
-imports numba only where something has to be compiled. Loops allocate nothing and raise nothing.
+compiles only what is in neither. Loops allocate nothing and raise nothing.
 """
 
 import ctypes
@@ -123,8 +123,7 @@ class Unit:
         """Of all sources that its code follows from."""
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
-        digest = sha256(Path(__file__).read_bytes() + Path(loop_kinds.__file__).read_bytes())
-        digest.update(sources.file_digest(sources.COMPILER).encode())
+        digest = sha256(" ".join(map(sources.file_digest, sources.LOOPS)).encode())
         for file in self.files:
             digest.update(_source(f"{self.package}.{file}").read_bytes())
         return digest.hexdigest()

@@ -10,12 +10,15 @@ from typing import Any
 
 from ..units.sha import sha256
 
+# What calls the planner's loops, and compiles them.
+LOOPS = (
+    "loops", "loop_kinds", "loop_values", "loop_expressions", "loop_text", "loops_compiled",
+)  # fmt: skip
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",
-     "load", "nearby", "loop_kinds", "loops", "loops_compiled", "paired", "processor", "registry",
-     "relocatable", "relocate", "shared_file", "shared_object", "sources", "spec", "targets",
-     "workers")
+     "load", "nearby", "paired", "processor", "registry", "relocatable", "relocate", "shared_file",
+     "shared_object", "sources", "spec", "targets", "workers", *LOOPS)
 )  # fmt: skip
 COMPILER = "native"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
