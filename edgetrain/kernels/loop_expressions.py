@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .loop_values import (
+    DTYPES,
     FLOAT,
     INT,
     SINGLE,
@@ -178,7 +179,7 @@ class Expressions:
 
     def item(self, array: Array, address: str) -> Value:
         """Load an element."""
-        found = self.new(f"load {array.stored}, ptr {address}")
+        found = self.new(f"load {array.stored}, ptr {address}, !tbaa !{_TAGS[array.dtype]}")
         if array.stored != array.item.llvm:
             way = "trunc" if array.item == TRUTH else "sext"
             found = self.new(f"{way} {array.stored} {found} to {array.item.llvm}")
@@ -190,7 +191,8 @@ class Expressions:
         if array.stored != array.item.llvm:
             way = "zext" if array.item == TRUTH else "trunc"
             found = self.new(f"{way} {array.item.llvm} {found} to {array.stored}")
-        self.lines.append(f"  store {array.stored} {found}, ptr {address}")
+        tag = _TAGS[array.dtype]
+        self.lines.append(f"  store {array.stored} {found}, ptr {address}, !tbaa !{tag}")
 
     def _known(self, node: ast.expr) -> tuple[bool, Any]:
         """Whether an expression is a number of the module or the text, and which."""
@@ -429,9 +431,14 @@ def returned(kind: Kind) -> str:
     return "void" if not inner else inner[0] if len(inner) == 1 else f"{{ {', '.join(inner)} }}"
 
 
-INTRINSICS = "".join(
+DECLARATIONS = "".join(
     f"declare double @llvm.{name}.f64(double)\n" for name in _FUNCTIONS.values()
 ) + (
     "declare double @llvm.pow.f64(double, double)\n"
-    "declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)\n"
+    "declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)\n!0 = !{}\n!1 = !{!\"arrays\"}\n"
 )
+# Arrays of two kinds share no bytes, so that what is known of one outlives stores to the other.
+_TAGS = {dtype: 2 * number + 3 for number, dtype in enumerate(DTYPES)}
+for _dtype, _tag in _TAGS.items():
+    _kind = f'!{_tag - 1} = !{{!"{_dtype}", !1}}\n'
+    DECLARATIONS += f"{_kind}!{_tag} = !{{!{_tag - 1}, !{_tag - 1}, i64 0}}\n"

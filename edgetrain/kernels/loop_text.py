@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .loop_expressions import INTRINSICS, Expressions, returned
+from .loop_expressions import DECLARATIONS, Expressions, returned
 from .loop_kinds import Entry
 from .loop_values import INT, NOTHING, Array, Kind, Row, Value, constant, joined, kind_of, parts, result_of
 
@@ -20,7 +20,7 @@ def text_of(entries: Mapping[str, Entry]) -> str:
     """LLVM text of a module with the entries by symbol, and all that they call."""
     made = _Module()
     ends = [made.entry(symbol, entry) for symbol, entry in entries.items()]
-    return "\n".join([*made.texts, *ends, INTRINSICS, "!0 = !{}", ""])
+    return "\n".join([*made.texts, *ends, DECLARATIONS])
 
 
 class _Module:

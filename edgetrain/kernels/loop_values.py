@@ -51,6 +51,9 @@ _ITEMS = {
 }
 
 
+DTYPES = tuple(_ITEMS)
+
+
 @dataclass(frozen=True)
 class Record:
     """A NamedTuple that Python passes, as the address of its words (loops.py)."""
