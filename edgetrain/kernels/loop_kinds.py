@@ -27,10 +27,6 @@ class Entry(Protocol):
     def kinds(self) -> tuple[tuple[Any, ...], Any]:
         """Kinds of the parameters and of the result, from the annotations."""
 
-    @property
-    def _numba_type_(self) -> Any:
-        """What numba takes a call of it for."""
-
 
 def fields(kind: Any) -> tuple[Any, ...] | None:
     """Kinds of a NamedTuple's fields; None where it is none."""

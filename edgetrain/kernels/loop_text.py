@@ -11,9 +11,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .loop_expressions import DECLARATIONS, Expressions, returned
+from .loop_expressions import Expressions
+from .loop_instructions import DECLARATIONS, returned
 from .loop_kinds import Entry
-from .loop_values import INT, NOTHING, Array, Kind, Row, Value, constant, joined, kind_of, parts, result_of
+from .loop_values import (
+    INT,
+    NOTHING,
+    Array,
+    Kind,
+    Value,
+    joined,
+    kind_of,
+    parts,
+    result_of,
+)
 
 
 def text_of(entries: Mapping[str, Entry]) -> str:
@@ -115,11 +126,11 @@ class _Body(Expressions):
         if isinstance(node.target, ast.Subscript):
             array, address = self.place(node.target)
             before = self.item(array, address)
-            self.put(array, address, self._binary(node.op, before, self.value(node.value)))
+            self.put(array, address, self.binary(node.op, before, self.value(node.value)))
             return
         assert isinstance(node.target, ast.Name)
         before = self.load(node.target.id)
-        self._give(node.target, self._binary(node.op, before, self.value(node.value)))
+        self._give(node.target, self.binary(node.op, before, self.value(node.value)))
 
     def _give(self, target: ast.expr, value: Value) -> None:
         """Assign; the parts of a tuple one after the other, all of which are known by then."""
@@ -170,7 +181,7 @@ class _Body(Expressions):
         item = Value(INT, (at,))
         if array is not None:
             assert isinstance(array.kind, Array)
-            element = self.item(array.kind, self._element(array, at))
+            element = self.item(array.kind, self.element(array, at))
             item = self.row([item, element]) if _is_call(node.iter, "enumerate") else element
         self._give(node.target, item)
         self._loops.append((following, end))

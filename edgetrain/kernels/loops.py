@@ -164,13 +164,6 @@ class Loop:
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
 
-    @functools.cached_property
-    def _numba_type_(self) -> Any:
-        """What numba takes this object for: the function itself."""
-        from . import loops_compiled
-
-        return loops_compiled.callee(self.function)
-
 
 class Entry(Loop):
     """A loop that is called from Python."""
@@ -210,7 +203,8 @@ class Entry(Loop):
 
     def __call__(self, *args: Any) -> Any:
         returned = (ctypes.c_int64 * _RESULT_WORDS)()
-        words, tables = [ctypes.addressof(returned)], []
+        words: list[float] = [ctypes.addressof(returned)]
+        tables = []
         form, pairs = self._parameters
         for (kind, inner), value in zip(pairs, args, strict=True):
             if inner is None:

@@ -12,7 +12,8 @@ from ..units.sha import sha256
 
 # What calls the planner's loops, and compiles them.
 LOOPS = (
-    "loops", "loop_kinds", "loop_values", "loop_expressions", "loop_text", "loops_compiled",
+    "loops", "loop_kinds", "loop_values", "loop_instructions", "loop_expressions", "loop_text",
+    "loops_compiled",
 )  # fmt: skip
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
