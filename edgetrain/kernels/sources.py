@@ -81,6 +81,12 @@ def file_digest(module: str) -> str:
 
 
 @functools.cache
+def nbytes(module: str) -> int:
+    """Of all sources that the kernels of a module are made of: about how long they compile."""
+    return sum(path_of(name).stat().st_size for name in closure(module))
+
+
+@functools.cache
 def digest(module: str) -> str:
     """Changes whenever a source that the kernels of a module are made of does."""
     known = made()
