@@ -111,11 +111,14 @@ def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> No
         variants = registry.variants(kernel.name)
         if kernel in variants and cache.read(jit.kept_as(identity), identity) is None:
             number = variants.index(kernel)
-            tasks.append({"kernel": kernel.name, "number": number, "storages": dict(storages)})
+            group = kernel.module.partition(".")[0]
+            task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}
+            tasks.append((sources.nbytes(kernel.module), task | {"group": group}))
     if len(tasks) < 2:
         return
+    tasks.sort(key=lambda item: -item[0])  # the longest first, so that all end together
     with _Counted(len(tasks)) as counted:
-        running = workers.started(tasks, made=counted)
+        running = workers.started([task for _, task in tasks], made=counted)
         if running is not None:
             running.wait()
 

@@ -1,7 +1,7 @@
 """What the planner's loops take: numbers, arrays of these kinds, records of both; and its words."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -26,10 +26,6 @@ class Entry(Protocol):
     @property
     def kinds(self) -> tuple[tuple[Any, ...], Any]:
         """Kinds of the parameters and of the result, from the annotations."""
-
-    @property
-    def _numba_type_(self) -> Any:
-        """What numba takes a call of it for."""
 
 
 def fields(kind: Any) -> tuple[Any, ...] | None:
@@ -58,12 +54,18 @@ def words_of(kind: Any) -> int:
     return 1 if kind in (int, float) else 1 + array_kind(kind).dimensions
 
 
-def flattened(kind: Any, value: Any) -> list[int]:
+def layout(kinds: Iterable[Any]) -> str:
+    """The words of numbers and arrays one after the other, as struct writes and reads them."""
+    return "".join("d" if kind is float else "q" * words_of(kind) for kind in kinds)
+
+
+_dtype = functools.cache(np.dtype)
+
+
+def flattened(kind: Any, value: Any) -> Sequence[float]:
     """The words of a number or an array."""
-    if kind is int:
-        return [int(value)]
-    if kind is float:
-        return [int(np.float64(value).view(np.int64))]
+    if kind is int or kind is float:
+        return (value,)
     dtype, dimensions = array_kind(kind)
-    assert value.dtype == dtype and value.ndim == dimensions and value.flags.c_contiguous
-    return [value.ctypes.data, *value.shape]
+    assert value.dtype == _dtype(dtype) and value.ndim == dimensions and value.flags.c_contiguous
+    return (value.__array_interface__["data"][0], *value.shape)

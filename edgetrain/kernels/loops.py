@@ -3,13 +3,14 @@
 What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
 array of loop_kinds' kinds, or a NamedTuple of these. A *unit* is the entries that share code: one
 object, kept like those of kernels (cache.py) or installed with them (library.py), so that planning
-imports numba only where something has to be compiled. Loops allocate nothing and raise nothing.
+compiles only what is in neither. Loops allocate nothing and raise nothing.
 """
 
 import ctypes
 import functools
 import importlib
 import itertools
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -123,8 +124,7 @@ class Unit:
         """Of all sources that its code follows from."""
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
-        digest = sha256(Path(__file__).read_bytes() + Path(loop_kinds.__file__).read_bytes())
-        digest.update(sources.file_digest(sources.COMPILER).encode())
+        digest = sha256(" ".join(map(sources.file_digest, sources.LOOPS)).encode())
         for file in self.files:
             digest.update(_source(f"{self.package}.{file}").read_bytes())
         return digest.hexdigest()
@@ -164,13 +164,6 @@ class Loop:
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
 
-    @functools.cached_property
-    def _numba_type_(self) -> Any:
-        """What numba takes this object for: the function itself."""
-        from . import loops_compiled
-
-        return loops_compiled.callee(self.function)
-
 
 class Entry(Loop):
     """A loop that is called from Python."""
@@ -178,8 +171,6 @@ class Entry(Loop):
     def __init__(self, unit: Unit, function: Callable) -> None:
         super().__init__(function)
         self.unit = unit
-        self._call: Callable | None = None
-        self._lock = threading.Lock()
 
     @functools.cached_property
     def kinds(self) -> tuple[tuple[Any, ...], Any]:
@@ -188,36 +179,56 @@ class Entry(Loop):
         result = hints.pop("return", None)
         return tuple(hints.values()), None if result is type(None) else result
 
+    @functools.cached_property
+    def _call(self) -> Callable:
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_char_p, *[ctypes.c_int64] * 2)
+        return prototype(self.unit.address(self.function.__name__))
+
+    @functools.cached_property
+    def _result(self) -> tuple[struct.Struct, Callable]:
+        """How its words are read, and what is made of them."""
+        kind = self.kinds[1]
+        inner = None if kind is None else fields(kind)
+        if inner is not None:
+            return struct.Struct(loop_kinds.layout(inner)), kind
+        return struct.Struct("" if kind is None else loop_kinds.layout([kind])), _alone
+
+    @functools.cached_property
+    def _parameters(self) -> tuple[struct.Struct, tuple[tuple[Any, Any], ...]]:
+        """How the words of a call are written: the result's address, then those of each kind."""
+        kinds = self.kinds[0]
+        pairs = tuple((kind, fields(kind)) for kind in kinds)
+        flat = [int, *(kind if inner is None else int for kind, inner in pairs)]
+        return struct.Struct(loop_kinds.layout(flat)), pairs
+
     def __call__(self, *args: Any) -> Any:
-        kinds, result = self.kinds
-        returned = np.zeros(_RESULT_WORDS, np.int64)
-        words, tables = [returned.ctypes.data], []
-        for kind, value in zip(kinds, args, strict=True):
-            inner = _fields(kind)
+        returned = (ctypes.c_int64 * _RESULT_WORDS)()
+        words: list[float] = [ctypes.addressof(returned)]
+        tables = []
+        form, pairs = self._parameters
+        for (kind, inner), value in zip(pairs, args, strict=True):
             if inner is None:
                 words += flattened(kind, value)
             else:
                 tables.append(_table(inner, value))
                 words.append(tables[-1].address)
-        if self._call is None:
-            prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-            self._call = prototype(self.unit.address(self.function.__name__))
-        packed = np.array(words, np.int64)
-        self._call(0, packed.ctypes.data, 0, 1)
-        return _returned(result, returned)
+        self._call(0, form.pack(*words), 0, 1)
+        read, make = self._result
+        return make(*read.unpack_from(returned))
+
+
+def _alone(number: float | None = None) -> Any:
+    return number
 
 
 loop = Loop
-
-
-_fields = functools.cache(fields)
 
 
 class _Table(NamedTuple):
     """A record's words, and the record itself, so that no other one gets its identity."""
 
     record: Any
-    words: np.ndarray
+    words: ctypes.Array
     address: int
 
 
@@ -226,21 +237,15 @@ _KEPT_TABLES = 12
 
 
 def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
-    """The words of a record; those of the last few records are kept, most calls repeat them."""
+    """The words of a record; those of the last few with arrays are kept, most calls repeat them."""
     found = _tables.get(id(record))
     if found is None:
-        words = np.fromiter(itertools.chain.from_iterable(map(flattened, kinds, record)), np.int64)
-        found = _tables[id(record)] = _Table(record, words, words.ctypes.data)
-        for old in list(_tables)[:-_KEPT_TABLES]:
-            _tables.pop(old, None)
+        words = itertools.chain.from_iterable(map(flattened, kinds, record))
+        packed = struct.pack(loop_kinds.layout(kinds), *words)
+        buffer = ctypes.create_string_buffer(packed, len(packed))
+        found = _Table(record, buffer, ctypes.addressof(buffer))
+        if any(kind not in (int, float) for kind in kinds):
+            _tables[id(record)] = found
+            for old in list(_tables)[:-_KEPT_TABLES]:
+                _tables.pop(old, None)
     return found
-
-
-def _returned(kind: Any, words: np.ndarray) -> Any:
-    def number(kind: Any, at: int) -> Any:
-        return float(words[at : at + 1].view(np.float64)[0]) if kind is float else int(words[at])
-
-    inner = None if kind is None else _fields(kind)
-    if inner is not None:
-        return kind(*(number(one, at) for at, one in enumerate(inner)))
-    return None if kind is None else number(kind, 0)

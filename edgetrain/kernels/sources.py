@@ -10,12 +10,16 @@ from typing import Any
 
 from ..units.sha import sha256
 
+# What calls the planner's loops, and compiles them.
+LOOPS = (
+    "loops", "loop_kinds", "loop_values", "loop_instructions", "loop_expressions", "loop_text",
+    "loops_compiled",
+)  # fmt: skip
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",
-     "load", "nearby", "loop_kinds", "loops", "loops_compiled", "paired", "processor", "registry",
-     "relocatable", "relocate", "shared_file", "shared_object", "sources", "spec", "targets",
-     "workers")
+     "load", "nearby", "paired", "processor", "registry", "relocatable", "relocate", "shared_file",
+     "shared_object", "sources", "spec", "targets", "workers", *LOOPS)
 )  # fmt: skip
 COMPILER = "native"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
@@ -74,6 +78,12 @@ def file_digest(module: str) -> str:
     """Of one file; "" where it is not there."""
     path = path_of(module)
     return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+@functools.cache
+def nbytes(module: str) -> int:
+    """Of all sources that the kernels of a module are made of: about how long they compile."""
+    return sum(path_of(name).stat().st_size for name in closure(module))
 
 
 @functools.cache

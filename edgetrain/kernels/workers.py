@@ -26,10 +26,15 @@ def processors() -> int:
 
 
 class Workers:
-    """Processes that compile tasks, each the next one that is left; `wait` for them."""
+    """Processes that compile tasks, the first ones first; `wait` for them.
+
+    What tasks of a `group` share is compiled once in a process: it takes others of the group that
+    it has begun, then of one that no process has, then what is left.
+    """
 
     def __init__(self, tasks: Sequence[Task], count: int, made: Callable[[int], None]) -> None:
-        self._left = iter(enumerate(tasks))
+        self._left = list(enumerate(tasks))
+        self._begun: set[str] = set()
         self._ended = [threading.Event() for _ in tasks]
         self._lock = threading.Lock()
         self._done = 0
@@ -50,16 +55,29 @@ class Workers:
                 process.kill()
             raise
 
-    def _next(self) -> tuple[int, Task] | None:
+    def _next(self, own: str) -> tuple[int, Task] | None:
+        """Number and task, for a process whose last one was of the group `own`."""
+
+        def later(item: tuple[int, Task]) -> tuple[bool, bool]:
+            group = item[1].get("group", "")
+            return group != own, group in self._begun
+
         with self._lock:
-            return next(self._left, None)
+            if not self._left:
+                return None
+            chosen = min(self._left, key=later)
+            self._left.remove(chosen)
+            self._begun.add(chosen[1].get("group", ""))
+            return chosen
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError, ValueError), _started() as process:
             self._processes.append(process)
             assert process.stdin is not None and process.stdout is not None
-            while (following := self._next()) is not None:
+            group = ""
+            while (following := self._next(group)) is not None:
                 number, task = following
+                group = task.get("group", "")
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
                 if not process.stdout.readline():

@@ -1,4 +1,4 @@
-"""A canary: what native.py and loops_compiled.py take from numba's inside is as they expect it."""
+"""A canary: what native.py takes from numba's inside is as they expect it."""
 
 import inspect
 import re
@@ -14,8 +14,8 @@ from edgetrain.kernels import native
 from edgetrain.kernels.words.prim import st_i64
 
 MOVE = (
-    f"numba {numba.__version__} is not what edgetrain/kernels was written for. Look at _text_only, "
-    "_linked and loops_compiled.py before the upper bound in pyproject.toml is raised."
+    f"numba {numba.__version__} is not what edgetrain/kernels was written for. Look at _text_only "
+    "and _linked before the upper bound in pyproject.toml is raised."
 )
 HOOKS: dict[str, tuple[Callable, str]] = {
     "finalize": (codegen.CPUCodeLibrary.finalize, "self"),

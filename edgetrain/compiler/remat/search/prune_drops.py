@@ -10,13 +10,13 @@ One pass over d drops costs about 2 d evaluations, fewer where stretches of them
 import numpy as np
 
 from edgetrain.kernels.loop_kinds import Words
-from edgetrain.kernels.loops import ZERO
+from edgetrain.kernels.loops import ZERO, loop
 
 from .anneal import EVALUATE_WORK, Walk, copy
 from .archive import Archive, offer
 from .evaluate import Trace, evaluate
 from .flat_problem import FlatProblem
-from .throws import throws
+from .moves import random
 from .units import SEARCH
 
 
@@ -64,6 +64,7 @@ def prune_drops(
     return done
 
 
+@SEARCH.entry
 def prune_between(
     p: FlatProblem, t: Trace, archive: Archive, walk: Walk, work: float, state: Words
 ) -> float:
@@ -73,14 +74,23 @@ def prune_between(
     """
     done = 0.0
     while done < work and archive.filled[0] > 1:
-        last = int(archive.filled[0]) - 1
-        peaks, extras = archive.peak[: last + 1], archive.extra[: last + 1]
-        gaps = np.log(peaks[1:] / np.maximum(peaks[:-1], 1)) * (extras[:-1] - extras[1:])
-        worth = gaps * np.array(throws(state, last))
-        chosen = int(worth.argmax())
-        low, high = int(peaks[chosen]), int(peaks[chosen + 1])
-        share, same = throws(state, 2)
-        budget = low + int((high - low) * share)
-        start = chosen if same < 0.5 else int(throws(state, 1)[0] * chosen)
+        chosen = _far_apart(archive, state)
+        low, high = archive.peak[chosen], archive.peak[chosen + 1]
+        budget = low + int((high - low) * random(state))
+        start = chosen
+        if random(state) >= 0.5:
+            start = int(random(state) * chosen)
         done += EVALUATE_WORK + prune_drops(p, t, archive, walk, start, budget, work - done)
     return done
+
+
+@loop
+def _far_apart(archive, state):
+    """A point whose next one is far from it in both, by a throw of its own for each."""
+    best, farthest = ZERO, -1.0
+    for k in range(archive.filled[0] - 1):
+        apart = np.log(archive.peak[k + 1] / max(archive.peak[k], 1))
+        apart = apart * (archive.extra[k] - archive.extra[k + 1]) * random(state)
+        if apart > farthest:
+            best, farthest = k, apart
+    return best
