@@ -175,7 +175,7 @@ def _target(program: Program, name: str | None) -> Target:
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own
-        found = dataclasses.replace(found, compiler=targets.host().compiler)
+        found = found._replace(compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
     if found.lanes < planned:
         raise UsageError(
