@@ -1,7 +1,6 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -205,9 +204,8 @@ def bundle(
 
     program = opened_program(program)
     directory = as_path("bundle: directory", directory, "a directory")
-    digest = functools.partial(state_digest, threads=1)  # another core emits meanwhile
     manifest = write_bundle(
-        program, directory, name=name, target=target, size=size, cc=cc, digest=digest,
+        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
         accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy),
     )  # fmt: skip
     if data is not None:
