@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -55,7 +57,7 @@ def write_bundle(
       size: few bytes rather than few cycles.
       cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
       digest: of the state after so many steps on made-up samples, as the bundle's own `check`
-        has it (runtime/check.py).
+        has it (runtime/check.py); called in a thread of its own.
       accuracy: whether the loss counts hits, so that main has some to print.
     Returns:
       What MANIFEST.json holds.
@@ -67,11 +69,13 @@ def write_bundle(
     _check_mapped(program)
     _check_name(name)
     compiler = _compiler(cc, processor) if cc is not None else None
+    digest(program, 0)  # makes machine code, before LLVM is at work for the target
+    checked = _begun(lambda: digest(program, CHECKED_STEPS))
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     made = library(image, name, processor, size=size)
     made, members = _members(image, name, processor, made)
     manifest = _manifest(image, name, made, size)
-    manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{digest(program, CHECKED_STEPS):08x}"}
+    manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
         f"lib{name}.a": archive(members),
         f"{name}.h": texts.header(name, image, processor).encode(),
@@ -85,6 +89,21 @@ def write_bundle(
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def _begun(work: Callable[[], int]) -> Callable[[], int]:
+    """Begin something that another core can do; what waits for its result. (A thread of
+    concurrent.futures would hold up a process that is interrupted.)"""
+    found: Future[int] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found.result
 
 
 def _members(
@@ -175,7 +194,7 @@ def _target(program: Program, name: str | None) -> Target:
     own = program.recipe.get("target") or targets.HOST
     found = targets.get(name or own)
     if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own
-        found = dataclasses.replace(found, compiler=targets.host().compiler)
+        found = found._replace(compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
     if found.lanes < planned:
         raise UsageError(

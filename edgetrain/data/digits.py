@@ -16,7 +16,7 @@ import numpy as np
 from edgetrain.errors import UsageError
 
 from .arrays import RowsSource, Splits
-from .rows import ArrayRows
+from .rows import FileRows
 from .source import Options, Scale
 
 _FILE = Path(__file__).with_name("digits.bin")  # of each split the pixels, then the classes
@@ -36,9 +36,11 @@ def open_digits(where: str, options: Options) -> Splits:
     def opened(split: str) -> RowsSource:
         count = _SAMPLES[split]
         first = 0 if split == "train" else _SAMPLES["train"] * (_PIXELS + 1)
-        found = np.fromfile(_FILE, np.uint8, count * (_PIXELS + 1), offset=first)
-        x, y = found[: count * _PIXELS], found[count * _PIXELS :]
-        rows = {"x": ArrayRows(x.reshape(count, 1, 8, 8)), "y": ArrayRows(y)}
+        classes, kind = first + count * _PIXELS, np.dtype(np.uint8)
+        rows = {
+            "x": FileRows(_FILE, first, kind, (count, 1, 8, 8)),
+            "y": FileRows(_FILE, classes, kind, (count,)),
+        }
         scale = {"x": Scale.normalised(_MEAN, _STD, 16.0)}
         return RowsSource(
             "digits", rows, split=split, classes=10, scale=scale, limits={"y": 10}, flat=("x",)

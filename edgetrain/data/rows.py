@@ -101,12 +101,13 @@ class FileRows:
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         raw = np.empty((len(indices), self._row_nbytes), np.uint8)
+        places = indices.tolist()
         with self._lock:
-            if len(indices) > 1 and (np.diff(indices) == 1).all():
-                self._read_at(int(indices[0]) * self._row_nbytes, raw)
+            if len(places) > 1 and places == [*range(places[0], places[0] + len(places))]:
+                self._read_at(places[0] * self._row_nbytes, raw)
             else:
-                for row, index in zip(raw, indices.tolist(), strict=True):
-                    self._read_at(index * self._row_nbytes, row)
+                for row, place in zip(raw, places, strict=True):
+                    self._read_at(place * self._row_nbytes, row)
         return raw.view(self.dtype).reshape(len(indices), *self.shape[1:])
 
     def _read_at(self, start: int, out: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from .layout import check_layout
 _CHUNK_NBYTES = 2**18  # of transients while filling, however large the microbatch
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One input or target of a sample.
 
     Attributes:
@@ -35,8 +34,7 @@ class Field:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """value * factor + shift in fp32; both broadcast against one sample."""
 
     factor: np.ndarray
@@ -60,8 +58,7 @@ class Scale:
         return scaled
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """How to open a source.
 
     Attributes:

@@ -12,8 +12,7 @@ that kernels/rewire.py reads; for each layer `pointers_name(w)` [k * chunks + 1]
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,7 @@ CAP, KEPT, GROWN, LAYER_WORDS = 0, 1, 2, 4
 MAX_TAPS = 1 << 16  # kernel elements of one channel that a 16-bit column can tell apart
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """One sparse weight.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import ProgramError, UnsupportedOpError
 from ..formats import BLOCKED, FLOATS, FORMATS, WHOLE
@@ -15,8 +15,7 @@ _ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
 Bound = tuple[Kernel, Mapping[str, str]]
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """One instruction.
 
     Attributes:

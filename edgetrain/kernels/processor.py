@@ -3,12 +3,11 @@
 import functools
 import itertools
 import platform
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A processor that kernels are emitted for; lanes = 32-bit lanes of a vector register."""
 
     triple: str

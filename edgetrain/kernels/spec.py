@@ -16,7 +16,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ProgramError
 from ..formats import FORMATS
@@ -26,8 +26,7 @@ ALIGN = 64
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """One operand; `mode` is r, w, m, t, f or i; `extent` in elements (t: bytes per thread)."""
 
     name: str

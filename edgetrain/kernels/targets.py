@@ -10,8 +10,7 @@ and pass floats as if there were no unit for them.
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from . import jit
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A processor, and the conventions of the code for it.
 
     Attributes:

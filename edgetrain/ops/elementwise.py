@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Graph, Node
+from ..kernels.binary import GRADIENTS
 from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, merged, prod
 
@@ -203,7 +204,7 @@ class BinaryOp(Op):
                 grads.alias(name, dy)
             else:
                 pairs = zip(node.inputs, "ab", strict=True)
-                a, b = (n if r in READS[rule] else "" for n, r in pairs)
+                a, b = (n if r in GRADIENTS[rule] else "" for n, r in pairs)
                 grads.contribute(name, "bgrad", [dy, a, b], {"rule": rule})
 
 
@@ -235,25 +236,6 @@ def _summed(values, attrs) -> dict[str, Any]:
     return args
 
 
-# Rules of bgrad -> operands that they read.
-READS = {
-    "id": "",
-    "neg": "",
-    "mul_a": "b",
-    "mul_b": "a",
-    "div_a": "b",
-    "div_b": "ab",
-    "pow_a": "ab",
-    "pow_b": "ab",
-    "min_a": "ab",
-    "min_b": "ab",
-    "max_a": "ab",
-    "max_b": "ab",
-    "prelu_a": "ab",
-    "prelu_b": "a",
-    "fmod_b": "ab",
-    "mod_b": "ab",
-}
 BINARY: dict[str, tuple[str, tuple[str, str]]] = {
     "Add": ("add", ("id", "id")),
     "Sub": ("sub", ("id", "neg")),

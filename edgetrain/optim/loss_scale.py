@@ -3,7 +3,7 @@
 Source: Micikevicius et al. 2018, section 3.2.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..formats import PRECISIONS
 from ..ir import Call
@@ -11,8 +11,7 @@ from ..ir import Call
 MAX_SCALE = 2.0**24
 
 
-@dataclass(frozen=True, slots=True)
-class LossScale:
+class LossScale(NamedTuple):
     """How the scale moves; the kernel `loss_scale` moves it, in the control block.
 
     Attributes:

@@ -3,8 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,8 +41,7 @@ LENGTH = slice(DIGEST.stop + len(MIDDLE), DIGEST.stop + len(MIDDLE) + 20)
 PREFIX_NBYTES = LENGTH.stop
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One tensor: [start, stop) in bytes, from the data's start in a plan, else from the file's."""
 
     dtype: np.dtype

@@ -41,19 +41,22 @@ class Checked:
 
 
 def state_digest(program: Program, steps: int, spike: float | None = None) -> int:
-    """CRC-32 of the state after `checked_run`."""
-    return checked_run(program, steps, spike).digest
+    """CRC-32 of the state after `checked_run`, on one worker: a bundle is emitted meanwhile."""
+    return checked_run(program, steps, spike, threads=1).digest
 
 
-def checked_run(program: Program, steps: int, spike: float | None = None) -> Checked:
+def checked_run(
+    program: Program, steps: int, spike: float | None = None, threads: int | None = None
+) -> Checked:
     """Train `steps` minibatches of made-up samples.
 
     Args:
       spike: as in `made_up`.
+      threads: workers, which change no bit; None: as many as the Program has.
     Raises:
       RunError: a step was refused.
     """
-    session = Session(program)
+    session = Session(program, threads)
     try:
         session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
         filler, before = made_up_filler(session, spike), session.loss_scale

@@ -12,8 +12,8 @@ import json
 import os
 import time
 import weakref
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import UsageError
 
@@ -22,8 +22,7 @@ _PATIENCE = 50  # times 20 ms: how long a holder may take to write its name
 _MAX_NBYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A process, so that it is known again.
 
     Attributes:
@@ -90,7 +89,7 @@ class RunLock:
             hint = f" If it runs no longer, remove {path}."
             raise UsageError(_refusal(directory, str(holder)) + hint)
         self.replaced = holder
-        text = json.dumps(asdict(this_process())).encode()
+        text = json.dumps(this_process()._asdict()).encode()
         os.ftruncate(handle, 0)
         try:
             os.pwrite(handle, text, 0)

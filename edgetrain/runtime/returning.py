@@ -7,7 +7,6 @@ listed in checkpoints, so that a resumed run knows them.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from ..errors import RunError, UsageError
@@ -93,4 +92,4 @@ _WHY = "gradients or statistics are not finite"
 def passed_over(result: StepResult) -> StepResult:
     """A step that failed before, done again without a target that counts: as it would have been
     told of had it been skipped at once."""
-    return replace(result, finite=False, uncounted="gradients not finite")
+    return result._replace(finite=False, uncounted="gradients not finite")

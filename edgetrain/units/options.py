@@ -12,17 +12,15 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 
 Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """What an option needs to mean anything.
 
     Attributes:

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from ..errors import UsageError
 from . import finite_number, whole_number
@@ -25,8 +25,7 @@ from .options import check_options, typed
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(NamedTuple):
     """What is to know of an option besides its type and default.
 
     Attributes:

@@ -159,9 +159,8 @@ def test_a_kernel_that_the_library_lacks_has_no_address(installed, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("way", ["api", "command"])
 def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge, tmp_path):
-    """Above a process of numpy, ctypes and the library: 5.5 and 5.9 MB, and 0.2 of noise. (Wheels
-    have leaner sources, site-packages of this environment load parts of the standard library:
-    tests/test_wheels.py has the limit of 6.0.)"""
+    """Above a process of numpy, ctypes and the library: 5.0 and 5.5 MB. (Wheels have leaner
+    sources, and all of the standard library counts there: tests/test_wheels.py.)"""
     high = "\nprint([s for s in open('/proc/self/status') if s.startswith('VmHWM')][0].split()[1])"
     bare = f"import numpy, ctypes\nctypes.CDLL({str(installed / library.LIBRARY)!r})"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -191,4 +190,4 @@ def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge
 
     # The middle of three: on a machine that is short of memory single ones are lower.
     found = [sorted(used(script, k) for k in range(3))[1] for script in (bare, train)]
-    assert (found[1] - found[0]) * 1024 <= 6_300_000, found
+    assert (found[1] - found[0]) * 1024 <= 6_000_000, found
