@@ -113,3 +113,39 @@ def _computed(context, node, batch, sizes) -> Value:
         places = along
     assert places is not None
     return as_integers(context, node, places)
+
+
+@onnx_rule("GatherElements", weights=(0,))
+def gather_elements(context, node) -> None:
+    """y[i, j] = x[index[i, j], j] of axis 0, and so on: rows of one number of x flattened."""
+    x, known = context.value(node, 0), context.const(node, 1)
+    shape = known.shape if known is not None else context.value(node, 1).shape
+    axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
+    fits = len(shape) == len(x.shape)
+    if not fits or any(
+        a > b for k, (a, b) in enumerate(zip(shape, x.shape, strict=True)) if k != axis
+    ):
+        raise node.fail(
+            f"indices of shape {list(shape)} into {list(x.shape)}", "as many axes, no longer"
+        )
+    size, steps = x.shape[axis], contiguous(x.shape)
+    context.room(node, prod(shape), 8, weight=16)
+    first = np.zeros([1 if k == axis else d for k, d in enumerate(shape)], np.int64)
+    for k, count in enumerate(shape):
+        along = np.arange(count).reshape([-1 if j == k else 1 for j in range(len(shape))])
+        first = first if k == axis else first + along * steps[k]
+    if known is not None:
+        if known.size == 0 or known.min() < -size or known.max() >= size:
+            raise node.fail("constant indices outside of the axis", f"-{size} to {size - 1}")
+        places = (known.astype(np.int64) % size) * steps[axis] + first
+        where: Value | str = context.constant(node, "indices", places.astype(np.int32))
+    else:
+        if x.size > EXACT:
+            raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
+        index = as_floats(context, node, context.value(node, 1))
+        index = computed(context, node, "mod", [index, number(context, node, size)], shape)
+        index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
+        index = computed(context, node, "add", [index, number(context, node, first)], shape)
+        where = as_integers(context, node, index)
+    flat = context.named(context.reshaped(node, x, (x.size,)))
+    context.emit(node, "gather", [flat, where], [shape], {"axis": 0}, dtype=x.dtype)
