@@ -1,11 +1,11 @@
 """Accuracy of 8 bits beside fp16, in model memory and in saved values; nearest beside stochastic.
 
-    python -m benchmarks.low_bits mnist mnist.npz [--seeds 3] [--epochs 2] [--net mnist]
+    python -m benchmarks.low_bits mnist mnist.npz [--seeds 3] [--net mnist] [--lr 0.005]
     python -m benchmarks.low_bits digits [--steps 10000] [--only 'fp16, saved int8']
 
-MNIST: LeNet-300-100 (at the higher rate also three convolutions with batch-norm), minibatches of
-100 in microbatches of 25, Nesterov, at two learning rates; the seeds are paired: the same weights
-and samples for every storage. Digits: one long run at a constant rate of each storage; the accuracy
+MNIST: LeNet-300-100, or three convolutions with batch-norm (`--net mnist`), minibatches of 100 in
+microbatches of 25, Nesterov, at two learning rates; the seeds are paired: the same weights and
+samples for every storage. Digits: one long run at a constant rate of each storage; the accuracy
 at its quarters shows whether weights drift. One line a run. What is saved for backward is rounded
 where a storage says so, by itself or beside model memory.
 """
@@ -36,24 +36,29 @@ RATES = (0.1, 0.005)
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.onnx"
 
 
-def mnist(path: str, net: str, seeds: int, epochs: float, only: Sequence[str]) -> Iterator[str]:
-    """Lines of the table, and of the runs as they end."""
+def mnist(args, rates: Sequence[float], only: Sequence[str]) -> Iterator[str]:
+    """Lines of the table, and of the runs as they end.
+
+    Args:
+      args: data, net, seeds, epochs, threads.
+    """
     yield "| learning rate | storage | test accuracy, by seed | mean |"
     yield "|---|---|---|---|"
-    for lr in RATES if net == "mnist-mlp" else RATES[:1]:
+    for lr in rates:
         found: dict[str, list[float]] = {storage: [] for storage in only}
-        for seed in range(seeds):
+        for seed in range(args.seeds):
             for storage, (memory, saved) in ((name, STORAGES[name]) for name in only):
-                args = SimpleNamespace(
-                    task=net, data=path, seed=seed, budget=None, precision="fp32",
-                    minibatch=100, microbatch=25, threads=2, density=1.0, rewiring=None, lr=lr,
-                    weight_decay=0.0, epochs=epochs, model_memory=memory, saved=saved,
+                run = SimpleNamespace(
+                    task=args.net, data=args.data, seed=seed, budget=None, precision="fp32",
+                    minibatch=100, microbatch=25, threads=args.threads, density=1.0, lr=lr,
+                    rewiring=None, weight_decay=0.0, epochs=args.epochs, model_memory=memory,
+                    saved=saved,
                 )  # fmt: skip
-                module, data, args.shape = load(args)
-                found[storage].append(100 * train_ours(module, data, args)["accuracy"])
-        for storage, runs in found.items():
-            each = ", ".join(f"{a:.2f}" for a in runs)
-            yield f"| {lr} | {storage} | {each} | {statistics.mean(runs):.2f} |"
+                module, data, run.shape = load(run)
+                found[storage].append(100 * train_ours(module, data, run)["accuracy"])
+        for storage, each in found.items():
+            listed = ", ".join(f"{a:.2f}" for a in each)
+            yield f"| {lr} | {storage} | {listed} | {statistics.mean(each):.2f} |"
 
 
 def digits(steps: int, only: Sequence[str]) -> Iterator[str]:
@@ -83,14 +88,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=2)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--net", choices=["mnist-mlp", "mnist"], default="mnist-mlp")
+    parser.add_argument("--lr", type=float, action="append", help="of MNIST (0.1 and 0.005)")
+    parser.add_argument("--threads", type=int, default=2, help="of MNIST (2)")
     parser.add_argument("--only", choices=[*STORAGES], action="append")
     args = parser.parse_args()
     only = args.only or [*STORAGES]
-    for line in (
-        digits(args.steps, only)
-        if args.task == "digits"
-        else mnist(args.data, args.net, args.seeds, args.epochs, only)
-    ):
+    lines = (
+        digits(args.steps, only) if args.task == "digits" else mnist(args, args.lr or RATES, only)
+    )
+    for line in lines:
         print(line, flush=True)
 
 

@@ -3,10 +3,12 @@
 What the backward of convolutions, matrix products, norms and activations reads is packed when
 forward has read it last, and unpacked right before each of its readers, or once for readers that
 follow each other. A value that any other op reads in backward stays as it is, and so does the
-model's input. Decided before remat, the same in every plan: random numbers belong to layer, step
-and microbatch, so that a value that is computed and packed again has the same bits. Roundings stay
-on their side of an activation's kinks, or a slope would be another one's; a ReLU of its own keeps
-a bit an element (fusion.mask_relus).
+model's input. So do queries, keys, values and output of attention by blocks: its backward makes the
+weights again beside the exact sums of their softmax, and where a head attends sharply the rest of
+two large sums that nearly cancel is the gradient. Decided before remat, the same in every plan:
+random numbers belong to layer, step and microbatch, so that a value that is computed and packed
+again has the same bits. Roundings stay on their side of an activation's kinks, or a slope would be
+another one's; a ReLU of its own keeps a bit an element (fusion.mask_relus).
 
 Known limit: of several activations of one value the roundings keep to the sides of the first.
 """

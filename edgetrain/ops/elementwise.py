@@ -12,6 +12,7 @@ import numpy as np
 
 from ..ir import Graph, Node
 from ..kernels.binary import GRADIENTS
+from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, merged, prod
 
@@ -259,14 +260,20 @@ def _variadic(context, node, kernel: str) -> None:
     if len(names) == 1:
         context.bind(node, 0, names[0].name)
         return
+    whole = all(value.dtype != "f32" for value in names)
+    names = [as_floats(context, node, value) for value in names] if whole else names
     left = names[0]
     for k, right in enumerate(names[1:], 1):
         shape = np.broadcast_shapes(left.shape, right.shape)
+        if whole:
+            left = computed(context, node, kernel, [left, right], shape)
+            continue
         last = k == len(names) - 1
         outputs = None if last else [context.temporary(node, f"part{k}", shape)]
-        dtype = "f32" if "f32" in (left.dtype, right.dtype) else left.dtype
-        (out,) = context.emit(node, kernel, [left, right], [shape], outputs=outputs, dtype=dtype)
+        (out,) = context.emit(node, kernel, [left, right], [shape], outputs=outputs)
         left = context.named(out)
+    if whole:
+        as_integers(context, node, left, 0)
 
 
 @onnx_rule("Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", weights=(0, 1))

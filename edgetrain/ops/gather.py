@@ -1,11 +1,13 @@
-"""Gather by integer indices (embeddings): rows of x along an axis. Saved: the indices."""
+"""Gather by integer indices (embeddings): rows of x along one axis or more. Saved: the indices."""
 
 import numpy as np
 
+from ..ir import Value
+from .integers import EXACT, as_floats, as_integers, computed, number
 from .movement import copy_of
 from .registry import Adding, Op, onnx_rule, register
 from .softmax import split_at
-from .strides import contiguous
+from .strides import contiguous, prod
 
 
 def _sizes(values, attrs) -> dict[str, int]:
@@ -48,3 +50,102 @@ def gather(context, node) -> None:
     indices = context.constant(node, "indices", (index % size).astype(np.int32))
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     context.emit(node, "gather", [x, indices], [shape], {"axis": axis}, dtype=x.dtype)
+
+
+@onnx_rule("GatherND", weights=(0,))
+def gather_nd(context, node) -> None:
+    """Indices of several axes are those of one, of the rows of x flattened."""
+    x, known = context.value(node, 0), context.const(node, 1)
+    lead = known.shape if known is not None else context.value(node, 1).shape
+    batch, depth = int(node.attrs.get("batch_dims", 0)), (lead or (0,))[-1]
+    if not 0 <= batch < min(len(x.shape), len(lead)) or not 0 < depth <= len(x.shape) - batch:
+        raise node.fail(f"indices of shape {list(lead)} into {list(x.shape)}", "axes that it has")
+    if tuple(lead[:batch]) != tuple(x.shape[:batch]):
+        raise node.fail(f"indices of shape {list(lead)}", f"{list(x.shape[:batch])} in front")
+    sizes, rest = x.shape[batch : batch + depth], x.shape[batch + depth :]
+    rows, shape = prod(x.shape[: batch + depth]), (*lead[:-1], *rest)
+    if known is not None:
+        places = _places(context, node, known, x.shape[:batch], sizes)
+        if places.size == rows and np.array_equal(places.ravel(), np.arange(rows)):
+            context.view(node, x.name, shape)  # every row where it lies
+            return
+        where: Value | str = context.constant(node, "indices", places.astype(np.int32))
+    else:
+        where = _computed(context, node, x.shape[:batch], sizes)
+    if (rows, *rest) != x.shape:
+        x = context.named(context.reshaped(node, x, (rows, *rest)))
+    context.emit(node, "gather", [x, where], [shape], {"axis": 0}, dtype=x.dtype)
+
+
+def _places(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
+    """Known indices [..., axes] as numbers of rows."""
+    context.room(node, index.size, 8, weight=16)
+    low, high = (-np.array(sizes), np.array(sizes))
+    if index.size == 0 or np.any((index < low) | (index >= high)):
+        raise node.fail(f"constant indices that leave {list(sizes)}", "indices inside")
+    places = np.arange(prod(batch)).reshape(*batch, *[1] * (index.ndim - 1 - len(batch)))
+    for k, size in enumerate(sizes):
+        places = places * size + index[..., k].astype(np.int64) % size
+    return places
+
+
+def _computed(context, node, batch, sizes) -> Value:
+    """The same of indices that a model computes."""
+    index = context.value(node, 1)
+    if len(sizes) == 1 and not batch:
+        return index
+    if prod((*batch, *sizes)) > EXACT:
+        raise node.fail(f"{prod((*batch, *sizes))} rows to choose from", f"at most {EXACT}")
+    lead, steps = index.shape[:-1], contiguous(index.shape)[:-1]
+    index = as_floats(context, node, index)
+    first = np.arange(prod(batch)).reshape(*batch, *[1] * (len(lead) - len(batch)))
+    places = number(context, node, first) if batch else None
+    for k, size in enumerate(sizes):
+        attrs = {"moves": ((0, k, 0, lead, steps, contiguous(lead)),), "fill": None}
+        along, count = (
+            computed(context, node, "copy", [index], lead, attrs),
+            number(context, node, size),
+        )
+        along = computed(context, node, "mod", [along, count], lead)
+        if places is not None:
+            before = computed(context, node, "mul", [places, count], places.shape)
+            along = computed(context, node, "add", [before, along], lead)
+        places = along
+    assert places is not None
+    return as_integers(context, node, places)
+
+
+@onnx_rule("GatherElements", weights=(0,))
+def gather_elements(context, node) -> None:
+    """y[i, j] = x[index[i, j], j] of axis 0, and so on: rows of one number of x flattened."""
+    x, known = context.value(node, 0), context.const(node, 1)
+    shape = known.shape if known is not None else context.value(node, 1).shape
+    axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
+    fits = len(shape) == len(x.shape)
+    if not fits or any(
+        a > b for k, (a, b) in enumerate(zip(shape, x.shape, strict=True)) if k != axis
+    ):
+        raise node.fail(
+            f"indices of shape {list(shape)} into {list(x.shape)}", "as many axes, no longer"
+        )
+    size, steps = x.shape[axis], contiguous(x.shape)
+    context.room(node, prod(shape), 8, weight=16)
+    first = np.zeros([1 if k == axis else d for k, d in enumerate(shape)], np.int64)
+    for k, count in enumerate(shape):
+        along = np.arange(count).reshape([-1 if j == k else 1 for j in range(len(shape))])
+        first = first if k == axis else first + along * steps[k]
+    if known is not None:
+        if known.size == 0 or known.min() < -size or known.max() >= size:
+            raise node.fail("constant indices outside of the axis", f"-{size} to {size - 1}")
+        places = (known.astype(np.int64) % size) * steps[axis] + first
+        where: Value | str = context.constant(node, "indices", places.astype(np.int32))
+    else:
+        if x.size > EXACT:
+            raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
+        index = as_floats(context, node, context.value(node, 1))
+        index = computed(context, node, "mod", [index, number(context, node, size)], shape)
+        index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
+        index = computed(context, node, "add", [index, number(context, node, first)], shape)
+        where = as_integers(context, node, index)
+    flat = context.named(context.reshaped(node, x, (x.size,)))
+    context.emit(node, "gather", [flat, where], [shape], {"axis": 0}, dtype=x.dtype)

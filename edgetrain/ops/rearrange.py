@@ -1,6 +1,7 @@
 """Tile, DepthToSpace, SpaceToDepth, CumSum: views, copies and running sums."""
 
 from ..ir import Node
+from .integers import as_floats, as_integers, computed
 from .movement import copy_of
 from .registry import Op, onnx_rule, register
 from .softmax import split_at
@@ -77,8 +78,12 @@ register(CumSum("cumsum", "x -> y", _axis, in_place=((0, 0),)))
 @onnx_rule("CumSum")
 def cumsum(context, node) -> None:
     x, axis = context.value(node, 0), context.ints(node, 1)
-    if not axis or x.dtype != "f32":
-        raise node.fail(f"axis {axis} of {x.dtype}", "a constant axis of floats")
+    if not axis:
+        raise node.fail(f"axis {axis}", "a constant axis")
     attrs = {key: int(bool(node.attrs.get(key, 0))) for key in ("exclusive", "reverse")}
     attrs["axis"] = node.axis(axis[0], len(x.shape))
-    context.emit(node, "cumsum", [x], [x.shape], attrs)
+    if x.dtype == "f32":
+        context.emit(node, "cumsum", [x], [x.shape], attrs)
+        return
+    sums = computed(context, node, "cumsum", [as_floats(context, node, x)], x.shape, attrs)
+    as_integers(context, node, sums, 0)

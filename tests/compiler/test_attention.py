@@ -272,6 +272,21 @@ def test_dropout_drops_what_it_would_drop_of_the_matrix(tmp_path: Path) -> None:
             np.testing.assert_allclose(gradient, expected[name], 1e-4, 1e-6, err_msg=name)
 
 
+def test_roundings_of_saved_values_bear_heads_that_attend_sharply(tmp_path: Path) -> None:
+    """What backward makes weights of is not rounded: roundings of scores would be exponents."""
+    torch.manual_seed(0)
+    net, x = Net("causal"), ids()
+    with torch.no_grad():
+        net.inner.weight[: 2 * WIDTH] *= 6  # scores of standard deviation 12
+    model = exported(net, tmp_path / "sharp.onnx")
+    given = {model.inputs[0].name: x}, np.roll(x, 1, 1)
+    _, expected = et.loss_and_gradients(model, *given)
+    _, gradients = et.loss_and_gradients(model, *given, saved="int8", **BLOCKS)
+    for name, gradient in gradients.items():
+        norm = np.linalg.norm(expected[name])
+        assert np.linalg.norm(gradient - expected[name]) < 0.03 * norm, name
+
+
 # Ways that stay as they are: (q, k, v, x) as in WAYS.
 OTHERS = {
     "learned bias": lambda net, q, k, v, x: (q @ k.mT + net.outer.weight[0, 0]).softmax(-1) @ v,

@@ -44,6 +44,24 @@ def test_gather_nd_picks_along_several_axes(shape, index, batch):
         folded("GatherND", data, where, batch_dims=batch)
 
 
+@pytest.mark.parametrize(("index", "axis"), [((3, 2, 5), 1), ((2, 4, 3), -1), ((7, 1, 5), 0)])
+def test_gather_elements_picks_along_one_axis(index, axis):
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 4, 5))
+    size = data.shape[axis]
+    where = rng.integers(-size, size, index)
+    found = folded("GatherElements", data, where, axis=axis)
+    expected = np.empty(index)
+    for at in np.ndindex(*index):
+        place = list(at)
+        place[axis] = where[at]
+        expected[at] = data[tuple(place)]
+    np.testing.assert_array_equal(found, expected)
+    where.flat[0] = size
+    with pytest.raises(ModelError, match="an index of"):
+        folded("GatherElements", data, where, axis=axis)
+
+
 def test_scatter_nd_replaces_parts():
     rng = np.random.default_rng(0)
     data, updates = rng.normal(size=(4, 3)), rng.normal(size=(2, 3))

@@ -48,6 +48,11 @@ CLASSES = {
         "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96,
         "num_attention_heads": 4, "vocab_size": 96, "max_position_embeddings": 32, "num_labels": 3,
     }),
+    # Positions are counted from the words that are no padding.
+    "roberta": ("RobertaForSequenceClassification", "RobertaConfig", {
+        "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96,
+        "num_attention_heads": 4, "vocab_size": 96, "max_position_embeddings": 40, "num_labels": 3,
+    }),
     # ViT-small: 12 layers, 384 wide, 6 heads, 1536 inside, patches of 16.
     "vit": ("ViTForImageClassification", "ViTConfig", {
         "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 192,
@@ -58,7 +63,8 @@ FAST = ("smollm2",)
 # What adapters go to, as of peft's own table.
 TARGETS = {
     "smollm2": "q_proj,v_proj", "gpt2": "c_attn", "qwen2": "q_proj,v_proj",
-    "distilbert": "q_lin,v_lin", "bert": "query,value", "vit": "q_proj,v_proj",
+    "distilbert": "q_lin,v_lin", "bert": "query,value", "roberta": "query,value",
+    "vit": "q_proj,v_proj",
 }  # fmt: skip
 
 
@@ -125,6 +131,47 @@ def test_transformer_has_the_gradients_of_its_own_module(exported):
         error = np.linalg.norm(gradient - known[name])
         # float32 on both sides: near-zero gradients are judged beside the whole one
         assert error <= 1e-4 * np.linalg.norm(known[name]) + 1e-6 * whole, name
+
+
+class Padded(torch.nn.Module):
+    """Words, and which of them are no padding."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x, mask):
+        return self.body(input_ids=x, attention_mask=mask).logits
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CLASSES if n != "vit"],
+)
+def test_transformer_with_an_attention_mask_has_the_gradients_of_its_own_module(name, tmp_path):
+    """The mask is an input; values behind the end of a sample change nothing."""
+    module, path = Padded(made(name)[0].body).train(), tmp_path / "masked.onnx"
+    mask = torch.ones_like(IDS)
+    mask[0, -4:] = 0
+    x = torch.where(mask == 1, IDS, module.body.config.pad_token_id or 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        export_torch(module, (x, mask), path)
+    model = et.load_onnx(path)
+    logits = module(x, mask)
+    target = torch.arange(logits[..., 0].numel()).reshape(logits.shape[:-1]) % 3
+    torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.ravel()).backward()
+    known = {n: p.grad.numpy() for n, p in module.named_parameters() if p.grad is not None}
+    whole = np.sqrt(sum(float((g**2).sum()) for g in known.values()))
+    inputs = {"x": x.numpy().astype(np.int32), "mask": mask.numpy().astype(np.int32)}
+    for how in ({}, {"allow": ("attention",)}):
+        _, found = et.loss_and_gradients(model, inputs, target.numpy().astype(np.int32), **how)
+        assert found.keys() <= known.keys() and len(found) >= 20
+        for key, gradient in found.items():
+            error = np.linalg.norm(gradient - known[key])
+            assert error <= 1e-4 * np.linalg.norm(known[key]) + 1e-6 * whole, (how, key)
+    report = parity(model, steps=1, batch=2)
+    assert report.ok, report.summary()
 
 
 def test_transformer_has_the_same_gradients_by_blocks_of_attention(exported):

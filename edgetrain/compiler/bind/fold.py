@@ -239,6 +239,7 @@ FOLDS: dict[str, Callable] = {
     "Log": _plain(np.log),
     "Exp": _plain(np.exp),
     "IsNaN": _plain(np.isnan),
+    "GatherElements": fold_masks.gather_elements,
     "GatherND": fold_masks.gather_nd,
     "ScatterND": fold_masks.scatter_nd,
     "MatMul": fold_masks.matmul,
@@ -295,6 +296,7 @@ _ELEMENTS: dict[str, Callable] = {
     "Range": _counted,
     "ConstantOfShape": lambda node, inputs: prod(_sizes(node, inputs[0])),
     "Gather": _gathered,
+    "GatherElements": lambda node, inputs: inputs[1].size,
     "GatherND": fold_masks.gathered_nd,
     "MatMul": fold_masks.multiplied,
     "Concat": lambda node, inputs: sum(x.size for x in inputs),
@@ -312,7 +314,8 @@ _REDUCED = ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean")
 # What an element takes, a plain one 1.
 _WEIGHTS = {
     "Pow": 32, "Mod": 32, "Div": 32, "Sin": 16, "Cos": 16, "Exp": 8, "Log": 16, "NonZero": 16,
-    "GatherND": 16, "ScatterND": 16, "CumSum": 8, "ArgMax": 8, "ArgMin": 8, "Gather": 8, "Where": 4,
+    "GatherND": 16, "GatherElements": 16, "ScatterND": 16, "CumSum": 8, "ArgMax": 8, "ArgMin": 8,
+    "Gather": 8, "Where": 4,
 }  # fmt: skip
 # Op -> the first of its inputs that are lists of sizes, axes or places.
 _LISTS = {

@@ -40,6 +40,17 @@ def gathered_nd(node, inputs) -> int:
     return prod(index.shape[:-1]) * prod(data.shape[batch + index.shape[-1] :])
 
 
+def gather_elements(node, inputs):
+    """Picked along one axis by an index for each element."""
+    data, index = inputs
+    axis = int(node.attrs.get("axis", 0)) % data.ndim
+    size = data.shape[axis]
+    if index.size and (index.min() < -size or index.max() >= size):
+        raise node.fail(f"an index of {index.min()}..{index.max()}", f"[{-size}, {size})")
+    part = [slice(None) if k == axis else slice(d) for k, d in enumerate(index.shape)]
+    return np.take_along_axis(data[tuple(part)], index.astype(np.int64), axis)
+
+
 def scatter_nd(node, inputs):
     """A copy with some parts replaced."""
     data, index, updates = inputs
