@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .gemm import CHECK, operands
+from .gemm_outer import outer_product
 from .gemm_panels import KC, MT, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
 from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer, turned_row
 from .jit import inline
@@ -332,8 +333,16 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 even = m
             whole, blocks = mod(n, WIDTH) == 0, k2 * div(terms + KC - 1, KC)
             lie = both_lie and b.own == 1 and whole
-            # whether a sum of chains has its place in c, be it added whole or added to
-            plain = float_sums and k.sr == 0 and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            # whether a sum of chains has its place in c, be it added whole or added to; float32
+            # is stored as it is, whatever is asked
+            plain = float_sums and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            one_term = terms * k2 * z1 * z2 == 1 and b.own == 1 and n >= WIDTH
+            if both_lie and plain and one_term and k.bias == 0 and even >= m:
+                i, stop = div(m * thread, nthreads), div(m * (thread + 1), nthreads)
+                left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
+                how = ADD if k.acc != 0 else SET
+                outer_product(left, a.own, b.address, to, k.cm, stop - i, n, how)
+                return
             plain = plain and (blocks == 1 if k.acc != 0 else small or blocks <= FEW_BLOCKS)
             plain = plain and (k.acc == 0 or lie or not small) and even >= m
             if small:

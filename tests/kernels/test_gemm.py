@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import jit, registry
@@ -164,6 +165,22 @@ def test_gemm_panels_fit_their_stack(storage):
 
 def _plain_sum(v):
     return {"c": v["c"].astype(np.float32), "sr": 0}
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("acc, sr", [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize("m, n", [(33, 784), (40, 45), (20, 16), (70, 9), (1, 200), (200, 1)])
+def test_gemm_of_one_term_rounds_each_product_once(rng, variant, acc, sr, m, n):
+    storages = dict.fromkeys("ABC", "f32")
+    v = operands(rng, (1, 1, m, n, 1, 1), A_AXES, B_AXES, storages, 3, acc=acc, sr=sr, key=9)
+    v["ctl"] = control(SEED=11, STEP=2, MICROBATCH=1)
+    v["a"][0], v["b"][0], v["c"][: n + 1] = 1e-30, -1e-30, -0.0  # products and sums that are -0
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    expected, reach = v["c"].copy(), [4 * v["cm"], 4]
+    lines = as_strided(expected, (m, n), reach)
+    a, b = v["a"][:: v["am"]][:m], v["b"][:: v["bn"]][:n]
+    lines[...] = lines + np.multiply.outer(a, b) if acc else np.multiply.outer(a, b)
+    np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
