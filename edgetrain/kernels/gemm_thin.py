@@ -1,12 +1,16 @@
-"""Products of one term: a column times a row, line by line, as the result lies in memory.
+"""Products without tiles: of one term (a column times a row), and of one line (a row by columns).
 
-Tiles would go down such a result in short pieces of many lines, and pack what is read once. The
-gradient of a linear layer's weights is one, where a microbatch is one sample.
+Where a microbatch is one sample, they are what linear layers are made of. Each number of the large
+factor is needed once, so nothing is packed: a product of one term goes line by line, as the result
+lies in memory, where tiles would go down it in short pieces; one line is made from columns that are
+turned in registers.
 """
+
+import functools
 
 import numpy as np
 
-from .gemm_tile import ADD
+from .gemm_tile import ADD, turned_row
 from .jit import inline
 from .words.prim import FP32, mod
 from .words.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
@@ -40,3 +44,18 @@ def outer_product(a, own, b, c, row, rows, columns, how):
             if how == ADD:
                 value = vadd(_vfirst(line, whole, count), value)
             _vst(line, whole, value, count)
+
+
+@functools.cache
+def turner(side: int):
+    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
+    columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
+    row_of = turned_row(FP32, side)
+
+    @inline
+    def turn_all(left, b, at, c, columns, terms, how):
+        for j in range(0, columns, WIDTH):
+            valid = min(WIDTH, columns - j)
+            row_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+
+    return turn_all
