@@ -175,9 +175,9 @@ def _turned_quads(b, storage, source, at, offsets) -> list:
     for r in range(4):
         parts = [_load_vector(b, storage, source, b.add(at, o), 4) for o in offsets[r:side:4]]
         while len(parts) > 1:
-            lanes = range(2 * parts[0].type.count)
+            both = range(2 * parts[0].type.count)
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [shuffle(b, low, high, lanes) for low, high in pairs]
+            parts = [shuffle(b, low, high, both) for low, high in pairs]
         rows += parts
     for each in (1, 2):  # numbers that are exchanged at once, within groups of four lanes
         halves: tuple[list[int], list[int]] = [], []
