@@ -20,7 +20,8 @@ import numpy as np
 
 from .gemm import CHECK, operands
 from .gemm_panels import KC, MT, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
-from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer, turned_row
+from .gemm_thin import outer_product, turner
+from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer
 from .jit import inline
 from .random_store import random_stores
 from .registry import kernel
@@ -246,14 +247,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
     sweep, both_lie = _sweeper(tall, vectors), A.name == B.name == "f32"
-    right_lies, row_of = B.name == "f32", turned_row(FP32, side)  # called where it is float32
-
-    @inline
-    def turn_all(left, b, at, tile, columns, terms, how):
-        """One row of c from columns that lie along k."""
-        for j in range(0, columns, WIDTH):
-            valid = min(WIDTH, columns - j)
-            row_of(left, b.address, at + j * b.own, b.own, valid, tile.at + 4 * j, terms, how)
+    right_lies, turn_all = B.name == "f32", turner(side)  # called where it is float32
 
     @inline
     def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):
@@ -289,7 +283,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                         row, before, after = at + i * a.own, part.before + i, part.after - i
                         left = pack_rows(a, row, before, after, height, count, panels)
                         if turned:
-                            turn_all(left, b, right_at, to, columns, count, how)
+                            turn_all(left, b, right_at, to.at, columns, count, how)
                         else:
                             sweep(left, right, sums, height, columns, count, how)
                     s, how = s + count, GO_ON
@@ -307,6 +301,7 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
         accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
         swappable, on_stack, float_sums = A.name == B.name, stack(STACK), C.name == "f32"
         both_lie, on_small = A.name == B.name == "f32", small_panels(A)
+        turn_all = turner(side)
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
@@ -332,8 +327,26 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 even = m
             whole, blocks = mod(n, WIDTH) == 0, k2 * div(terms + KC - 1, KC)
             lie = both_lie and b.own == 1 and whole
-            # whether a sum of chains has its place in c, be it added whole or added to
-            plain = float_sums and k.sr == 0 and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            # whether a sum of chains has its place in c, be it added whole or added to; float32
+            # is stored as it is, whatever is asked
+            plain = float_sums and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            if both_lie and plain and k2 * z1 * z2 == 1 and even >= m:
+                how = ADD if k.acc != 0 else SET
+                if terms == 1 and b.own == 1 and n >= WIDTH and k.bias == 0:
+                    i, stop = div(m * thread, nthreads), div(m * (thread + 1), nthreads)
+                    left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
+                    outer_product(left, a.own, b.address, to, k.cm, stop - i, n, how)
+                    return
+                if m == 1 and b.k == 1 and whole and mod(mod(terms, KC), side) == 0:
+                    first = div(n * thread, nthreads * WIDTH) * WIDTH
+                    columns = div(n * (thread + 1), nthreads * WIDTH) * WIDTH - first
+                    left, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
+                    turn_all(left, b, first * b.own, to, columns, terms, how)
+                    if k.bias != 0:
+                        bias_at = k.bias + 4 * first * bias_step
+                        lines = Lines(first, 0, 1, 0)
+                        finish(k, to, 0, 1, columns, lines, bias_at, bias_step, random_key)
+                    return
             plain = plain and (blocks == 1 if k.acc != 0 else small or blocks <= FEW_BLOCKS)
             plain = plain and (k.acc == 0 or lie or not small) and even >= m
             if small:

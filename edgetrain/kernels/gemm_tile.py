@@ -12,6 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .conv.calls import emitted
+from .gemm_panels import KC
 from .words.prim import F32, I8, I32, I64, POINTER, element
 from .words.vector import VECTOR, WIDTH, constant, fused, load_vector, shuffle, splat
 
@@ -164,6 +165,36 @@ def _squared(b, storage, source, at, step, last, side: int) -> list:
     return rows
 
 
+def _turned_quads(b, storage, source, at, offsets) -> list:
+    """Four vectors: elements `at` to `at + 3` of lines, one line after the other in each vector.
+
+    Four numbers each go to their place as they are loaded, which takes half the exchanges between
+    vectors that a square does.
+    """
+    side, rows = len(offsets), []
+    for r in range(4):
+        parts = [_load_vector(b, storage, source, b.add(at, o), 4) for o in offsets[r:side:4]]
+        while len(parts) > 1:
+            both = range(2 * parts[0].type.count)
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [shuffle(b, low, high, both) for low, high in pairs]
+        rows += parts
+    for each in (1, 2):  # numbers that are exchanged at once, within groups of four lanes
+        halves: tuple[list[int], list[int]] = [], []
+        for lane in range(0, side, 4):
+            for half, lanes in enumerate(halves):
+                for k in range(lane + 2 * half, lane + 2 * half + 2, each):
+                    lanes += [*range(k, k + each), *range(side + k, side + k + each)]
+        rows = [
+            shuffle(b, one, other, lanes)
+            for one, other in ((rows[0], rows[1]), (rows[2], rows[3]))
+            for lanes in halves
+        ]
+        if each == 1:
+            rows = [rows[0], rows[2], rows[1], rows[3]]
+    return rows
+
+
 def transposer(storage, side: int):
     """(source, at, step, valid, panel, to, panel_step): a square of `side` x `side`, transposed.
 
@@ -192,8 +223,9 @@ def turned_row(storage, side: int):
     """(a, b, at, step, valid, c, k, how): c[16] (+)= a[k] * b[k][16]; b's columns lie along k.
 
     a: float32 numbers `a.k` bytes apart; column j of b starts at element `at + j * step`, of those
-    from `valid` on nothing is read; k is a multiple of `side`. Chains as in `micro_kernel`, how SET
-    or ADD: squares are turned in registers, no panel is written.
+    from `valid` on nothing is read; k is a multiple of `side`. A chain has KC terms, the chains are
+    summed in order, and the sum is stored or added (how SET or ADD). Columns are turned in
+    registers, no panel is written.
     """
     kind = ir.VectorType(F32, side)
 
@@ -205,30 +237,45 @@ def turned_row(storage, side: int):
         fma = b.module.globals.get(name) or ir.Function(
             b.module, ir.FunctionType(kind, [kind] * 3), name
         )
+        zero, undefined = ir.Constant(kind, [0.0] * side), ir.Constant(kind, ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(I32, side), [0] * side)
+        offsets = [
+            b.mul(step, b.select(b.icmp_signed("<", I64(r), last), I64(r), last))
+            for r in range(WIDTH)
+        ]
 
-        def body(index, state):
-            number, *sums = state
-            first = b.add(at, b.mul(index, I64(side)))
+        def body(_, state):
+            number, first, *sums = state
+            factors = []
+            for r in range(side):
+                place = _at(b, base, b.add(number, b.mul(left.k, I64(r))))
+                single = b.insert_element(undefined, b.load(place, typ=F32, align=4), I32(0))
+                factors.append(b.shuffle_vector(single, undefined, zeros))
             new = []
             for part, total in enumerate(sums):
-                start = b.add(first, b.mul(step, I64(part * side)))
-                rest = b.sub(last, I64(part * side))
-                rest = b.select(b.icmp_signed("<", rest, I64(0)), b.neg(I64(part * side)), rest)
-                columns = _squared(b, storage, source, start, step, rest, side)
-                for r, column in enumerate(columns):
-                    place = _at(b, base, b.add(number, b.mul(left.k, I64(r))))
-                    value = b.load(place, typ=F32, align=4)
-                    undefined = ir.Constant(kind, ir.Undefined)
-                    single = b.insert_element(undefined, value, I32(0))
-                    zeros = ir.Constant(ir.VectorType(I32, side), [0] * side)
-                    factor = b.shuffle_vector(single, undefined, zeros)
-                    total = b.call(fma, [factor, column, total])
+                lines = offsets[part * side : (part + 1) * side]
+                for r in range(0, side, 4):
+                    columns = _turned_quads(b, storage, source, b.add(first, I64(r)), lines)
+                    for factor, column in zip(factors[r:], columns, strict=False):
+                        total = b.call(fma, [factor, column, total])
                 new.append(total)
-            return [b.add(number, b.mul(left.k, I64(side))), *new]
+            return [b.add(number, b.mul(left.k, I64(side))), b.add(first, I64(side)), *new]
 
-        zero = ir.Constant(kind, [0.0] * side)
-        turns = b.sdiv(count, I64(side))
-        _, *sums = _loop(b, turns, [I64(0), *[zero] * len(places)], body)
+        def chain(index, state):
+            number, first, *totals = state
+            terms = b.sub(count, b.mul(index, I64(KC)))
+            terms = b.select(b.icmp_signed("<", terms, I64(KC)), terms, I64(KC))
+            start = [number, first, *[zero] * len(places)]
+            number, first, *sums = _loop(b, b.sdiv(terms, I64(side)), start, body)
+            begun = b.icmp_signed(">", index, I64(0))
+            totals = [
+                b.select(begun, b.fadd(total, value), value)
+                for total, value in zip(totals, sums, strict=True)
+            ]
+            return [number, first, *totals]
+
+        chains = b.sdiv(b.add(count, I64(KC - 1)), I64(KC))
+        _, _, *sums = _loop(b, chains, [I64(0), at, *[zero] * len(places)], chain)
         with b.if_else(b.icmp_signed("==", how, I64(ADD))) as (then, otherwise):
             with then:
                 for place, value in zip(places, sums, strict=True):

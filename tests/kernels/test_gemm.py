@@ -1,15 +1,17 @@
 """Every variant of gemm against the naive twin, over random shapes and strides."""
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import jit, registry
-from edgetrain.kernels.gemm_panels import STACK, small_panels
+from edgetrain.kernels.gemm_panels import KC, STACK, small_panels
 from edgetrain.kernels.words.prim import STORAGES
 from edgetrain.kernels.words.vector import WIDTH
 
@@ -164,6 +166,50 @@ def test_gemm_panels_fit_their_stack(storage):
 
 def _plain_sum(v):
     return {"c": v["c"].astype(np.float32), "sr": 0}
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("acc, sr", [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize("m, n", [(33, 784), (40, 45), (20, 16), (70, 9), (1, 200), (200, 1)])
+def test_gemm_of_one_term_rounds_each_product_once(rng, variant, acc, sr, m, n):
+    storages = dict.fromkeys("ABC", "f32")
+    v = operands(rng, (1, 1, m, n, 1, 1), A_AXES, B_AXES, storages, 3, acc=acc, sr=sr, key=9)
+    v["ctl"] = control(SEED=11, STEP=2, MICROBATCH=1)
+    v["a"][0], v["b"][0], v["c"][: n + 1] = 1e-30, -1e-30, -0.0  # products and sums that are -0
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    expected, reach = v["c"].copy(), [4 * v["cm"], 4]
+    lines = as_strided(expected, (m, n), reach)
+    a, b = v["a"][:: v["am"]][:m], v["b"][:: v["bn"]][:n]
+    lines[...] = lines + np.multiply.outer(a, b) if acc else np.multiply.outer(a, b)
+    np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+
+
+def _chains(a, b):
+    """Sums over k of a [k] * b[n, k] in chains of KC terms by fma, the chains in order."""
+    sums = []
+    for start in range(0, len(a), KC):
+        chain = np.zeros(len(b), np.float32)
+        for x, column in zip(a[start : start + KC], b.T[start : start + KC], strict=True):
+            chain = (np.float64(x) * column + chain).astype(np.float32)
+        sums.append(chain)
+    return functools.reduce(np.add, sums)
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("acc, biased", [(0, False), (0, True), (1, False), (1, True)])
+@pytest.mark.parametrize("n, k", [(48, 784), (32, 96), (20, 208), (64, 100), (16, 16), (90, 33)])
+@pytest.mark.parametrize("as_column", [False, True])
+def test_gemm_of_one_line_sums_chains_in_order(rng, variant, acc, biased, n, k, as_column):
+    storages = dict.fromkeys("ABC", "f32")
+    m, n = (n, 1) if as_column else (1, n)
+    bias = rng.standard_normal(n).astype(np.float32) if biased else None
+    v = operands(rng, (1, 1, m, n, 1, k), A_AXES, B_AXES, storages, acc=acc, bias=bias, sr=1)
+    v["ctl"] = control(SEED=11, STEP=2, MICROBATCH=1)
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    a, b = v["a"].reshape(m, k), v["b"].reshape(n, k)
+    expected = _chains(*((b[0], a) if as_column else (a[0], b)))
+    expected = expected + bias if biased else expected
+    np.testing.assert_array_equal(found, v["c"] + expected if acc else expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,0 +1,61 @@
+"""Products without tiles: of one term (a column times a row), and of one line (a row by columns).
+
+Where a microbatch is one sample, they are what linear layers are made of. Each number of the large
+factor is needed once, so nothing is packed: a product of one term goes line by line, as the result
+lies in memory, where tiles would go down it in short pieces; one line is made from columns that are
+turned in registers.
+"""
+
+import functools
+
+import numpy as np
+
+from .gemm_tile import ADD, turned_row
+from .jit import inline
+from .words.prim import FP32, mod
+from .words.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
+
+ZERO = np.float32(0)
+AHEAD = 1024  # bytes: pages end where processors stop to look ahead by themselves
+_ld, _vld, _vfirst, _vst = FP32.ld, loads(FP32), loads_first(FP32), stores(FP32)
+
+
+@inline
+def outer_product(a, own, b, c, row, rows, columns, how):
+    """c[rows][columns] (+)= a[rows] * b[columns], float32; each product is rounded as a chain of
+    one fma from zero.
+
+    a: its numbers `own` elements apart; c: its lines `row` elements apart; how: SET or ADD.
+    """
+    whole, none = columns - mod(columns, WIDTH), vsplat(ZERO)
+    for i in range(rows):
+        number, line = vsplat(_ld(a, i * own)), c + 4 * i * row
+        if how == ADD:
+            for j in range(0, whole, WIDTH):
+                prefetch(line + 4 * j + AHEAD)
+                value = vadd(_vld(line, j), vfma(number, _vld(b, j), none))
+                _vst(line, j, value, WIDTH)
+        else:
+            for j in range(0, whole, WIDTH):
+                _vst(line, j, vfma(number, _vld(b, j), none), WIDTH)
+        if whole < columns:
+            count = columns - whole
+            value = vfma(number, _vfirst(b, whole, count), none)
+            if how == ADD:
+                value = vadd(_vfirst(line, whole, count), value)
+            _vst(line, whole, value, count)
+
+
+@functools.cache
+def turner(side: int):
+    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
+    columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
+    row_of = turned_row(FP32, side)
+
+    @inline
+    def turn_all(left, b, at, c, columns, terms, how):
+        for j in range(0, columns, WIDTH):
+            valid = min(WIDTH, columns - j)
+            row_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+
+    return turn_all
