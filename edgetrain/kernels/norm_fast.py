@@ -31,54 +31,120 @@ class Line(NamedTuple):
     tilt: Any
 
 
+def _four_channels(S):
+    """Inline functions: the sums of four channels, and those of their squared differences.
+
+    `o1`, `o2`, `o3`: elements from the first channel to the others. `near`: four elements each,
+    in a row.
+    """
+    from .jit import inline
+    from .words.act import ZERO
+    from .words.quad import none, quad_add, quad_sums, quarter_sums, quarters
+    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vsplat, vsub
+
+    vld, vld_first = loads(S), loads_first(S)
+
+    @inline
+    def sums(k, ch, o1, o2, o3, near):
+        total = none()
+        for b in range(k.n):
+            row = (b * k.c + ch) * k.s
+            if near:
+                total = quad_add(total, quarter_sums(vld(k.x, row)))
+                continue
+            for start in range(row, row + k.s, _BLOCK):
+                t0 = t1 = t2 = t3 = vsplat(ZERO)
+                stop = min(start + _BLOCK, row + k.s)
+                i, whole = start, start + ((stop - start) >> 4 << 4)
+                while i < whole:
+                    t0, t1 = vadd(t0, vld(k.x, i)), vadd(t1, vld(k.x, i + o1))
+                    t2, t3 = vadd(t2, vld(k.x, i + o2)), vadd(t3, vld(k.x, i + o3))
+                    i += WIDTH
+                if i < stop:
+                    m = stop - i
+                    t0 = vadd(t0, vld_first(k.x, i, m))
+                    t1 = vadd(t1, vld_first(k.x, i + o1, m))
+                    t2 = vadd(t2, vld_first(k.x, i + o2, m))
+                    t3 = vadd(t3, vld_first(k.x, i + o3, m))
+                total = quad_add(total, quad_sums(t0, t1, t2, t3))
+        return total
+
+    @inline
+    def squared(i, m, middle, t, k):
+        d = vkeep(vsub(vld_first(k.x, i, m), middle), 0, m)
+        return vfma(d, d, t)
+
+    @inline
+    def square(i, middle, t, k):
+        d = vsub(vld(k.x, i), middle)
+        return vfma(d, d, t)
+
+    @inline
+    def squares(k, ch, o1, o2, o3, near, a, b, c, d):
+        """a, b, c, d: what is subtracted from each channel."""
+        total, every = none(), quarters(a, b, c, d)
+        m0, m1, m2, m3 = vsplat(a), vsplat(b), vsplat(c), vsplat(d)
+        for image in range(k.n):
+            row = (image * k.c + ch) * k.s
+            if near:
+                total = quad_add(total, quarter_sums(square(row, every, vsplat(ZERO), k)))
+                continue
+            for start in range(row, row + k.s, _BLOCK):
+                t0 = t1 = t2 = t3 = vsplat(ZERO)
+                stop = min(start + _BLOCK, row + k.s)
+                i, whole = start, start + ((stop - start) >> 4 << 4)
+                while i < whole:
+                    t0, t1 = square(i, m0, t0, k), square(i + o1, m1, t1, k)
+                    t2, t3 = square(i + o2, m2, t2, k), square(i + o3, m3, t3, k)
+                    i += WIDTH
+                if i < stop:
+                    m = stop - i
+                    t0, t1 = squared(i, m, m0, t0, k), squared(i + o1, m, m1, t1, k)
+                    t2, t3 = squared(i + o2, m, m2, t2, k), squared(i + o3, m, m3, t3, k)
+                total = quad_add(total, quad_sums(t0, t1, t2, t3))
+        return total
+
+    return sums, squares
+
+
 @kernel("bn_stats", stats_operands, **_FAST)
 def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     import numpy as np
 
+    from .jit import inline
     from .norm import scalars
-    from .words.act import ZERO
     from .words.prim import FP32, div
-    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vsplat, vsub, vsum
+    from .words.quad import first, fourth, second, third
 
-    vld, vld_first, st = loads(S), loads_first(S), FP32.st
+    (sums, squares), st = _four_channels(S), FP32.st
     real, inverse_root = scalars()
     single = np.float32
 
+    @inline
+    def keep(k, ch, mean, squared, count):
+        variance = squared / count
+        st(k.stat, ch, mean)
+        st(k.stat, k.c + ch, inverse_root(variance, k.eps))
+        st(k.stat, 2 * k.c + ch, variance)
+
     def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            total, squares = 0.0, 0.0
-            for b in range(k.n):
-                row = (b * k.c + ch) * k.s
-                for start in range(0, k.s, _BLOCK):
-                    t = vsplat(ZERO)
-                    stop = min(start + _BLOCK, k.s)
-                    whole = start + ((stop - start) >> 4 << 4)
-                    for j in range(start, whole, WIDTH):
-                        t = vadd(t, vld(k.x, row + j))
-                    if whole < stop:
-                        t = vadd(t, vld_first(k.x, row + whole, stop - whole))
-                    total += vsum(t)
-            mean = total / real(k.n * k.s)
-            middle = vsplat(single(mean))
-            for b in range(k.n):
-                row = (b * k.c + ch) * k.s
-                for start in range(0, k.s, _BLOCK):
-                    t = vsplat(ZERO)
-                    stop = min(start + _BLOCK, k.s)
-                    whole = start + ((stop - start) >> 4 << 4)
-                    for j in range(start, whole, WIDTH):
-                        d = vsub(vld(k.x, row + j), middle)
-                        t = vfma(d, d, t)
-                    if whole < stop:
-                        d = vsub(vld_first(k.x, row + whole, stop - whole), middle)
-                        d = vkeep(d, 0, stop - whole)
-                        t = vfma(d, d, t)
-                    squares += vsum(t)
-            variance = squares / real(k.n * k.s)
-            st(k.stat, ch, mean)
-            st(k.stat, k.c + ch, inverse_root(variance, k.eps))
-            st(k.stat, 2 * k.c + ch, variance)
+        hi, count = div(k.c * (thread + 1), nthreads), real(k.n * k.s)
+        for ch in range(div(k.c * thread, nthreads), hi, 4):
+            more = hi - 1 - ch  # channels after this one
+            o1, o2, o3 = min(1, more) * k.s, min(2, more) * k.s, min(3, more) * k.s
+            near = k.s == 4 and more >= 3
+            t = sums(k, ch, o1, o2, o3, near)
+            m0, m1 = first(t) / count, second(t) / count
+            m2, m3 = third(t) / count, fourth(t) / count
+            q = squares(k, ch, o1, o2, o3, near, single(m0), single(m1), single(m2), single(m3))
+            keep(k, ch, m0, first(q), count)
+            if more >= 1:
+                keep(k, ch + 1, m1, second(q), count)
+            if more >= 2:
+                keep(k, ch + 2, m2, third(q), count)
+            if more >= 3:
+                keep(k, ch + 3, m3, fourth(q), count)
 
     return run
 
@@ -110,53 +176,107 @@ def bn_apply(S):
     return run
 
 
+def _reduced(S):
+    """Inline functions: two sums of a channel, of dz and of dz * xhat; those of four channels of
+    four elements each."""
+    from .jit import inline
+    from .words.act import ZERO, norm_line
+    from .words.prim import FP32
+    from .words.quad import none, pair_sums, quad_add, quarter_sums, quarters
+    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub
+    from .words.vector_act import vact_slope
+
+    vld, vld_first, ldf = loads(S), loads_first(S), FP32.ld
+
+    @inline
+    def one(k, ch):
+        line = norm_line(k, ch)
+        a, shift = vsplat(line[0]), vsplat(line[1])
+        mean, invstd = vsplat(ldf(k.stat, ch)), vsplat(ldf(k.stat, k.c + ch))
+        both = none()
+        for b in range(k.n):
+            row = (b * k.c + ch) * k.s
+            for start in range(row, row + k.s, _BLOCK):
+                t, q = vsplat(ZERO), vsplat(ZERO)
+                stop = min(start + _BLOCK, row + k.s)
+                whole = start + ((stop - start) >> 4 << 4)
+                for i in range(start, whole, WIDTH):
+                    v = vld(k.x, i)
+                    dz = vmul(vld(k.dy, i), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
+                    t = vadd(t, dz)
+                    q = vfma(dz, vmul(vsub(v, mean), invstd), q)
+                if whole < stop:
+                    v, d = (
+                        vld_first(k.x, whole, stop - whole),
+                        vld_first(k.dy, whole, stop - whole),
+                    )
+                    dz = vmul(d, vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
+                    t = vadd(t, vkeep(dz, 0, stop - whole))
+                    dz = vmul(dz, vmul(vsub(v, mean), invstd))
+                    q = vadd(q, vkeep(dz, 0, stop - whole))
+                both = quad_add(both, pair_sums(t, q))
+        return both
+
+    @inline
+    def each(address, ch):
+        return quarters(
+            ldf(address, ch), ldf(address, ch + 1), ldf(address, ch + 2), ldf(address, ch + 3)
+        )
+
+    @inline
+    def four(k, ch):
+        l0, l1 = norm_line(k, ch), norm_line(k, ch + 1)
+        l2, l3 = norm_line(k, ch + 2), norm_line(k, ch + 3)
+        a, shift = quarters(l0[0], l1[0], l2[0], l3[0]), quarters(l0[1], l1[1], l2[1], l3[1])
+        mean, invstd = each(k.stat, ch), each(k.stat, k.c + ch)
+        total, along = none(), none()
+        for b in range(k.n):
+            row = (b * k.c + ch) * 4
+            v = vld(k.x, row)
+            dz = vmul(vld(k.dy, row), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
+            total = quad_add(total, quarter_sums(dz))
+            # what a sum that begins with zero rounds
+            q = vfma(dz, vmul(vsub(v, mean), invstd), vsplat(ZERO))
+            along = quad_add(along, quarter_sums(q))
+        return total, along
+
+    return one, four
+
+
 @kernel("bn_reduce", reduce_operands, **_FAST)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
     import numpy as np
 
-    from .words.act import ZERO, norm_line
+    from .jit import inline
     from .words.prim import FP32, div
-    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub, vsum
-    from .words.vector_act import vact_slope
+    from .words.quad import first, fourth, second, third
 
-    vld, vld_first, ldf, st = loads(S), loads_first(S), FP32.ld, FP32.st
+    (one, four), ldf, st = _reduced(S), FP32.ld, FP32.st
     single = np.float32
 
+    @inline
+    def keep(k, ch, total, along):
+        st(k.sums, ch, total)
+        st(k.sums, k.c + ch, along)
+        if k.dbeta != 0:
+            st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
+        if k.dgamma != 0:
+            st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+
     def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            line = norm_line(k, ch)
-            a, shift = vsplat(line[0]), vsplat(line[1])
-            mean, invstd = vsplat(ldf(k.stat, ch)), vsplat(ldf(k.stat, k.c + ch))
-            total, along = 0.0, 0.0
-            for b in range(k.n):
-                row = (b * k.c + ch) * k.s
-                for start in range(row, row + k.s, _BLOCK):
-                    t, q = vsplat(ZERO), vsplat(ZERO)
-                    stop = min(start + _BLOCK, row + k.s)
-                    whole = start + ((stop - start) >> 4 << 4)
-                    for i in range(start, whole, WIDTH):
-                        v = vld(k.x, i)
-                        dz = vmul(vld(k.dy, i), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
-                        t = vadd(t, dz)
-                        q = vfma(dz, vmul(vsub(v, mean), invstd), q)
-                    if whole < stop:
-                        v, d = (
-                            vld_first(k.x, whole, stop - whole),
-                            vld_first(k.dy, whole, stop - whole),
-                        )
-                        dz = vmul(d, vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
-                        t = vadd(t, vkeep(dz, 0, stop - whole))
-                        dz = vmul(dz, vmul(vsub(v, mean), invstd))
-                        q = vadd(q, vkeep(dz, 0, stop - whole))
-                    total += vsum(t)
-                    along += vsum(q)
-            st(k.sums, ch, total)
-            st(k.sums, k.c + ch, along)
-            if k.dbeta != 0:
-                st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
-            if k.dgamma != 0:
-                st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+        ch, hi = div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)
+        while k.s == 4 and hi - ch >= 4:
+            total, along = four(k, ch)
+            keep(k, ch, first(total), first(along))
+            keep(k, ch + 1, second(total), second(along))
+            keep(k, ch + 2, third(total), third(along))
+            keep(k, ch + 3, fourth(total), fourth(along))
+            ch += 4
+        while ch < hi:
+            both = one(k, ch)
+            keep(k, ch, first(both), second(both))
+            ch += 1
 
     return run
 

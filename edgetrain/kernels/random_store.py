@@ -12,6 +12,7 @@ from numba import types
 from .words.prim import I16, I32, Storage
 from .words.vector import V16, VECTOR, WIDTH, constant, define, splat, stores
 
+GOLDEN = 0x9E3779B9
 _I32S, _I16S = ir.VectorType(I32, WIDTH), ir.VectorType(I16, WIDTH)
 
 
@@ -20,9 +21,9 @@ def _c(value: int) -> ir.Constant:
 
 
 def _hash(builder, key, index):
-    lanes = ir.Constant(_I32S, list(range(WIDTH)))
-    places = builder.add(splat(builder, builder.trunc(index, I32)), lanes)
-    x = builder.add(builder.mul(places, _c(0x9E3779B9)), splat(builder, key))
+    lanes = ir.Constant(_I32S, [lane * GOLDEN & 0xFFFFFFFF for lane in range(WIDTH)])
+    first = builder.add(builder.mul(builder.trunc(index, I32), I32(GOLDEN)), key)
+    x = builder.add(splat(builder, first), lanes)  # (index + lane) * GOLDEN + key
     x = builder.mul(builder.xor(x, builder.lshr(x, _c(16))), _c(0x21F0AAAD))
     x = builder.mul(builder.xor(x, builder.lshr(x, _c(15))), _c(0x735A2D97))
     return builder.xor(x, builder.lshr(x, _c(15)))
@@ -34,12 +35,12 @@ def _round(builder, value, random):
     bits = b.bitcast(value, _I32S)
     sign = b.and_(b.lshr(bits, _c(16)), _c(0x8000))
     size = b.and_(bits, _c(0x7FFFFFFF))
-    normal = b.lshr(b.add(size, b.and_(random, _c(0x1FFF))), _c(13))
-    normal = b.sub(normal, _c(112 << 10))
-    normal = b.select(b.icmp_unsigned("<", size, _c(0x47800000)), normal, _c(0x7C00))
+    normal = b.add(size, b.and_(random, _c(0x1FFF)))
+    normal = b.select(b.icmp_unsigned("<", normal, _c(0x47800000)), normal, _c(0x47800000))
+    normal = b.sub(b.lshr(normal, _c(13)), _c(112 << 10))  # of 2^16 and more that is infinity
     normal = b.select(b.icmp_unsigned("<=", size, _c(0x7F800000)), normal, _c(0x7E00))
     tiny = b.icmp_unsigned("<", size, _c(0x38800000))
-    small = b.bitcast(b.select(tiny, size, _c(0)), VECTOR)
+    small = b.bitcast(b.select(tiny, size, _c(0x38800000)), VECTOR)
     steps = b.fptosi(b.fmul(small, constant(2.0**44)), _I32S)
     subnormal = b.lshr(b.add(steps, b.lshr(random, _c(12))), _c(20))
     return b.trunc(b.or_(b.select(tiny, subnormal, normal), sign), _I16S)

@@ -2,22 +2,23 @@
 
 Of the squares of a gradient eight chunks are summed at once: the four sums of a chunk are chains,
 so one alone waits for every addition. The square of a float32 is exact in float64, so fma rounds
-as multiplying and adding do. SGD in float32 is one pass, which zeroes gradients as it reads them.
+as multiplying and adding do. SGD is one pass, which zeroes gradients as it reads them.
 """
 
 import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import datamodel
-from numba.extending import register_model
 
 from .jit import inline
+from .random_store import random_stores
 from .registry import kernel
 from .update import (
     ADAM_T,
     CHUNKS,
+    FIRST_MOMENT,
     GRAD_FACTOR,
     LR,
     ONE,
@@ -28,25 +29,12 @@ from .update import (
     finished,
 )
 from .words.block import first as part
-from .words.prim import F64, FP32, I32, Storage, div, element, ld_f64, ld_i64
+from .words.prim import Storage, div, element, hash32, ld_f64, ld_i64
+from .words.quad import FOUR, QUAD, first, fourth, none, second, third
+from .words.rng import stream
 from .words.vector import WIDTH, define, loads_first, stores, vadd, vmul, vsplat, vsub
 
-QUAD = ir.VectorType(F64, 4)
 AT_ONCE = 8
-
-
-class _Quad(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="edgetrain_float64x4")
-
-
-FOUR = _Quad()
-
-
-@register_model(_Quad)
-class _QuadModel(datamodel.PrimitiveModel):
-    def __init__(self, manager, fe_type) -> None:
-        super().__init__(manager, fe_type, QUAD)
 
 
 @functools.cache
@@ -65,16 +53,6 @@ def _squares(G: Storage):
     return define(FOUR(FOUR, types.int64, types.int64), emit)
 
 
-_none = define(FOUR(), lambda b, args: ir.Constant(QUAD, [0.0] * 4))
-
-
-def _lane(k: int):
-    return define(types.float64(FOUR), lambda b, args: b.extract_element(args[0], I32(k)))
-
-
-_first, _second, _third, _fourth = (_lane(k) for k in range(4))
-
-
 @kernel("grad_sumsq", SUMSQ, variant="wide", when="lanes > 1 and (G == 'f32' or G == 'f16')")
 def grad_sumsq(G):
     """As the plain variant."""
@@ -82,7 +60,7 @@ def grad_sumsq(G):
 
     @inline
     def close(k, chunk, at, end, sums):
-        s0, s1, s2, s3 = _first(sums), _second(sums), _third(sums), _fourth(sums)
+        s0, s1, s2, s3 = first(sums), second(sums), third(sums), fourth(sums)
         finish(k, chunk, at, end, s0, s1, s2, s3)
 
     @inline
@@ -118,7 +96,7 @@ def grad_sumsq(G):
                 begin(k, chunk + 6),
                 begin(k, chunk + 7),
             )
-            t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = _none()
+            t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = none()
             for q in range(0, turns, 4):
                 t0, t1 = square(t0, k.g, i0 + q), square(t1, k.g, i1 + q)
                 t2, t3 = square(t2, k.g, i2 + q), square(t3, k.g, i3 + q)
@@ -134,43 +112,70 @@ def grad_sumsq(G):
             rest(k, chunk + 7, i7 + turns, t7)
             chunk += AT_ONCE
         while chunk < stop:
-            rest(k, chunk, begin(k, chunk), _none())
+            rest(k, chunk, begin(k, chunk), none())
             chunk += 1
 
     return run
 
 
-@kernel(
-    "sgd",
-    SGD,
-    variant="wide",
-    when="lanes > 1 and W == 'f32' and G == 'f32' and V == 'f32'",
-)
+class _Rates(NamedTuple):
+    """What an update multiplies by, as vectors, and the streams of what it rounds."""
+
+    rate: Any
+    scale: Any
+    decay: Any
+    kept: Any
+    share: Any
+    of_gradient: Any
+    of_moment: Any
+    weight_key: Any
+    moment_key: Any
+
+
+_SHORT = " and ".join(f"({x} == 'f32' or {x} == 'f16')" for x in "WGV")
+
+
+@kernel("sgd", SGD, variant="wide", when=f"lanes > 1 and {_SHORT}")
 def sgd(W, G, V):
     """As the plain variant."""
-    load, store = loads_first(FP32), stores(FP32)
+    load_w, load_g, load_v = loads_first(W), loads_first(G), loads_first(V)
+    store_w, store_g, store_v = random_stores(W), stores(G), random_stores(V)
+
+    @inline
+    def turn(k, i, count, by):
+        """`count` elements from `i` on, at most a vector's."""
+        value = load_w(k.w, i, count)
+        step = vadd(vmul(load_g(k.g, i, count), by.scale), vmul(by.decay, value))
+        if k.v != 0:
+            moment = vadd(vmul(by.kept, load_v(k.v, i, count)), vmul(by.share, step))
+            store_v(k.v, i, moment, count, by.moment_key)
+            step = vadd(vmul(by.of_gradient, step), vmul(by.of_moment, moment))
+        store_w(k.w, i, vsub(value, vmul(by.rate, step)), count, by.weight_key)
+        store_g(k.g, i, vsplat(ZERO), count)
 
     def run(thread, nthreads, k):
         lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
-        none = vsplat(ZERO)
         if ld_i64(k.ctl, SKIP) != 0:
             for i in range(lo, hi, WIDTH):
-                store(k.g, i, none, hi - i)
+                store_g(k.g, i, vsplat(ZERO), hi - i)
             return
-        rate, factor = vsplat(np.float32(ld_f64(k.ctl, LR))), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        scale, decay, kept = vsplat(factor), vsplat(k.wd), vsplat(k.mu)
-        share = vsplat(ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening)
-        of_gradient = vsplat(ONE if k.nesterov != 0 else ZERO)
-        of_moment = vsplat(k.mu if k.nesterov != 0 else ONE)
-        for i in range(lo, hi, WIDTH):
-            count = hi - i
-            value = load(k.w, i, count)
-            step = vadd(vmul(load(k.g, i, count), scale), vmul(decay, value))
-            if k.v != 0:
-                moment = vadd(vmul(kept, load(k.v, i, count)), vmul(share, step))
-                store(k.v, i, moment, count)
-                step = vadd(vmul(of_gradient, step), vmul(of_moment, moment))
-            store(k.w, i, vsub(value, vmul(rate, step)), count)
-            store(k.g, i, none, count)
+        weight_key = stream(k.ctl, k.key)
+        factor = np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by = _Rates(
+            vsplat(np.float32(ld_f64(k.ctl, LR))),
+            vsplat(factor),
+            vsplat(k.wd),
+            vsplat(k.mu),
+            vsplat(ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening),
+            vsplat(ONE if k.nesterov != 0 else ZERO),
+            vsplat(k.mu if k.nesterov != 0 else ONE),
+            weight_key,
+            hash32(weight_key, FIRST_MOMENT),
+        )
+        whole = lo + ((max(hi - lo, 0) >> 4) << 4)
+        for i in range(lo, whole, WIDTH):
+            turn(k, i, WIDTH, by)
+        if whole < hi:
+            turn(k, whole, hi - whole, by)
 
     return run

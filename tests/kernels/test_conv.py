@@ -214,6 +214,27 @@ DEPTHWISE = [
     Conv(n=3, c=5, h=23, wd=31, k=5, kh=5, kw=5, sh=2, sw=2, ph=2, pw=2, g=5),
     Conv(n=2, c=3, h=1, wd=700, k=3, kw=31, pw=15, g=3),
     Conv(n=2, c=3, h=12, wd=40, k=3, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=3),
+    # as large as what they read: several channels in a vector, one, bands of rows, images together
+    *(
+        Conv(n=n, c=c, h=h, wd=wd, k=c, kh=3, kw=3, ph=1, pw=1, g=c)
+        for n, c, h, wd in (
+            (8, 13, 2, 2),
+            (5, 7, 4, 4),
+            (3, 5, 1, 3),
+            (3, 2, 8, 8),
+            (1, 2, 1, 16),
+            (3, 2, 16, 16),
+            (2, 2, 32, 32),
+            (2, 2, 7, 9),
+            (2, 1, 20, 33),
+            (1, 1, 3, 300),
+        )
+    ),
+    # half as large
+    *(
+        Conv(n=2, c=3, h=h, wd=wd, k=3, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1, g=3)
+        for h, wd in ((4, 4), (8, 8), (6, 8), (16, 16), (34, 32), (6, 48), (6, 6), (7, 16))
+    ),
 ]
 
 

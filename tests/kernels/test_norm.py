@@ -7,7 +7,7 @@ import torch
 from . import naive_norm
 from .harness import DTYPES, call, control, same_for_threads
 
-SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030)]
+SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030), (8, 13, 4)]
 VARIANTS = ["plain", "fast"]
 # float32 arithmetic on numbers near 1; storing as fp16 costs 2^-11 of numbers up to 5.
 TOLERANCE = {"f32": 5e-6, "f16": 4e-3}

@@ -1,5 +1,7 @@
 """Optimizers against torch and their naive twins, the gradient's norm, skipped updates."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -140,6 +142,23 @@ def test_sgd_in_fp16_follows_naive_twin_within_rounding(rng):
     # ten roundings of values below 8: each has a deviation below 2^-8 / sqrt(6)
     assert np.abs(difference).max() < 10 * 2.0**-8
     assert np.abs(difference.mean()) < 4 * difference.std() / np.sqrt(N)
+
+
+@pytest.mark.parametrize("storages", list(itertools.product(("f16", "f32"), repeat=3)))
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e4])
+def test_sgd_has_the_same_bits_on_vectors(rng, storages, scale):
+    arrays = [(rng.standard_normal(N) * scale).astype(DTYPES[name]) for name in storages]
+    w, g, v = arrays
+    w[:5], v[7], g[9] = [np.inf, -np.inf, np.nan, -0.0, 0.0], 65504, 0
+    ctl = control(LR=0.1, GRAD_FACTOR=1.0, ADAM_T=2, SEED=5, STEP=3)
+    operands = {"w": w, "g": g, "v": v, "ctl": ctl, "n": N, "key": 7, "mu": 0.9, "wd": 1e-4}
+    kinds = dict(zip("WGV", storages, strict=True))
+    plain, wide = (
+        same_for_threads("sgd", kinds, variant=name, dampening=0.1, nesterov=1, **operands)
+        for name in ("plain", "wide")
+    )
+    for key, array in plain.items():
+        assert array.tobytes() == wide[key].tobytes(), key
 
 
 @pytest.mark.parametrize("size", [3e-6, 1.0, 3e4])

@@ -240,14 +240,48 @@ def _input_gradient(block: int, vectors: int, S, W):
     return run
 
 
+def _depthwise(S, W, forward: bool):
+    """A channel by itself: the convolution or its input gradient, near ones as conv/near.py."""
+    from ..jit import inline
+    from . import fast_tile as tiles
+    from .near import Place, Room, is_near, near
+    from .near_dx import halved, is_halved, needs
+    from .records import AS_IT_IS
+
+    others = inline((_forward if forward else _input_gradient)(1, 4, S, W))
+    run_near, run_halved = near(S, W, 1 if forward else -1), halved(S, W)
+    places = (_forward_layout if forward else _dx_layout)(1).places
+
+    def run(thread, nthreads, k):
+        p, at = tiles.given_shapes(k), places(k.ws, k)
+        if not forward and is_halved(p) and at.sums - at.table >= 4 * needs(p):
+            place = Place(k.dy, k.w, 0, k.dx, k.acc)
+            run_halved(thread, nthreads, place, p, Room(at.table, 0, 0))
+            return
+        if not is_near(p):
+            others(thread, nthreads, k)
+            return
+        room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
+        if forward:
+            place = Place(k.x, k.w, k.bias, k.y, 0)
+            run_near(thread, nthreads, place, p, tiles.prologue_of(k), room)
+        else:
+            run_near(thread, nthreads, Place(k.dy, k.w, 0, k.dx, k.acc), p, AS_IT_IS, room)
+
+    return run
+
+
 def _register(name: str, rows: int, vectors: int, when: str) -> None:
     how = {"variant": name, "when": when, "check": CHECK}
-    kernel("conv", forward_operands(_forward_layout(rows).nbytes), **how)(
-        lambda S, W: _forward(rows, vectors, S, W)
-    )
-    kernel("conv_dx", dx_operands(_dx_layout(rows).nbytes), **how)(
-        lambda S, W: _input_gradient(rows, vectors, S, W)
-    )
+
+    def forward(S, W):
+        return _depthwise(S, W, True) if rows == 1 else _forward(rows, vectors, S, W)
+
+    def back(S, W):
+        return _depthwise(S, W, False) if rows == 1 else _input_gradient(rows, vectors, S, W)
+
+    kernel("conv", forward_operands(_forward_layout(rows).nbytes), **how)(forward)
+    kernel("conv_dx", dx_operands(_dx_layout(rows).nbytes), **how)(back)
 
 
 _register("depthwise", 1, 4, f"lanes >= 4 and {SINGLE}")

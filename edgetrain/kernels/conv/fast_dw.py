@@ -172,14 +172,20 @@ def conv_dw_depthwise(S, G):
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import accumulate_row, dot_products
+    from .near import is_near
+    from .near_dw import Desk, near_dw
     from .records import AS_IT_IS, POINT
 
     fill, set_row, places = pack.panel_fill(S), pack.set_row, DEPTHWISE.places
-    dots, add = dot_products(), accumulate_row(G)
+    dots, add, run_near = dot_products(), accumulate_row(G), near_dw(S, G)
 
     def run(thread, nthreads, k):
         nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
         at, p, prologue = places(k.ws, k), tiles.given_shapes(k), tiles.prologue_of(k)
+        if is_near(p):
+            desk, limit = Desk(at.sums, at.line, at.panel), _DEPTH_PIXELS
+            run_near(thread, nthreads, k.x, k.dy, k.dwt, p, prologue, desk, numbers, limit)
+            return
         x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
         size, window = p.kh * p.kw, tiles.forward_window(p)
         grid = tiles.tile_grid(p.n, p.oh, p.ow, _DEPTH_PIXELS)

@@ -52,7 +52,7 @@ def _keep_inside(builder, args):
     return builder.select(inside, value, constant(0.0))
 
 
-_inside = define(V16(V16, types.int64, types.int64, types.int64), _keep_inside)
+vinside = define(V16(V16, types.int64, types.int64, types.int64), _keep_inside)
 
 
 @inline
@@ -69,11 +69,11 @@ def _moved(target, middle, shift, count, width):
             _vst(target, j, vkeep(_vld(middle, j + shift), low, tail), WIDTH)
     elif mod(WIDTH, width) == 0:
         for j in range(0, count, WIDTH):
-            _vst(target, j, _inside(_vld(middle, j + shift), 0, width, shift), WIDTH)
+            _vst(target, j, vinside(_vld(middle, j + shift), 0, width, shift), WIDTH)
     else:
         start, step = 0, mod(WIDTH, width)
         for j in range(0, count, WIDTH):
-            _vst(target, j, _inside(_vld(middle, j + shift), start, width, shift), WIDTH)
+            _vst(target, j, vinside(_vld(middle, j + shift), start, width, shift), WIDTH)
             start += step
             start -= width if start >= width else 0
 

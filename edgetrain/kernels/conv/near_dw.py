@@ -1,0 +1,158 @@
+"""Weight gradients of the convolutions of conv/near.py, with the sums of `conv_dw.depthwise`.
+
+The images of a tile lie side by side: row after row, in each a line of every image, with a row of
+zeros (or of the map) above and below. A tap is then all of it moved by so many pixels.
+"""
+
+import functools
+from typing import NamedTuple
+
+from ..jit import inline
+from ..words.act import ZERO, norm_scale, norm_shift
+from ..words.prim import FP32, Storage, div, mod
+from ..words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vkeep, vsplat
+from ..words.vector_act import vact_value
+from ..words.vector_gemm import lane_sum
+from . import fast_tile as tiles
+from .fast_lines import vinside
+from .fast_sum import accumulate_row
+from .near import Taps, every, vand
+from .records import AS_IT_IS, Conv, Prologue, Tile
+
+_vld, _vst = loads(FP32), stores(FP32)
+
+
+class Desk(NamedTuple):
+    """Addresses of scratch: a vector for each tap, gradients of a tile, inputs of a tile."""
+
+    sums: int
+    line: int
+    panel: int
+
+
+@functools.cache
+def _lay(S: Storage):
+    """Inline function that copies rows `top` to before `bottom` of a tile's images."""
+    vld, vfirst = loads(S), loads_first(S)
+
+    @inline
+    def lay(at, x, ch, p: Conv, tile: Tile, top, bottom, pro: Prologue):
+        """Of rows as long as `p.wd`, to address `at`; up to 15 floats more are written."""
+        scale, shift, size = vsplat(ZERO), vsplat(ZERO), p.n * p.c * p.h * p.wd
+        if pro.stat != 0:
+            scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))
+            shift = vsplat(norm_shift(pro.stat, pro.gamma, pro.beta, ch, p.c))
+        lines, length = bottom - top, p.wd
+        if tile.images == 1:
+            lines, length = 1, lines * length
+        for line in range(lines):
+            for image in range(tile.images):
+                index = (((tile.image0 + image) * p.c + ch) * p.h + top + line) * p.wd
+                target = (line * tile.images + image) * length
+                for j in range(0, length, WIDTH):
+                    left = size - index - j
+                    v = vld(x, index + j) if left >= WIDTH else vfirst(x, index + j, left)
+                    if pro.stat != 0:
+                        v = vfma(v, scale, shift)
+                    _vst(at, target + j, vact_value(pro.act, v, pro.lo, pro.hi), WIDTH)
+
+    return lay
+
+
+@inline
+def _added(t: Taps, d, at, row, left, right):
+    """t + the products of gradients d with what lies around address `at`; `row` in bytes."""
+    return Taps(
+        vfma(vand(_vld(at - row - 4, 0), left), d, t.w0),
+        vfma(_vld(at - row, 0), d, t.w1),
+        vfma(vand(_vld(at - row + 4, 0), right), d, t.w2),
+        vfma(vand(_vld(at - 4, 0), left), d, t.w3),
+        vfma(_vld(at, 0), d, t.w4),
+        vfma(vand(_vld(at + 4, 0), right), d, t.w5),
+        vfma(vand(_vld(at + row - 4, 0), left), d, t.w6),
+        vfma(_vld(at + row, 0), d, t.w7),
+        vfma(vand(_vld(at + row + 4, 0), right), d, t.w8),
+    )
+
+
+@inline
+def _sides(start, wd):
+    """Lanes, as bits, whose left and right neighbours are in their line of `wd`."""
+    if mod(wd, WIDTH) == 0:
+        head, tail = 1 if start == 0 else 0, WIDTH - 1 if start + WIDTH == wd else WIDTH
+        return vkeep(every(), head, WIDTH), vkeep(every(), 0, tail)
+    return vinside(every(), start, wd, -1), vinside(every(), start, wd, 1)
+
+
+@inline
+def _products(t: Taps, line, at, count, row, wd):
+    """t + the products of `count` gradients, as `gemm_dots` adds them."""
+    whole, start = count >> 4 << 4, 0
+    if mod(WIDTH, wd) == 0:
+        left, right = vinside(every(), 0, wd, -1), vinside(every(), 0, wd, 1)
+        for j in range(0, whole, WIDTH):
+            t = _added(t, _vld(line, j), at + 4 * j, row, left, right)
+    else:
+        for j in range(0, whole, WIDTH):
+            left, right = _sides(start, wd)
+            t = _added(t, _vld(line, j), at + 4 * j, row, left, right)
+            start = mod(start + WIDTH, wd)
+    if whole == count:
+        return t
+    left, right = _sides(mod(whole, wd), wd)
+    kept = vkeep(every(), 0, count - whole)
+    d, at = vand(_vld(line, whole), kept), at + 4 * whole
+    return Taps(
+        vfma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
+        vfma(vand(_vld(at - row, 0), kept), d, t.w1),
+        vfma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
+        vfma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
+        vfma(vand(_vld(at, 0), kept), d, t.w4),
+        vfma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
+        vfma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
+        vfma(vand(_vld(at + row, 0), kept), d, t.w7),
+        vfma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
+    )
+
+
+@inline
+def _close(at, t: Taps):
+    """The sum of each tap's lanes, as float32 in a row from address `at` on."""
+    for q, value in enumerate((t.w0, t.w1, t.w2, t.w3, t.w4, t.w5, t.w6, t.w7, t.w8)):
+        _vst(at + 64 * q, 0, vadd(value, vsplat(ZERO)), WIDTH)
+    for q in range(9):
+        lane_sum(at + 4 * q, at + 64 * q)
+
+
+@functools.cache
+def near_dw(S: Storage, G: Storage):
+    """Inline function (thread, nthreads, x, dy, dwt, shapes, prologue, desk, numbers, limit)."""
+    lay, add = _lay(S), accumulate_row(G)
+
+    @inline
+    def zeros(at, count):
+        for j in range(0, count, WIDTH):
+            _vst(at, j, vsplat(ZERO), WIDTH)
+
+    @inline
+    def run(thread, nthreads, x, dy, dwt, p: Conv, pro: Prologue, desk: Desk, numbers, limit):
+        grid, zero = tiles.tile_grid(p.n, p.h, p.wd, limit), vsplat(ZERO)
+        for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
+            t = Taps(zero, zero, zero, zero, zero, zero, zero, zero, zero)
+            for spot in range(tiles.tiles_of(grid)):
+                tile = tiles.tile_at(spot, grid)
+                pitch, end = tiles.pitch_of(tile), tile.row0 + tile.rows
+                top, bottom = max(tile.row0 - 1, 0), min(end + 1, p.h)
+                at = desk.panel + 64  # the row above the tile's
+                begin = pitch if tile.row0 == 0 else 0
+                zeros(desk.panel, WIDTH + begin)
+                lay(at + 4 * begin, x, ch, p, tile, top, bottom, pro)
+                if end == p.h:
+                    zeros(at + 4 * (begin + (bottom - top) * pitch), pitch + WIDTH)
+                lay(desk.line, dy, ch, p, tile, tile.row0, end, AS_IT_IS)
+                pixels = tile.rows * pitch
+                t = _products(t, desk.line, at + 4 * pitch, pixels, 4 * pitch, p.wd)
+            _close(desk.sums, t)
+            add(dwt, ch * 9, desk.sums, 9, numbers)
+
+    return run

@@ -1,0 +1,166 @@
+"""Input gradients of depthwise convolutions of 3 x 3 taps, stride 2 and padding 1.
+
+Each gradient is copied to the 2 x 2 pixels that it stands for. Pixel (y, x) takes what lies one
+row and column after it, then what lies before it where these are odd: the plain kernel's order.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from ..jit import inline
+from ..words.act import ZERO
+from ..words.prim import FP32, I32, Storage, div, mod, st_i32
+from ..words.vector import (
+    V16,
+    WIDTH,
+    define,
+    loads,
+    loads_first,
+    stores,
+    vfma,
+    vinterleave,
+    vkeep,
+    vsplat,
+)
+from .fast_lines import vinside
+from .near import Place, Room, every, storing, vand
+from .records import Conv
+
+_MOST = 256  # pixels of a band of rows, of longer rows two
+_vld, _vst = loads(FP32), stores(FP32)
+_BITS = ir.VectorType(I32, WIDTH)
+
+
+def _pick(builder, args):
+    """Lanes of the second where bits are set, else of the third."""
+    bits, a, b = args
+    zeros = ir.Constant(_BITS, [0] * WIDTH)
+    return builder.select(builder.icmp_signed("<", builder.bitcast(bits, _BITS), zeros), a, b)
+
+
+def _odd(builder, args):
+    bits = ir.Constant(_BITS, [0xFFFFFFFF if lane % 2 else 0 for lane in range(WIDTH)])
+    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), WIDTH))
+
+
+vpick, _odd_columns = define(V16(V16, V16, V16), _pick), define(V16(), _odd)
+
+
+class _Weights(NamedTuple):
+    """Of lanes: the taps of the next row and column, of the next row and the last column, ..."""
+
+    a: Any
+    b: Any
+    c: Any
+    d: Any
+
+
+@inline
+def is_halved(p: Conv):
+    """Whether the input gradient is one of these."""
+    taps = p.kh == 3 and p.kw == 3 and p.ph == 1 and p.pw == 1 and p.dh * p.dw == 1
+    twice = p.h == 2 * p.oh and p.wd == 2 * p.ow and p.sh == 2 and p.sw == 2
+    whole = mod(p.wd, WIDTH) == 0 or p.wd == 8 or (p.wd == 4 and mod(p.h, 4) == 0)
+    return taps and twice and whole
+
+
+@inline
+def _rows(p: Conv):
+    """Rows of a band, an even number."""
+    return min(p.h, max(2, div(_MOST, 2 * p.wd) * 2))
+
+
+@inline
+def needs(p: Conv):
+    """Floats of scratch."""
+    return (_rows(p) + 4) * p.wd + 5 * WIDTH
+
+
+@inline
+def _taken(total, at, row, odd_row, right, weights: _Weights):
+    """Sums of the pixels at address `at`, whose lines are `row` bytes long."""
+    odd, after, before = _odd_columns(), at + row, at - row
+    total = vfma(vand(_vld(after + 4, 0), right), weights.a, total)
+    total = vpick(odd, vfma(_vld(after - 4, 0), weights.b, total), total)
+    more = vfma(vand(_vld(before + 4, 0), right), weights.c, total)
+    more = vpick(odd, vfma(_vld(before - 4, 0), weights.d, more), more)
+    return vpick(odd_row, more, total)
+
+
+@functools.cache
+def halved(S: Storage, W: Storage):
+    """Inline function (thread, nthreads, place, shapes, room): the gradient. Threads split
+    channels."""
+    vld, vfirst, ldw, store = loads(S), loads_first(S), W.ld, storing(S)
+
+    @inline
+    def zeros(at, first, last):
+        for j in range(first, last, WIDTH):
+            _vst(at, j, vsplat(ZERO), WIDTH)
+
+    @inline
+    def double(at, dy, first, p):
+        """Two rows of pixels from address `at` on, and up to 31 floats more."""
+        size = p.n * p.c * p.oh * p.ow
+        for row in range(2):
+            for j in range(0, p.ow, WIDTH):
+                left = size - first - j
+                v = vld(dy, first + j) if left >= WIDTH else vfirst(dy, first + j, left)
+                _vst(at, row * p.wd + 2 * j, vinterleave(v, v, 0), WIDTH)
+                if p.ow - j > 8:
+                    _vst(at, row * p.wd + 2 * j + WIDTH, vinterleave(v, v, 1), WIDTH)
+
+    @inline
+    def weights(place, ch, odd_row):
+        w, i, odd = place.weights, 9 * ch, _odd_columns()
+        w0, w1, w2 = vsplat(ldw(w, i)), vsplat(ldw(w, i + 1)), vsplat(ldw(w, i + 2))
+        w3, w4, w5 = vsplat(ldw(w, i + 3)), vsplat(ldw(w, i + 4)), vsplat(ldw(w, i + 5))
+        w6, w7, w8 = vsplat(ldw(w, i + 6)), vsplat(ldw(w, i + 7)), vsplat(ldw(w, i + 8))
+        a = vpick(odd_row, vpick(odd, w0, w1), vpick(odd, w3, w4))
+        return _Weights(a, vpick(odd_row, w2, w5), vpick(odd, w6, w7), w8)
+
+    @inline
+    def band(place, index, at, count, p, ch, odd_lines):
+        """`count` pixels from element `index` on; the first is in an even row."""
+        wd, row, all_ = p.wd, 4 * p.wd, every()
+        if wd < WIDTH:
+            lanes, right = weights(place, ch, odd_lines), vinside(all_, 0, wd, 1)
+            for j in range(0, count, WIDTH):
+                total = _taken(vsplat(ZERO), at + 4 * j, row, odd_lines, right, lanes)
+                store(place, index + j, total, WIDTH)
+            return
+        even = vsplat(ZERO)
+        lanes0, lanes1 = weights(place, ch, even), weights(place, ch, all_)
+        for first in range(0, count, 2 * wd):
+            for j in range(first, first + wd, WIDTH):
+                right = vkeep(all_, 0, WIDTH - 1 if j + WIDTH == first + wd else WIDTH)
+                here = at + 4 * j
+                total = _taken(vsplat(ZERO), here, row, even, right, lanes0)
+                store(place, index + j, total, WIDTH)
+                total = _taken(vsplat(ZERO), here + row, row, all_, right, lanes1)
+                store(place, index + j + wd, total, WIDTH)
+
+    @inline
+    def run(thread, nthreads, place: Place, p: Conv, room: Room):
+        rows, wd = _rows(p), p.wd
+        for lane in range(WIDTH):
+            st_i32(room.at, lane, -mod(div(lane, wd), 2))
+        odd_lines, bands = _vld(room.at, 0), room.at + 64
+        for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
+            for b in range(p.n):
+                for r0 in range(0, p.h, rows):
+                    r1, plane = min(p.h, r0 + rows), b * p.c + ch
+                    at = bands + 4 * WIDTH  # row r0 - 2
+                    if r0 == 0:
+                        zeros(at, -WIDTH, 2 * wd)
+                    for q in range(max(div(r0, 2) - 1, 0), min(div(r1, 2) + 1, p.oh)):
+                        place_of = at + 4 * (2 * q - r0 + 2) * wd
+                        double(place_of, place.source, (plane * p.oh + q) * p.ow, p)
+                    if r1 == p.h:
+                        zeros(at, (r1 - r0 + 2) * wd, (r1 - r0 + 3) * wd + WIDTH)
+                    index = (plane * p.h + r0) * wd
+                    band(place, index, at + 8 * wd, (r1 - r0) * wd, p, ch, odd_lines)
+
+    return run
