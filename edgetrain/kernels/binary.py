@@ -21,6 +21,7 @@ GRADIENTS = {
     "fmod_b": "ab",
     "mod_b": "ab",
 }
+ROW = 32  # elements in a row that are worth a loop of their own
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "prelu", "fmod", "mod")
 
 
@@ -28,28 +29,36 @@ def _binary(name):
     def factory(A, B, S):
         """y[i] = f(a[i . sa], b[i . sb]) over dims d; y is dense, strides in elements, 0 repeats.
 
-        Computed in float32 in blocks of 256; threads split y. y may be a or b where that one is
-        dense too.
+        Computed in float32: where both lie in a row along the last dim, from there, else in blocks
+        of 256; threads split y. y may be a or b where that one is dense too.
         """
-        from .words.block import BLOCK, first, get, new, put
+        from .words.apart import loads_apart, stores_apart
+        from .words.block import BLOCK, first, get, new
         from .words.pairs import VALUE
-        from .words.strided import count, filler
+        from .words.prim import mod
+        from .words.strided import count, filler, place
 
-        value, store = VALUE[name], S.st
+        value, load_a, load_b, store = VALUE[name], *map(loads_apart, (A, B)), stores_apart(S)
         fill_a, fill_b = filler(A.ld), filler(B.ld)
 
         def run(thread, nthreads, k):
             left, right = new(), new()
-            n = count(k.d)
-            stop = first(n, thread + 1, nthreads)
-            for i in range(first(n, thread, nthreads), stop, BLOCK):
-                m = min(stop - i, BLOCK)
-                fill_a(left, k.a, 0, i, m, k.d, k.sa)
-                fill_b(right, k.b, 0, i, m, k.d, k.sb)
-                for j in range(m):
-                    put(left, j, value(get(left, j), get(right, j)))
-                for j in range(m):
-                    store(k.y, i + j, get(left, j))
+            n, width = count(k.d), k.d[5]
+            rows = k.sa[5] == 1 and k.sb[5] == 1 and width >= ROW
+            i, stop = first(n, thread, nthreads), first(n, thread + 1, nthreads)
+            while i < stop:
+                if rows:
+                    m = min(stop - i, width - mod(i, width))
+                    a, b = place(i, k.d, k.sa), place(i, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(load_a(k.a, a + j), load_b(k.b, b + j)))
+                else:
+                    m = min(stop - i, BLOCK)
+                    fill_a(left, k.a, 0, i, m, k.d, k.sa)
+                    fill_b(right, k.b, 0, i, m, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(get(left, j), get(right, j)))
+                i += m
 
         return run
 
