@@ -21,6 +21,8 @@ GRADIENTS = {
     "fmod_b": "ab",
     "mod_b": "ab",
 }
+ROW = 32  # elements in a row that are worth a loop of their own
+TOGETHER = 4  # rows of terms that are added in one turn
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "prelu", "fmod", "mod")
 
 
@@ -28,28 +30,36 @@ def _binary(name):
     def factory(A, B, S):
         """y[i] = f(a[i . sa], b[i . sb]) over dims d; y is dense, strides in elements, 0 repeats.
 
-        Computed in float32 in blocks of 256; threads split y. y may be a or b where that one is
-        dense too.
+        Computed in float32: where both lie in a row along the last dim, from there, else in blocks
+        of 256; threads split y. y may be a or b where that one is dense too.
         """
-        from .words.block import BLOCK, first, get, new, put
+        from .words.apart import loads_apart, stores_apart
+        from .words.block import BLOCK, first, get, new
         from .words.pairs import VALUE
-        from .words.strided import count, filler
+        from .words.prim import mod
+        from .words.strided import count, filler, place
 
-        value, store = VALUE[name], S.st
+        value, load_a, load_b, store = VALUE[name], *map(loads_apart, (A, B)), stores_apart(S)
         fill_a, fill_b = filler(A.ld), filler(B.ld)
 
         def run(thread, nthreads, k):
             left, right = new(), new()
-            n = count(k.d)
-            stop = first(n, thread + 1, nthreads)
-            for i in range(first(n, thread, nthreads), stop, BLOCK):
-                m = min(stop - i, BLOCK)
-                fill_a(left, k.a, 0, i, m, k.d, k.sa)
-                fill_b(right, k.b, 0, i, m, k.d, k.sb)
-                for j in range(m):
-                    put(left, j, value(get(left, j), get(right, j)))
-                for j in range(m):
-                    store(k.y, i + j, get(left, j))
+            n, width = count(k.d), k.d[5]
+            rows = k.sa[5] == 1 and k.sb[5] == 1 and width >= ROW
+            i, stop = first(n, thread, nthreads), first(n, thread + 1, nthreads)
+            while i < stop:
+                if rows:
+                    m = min(stop - i, width - mod(i, width))
+                    a, b = place(i, k.d, k.sa), place(i, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(load_a(k.a, a + j), load_b(k.b, b + j)))
+                else:
+                    m = min(stop - i, BLOCK)
+                    fill_a(left, k.a, 0, i, m, k.d, k.sa)
+                    fill_b(right, k.b, 0, i, m, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(get(left, j), get(right, j)))
+                i += m
 
         return run
 
@@ -88,6 +98,58 @@ def _gradient(name):
     return factory
 
 
+def _columns(A, B, S, G):
+    """As the plain one, where the outputs are neighbours and so are their terms: each adds them in
+    the order of `r`, in float64."""
+    import numpy as np
+
+    from .jit import inline
+    from .words.apart import get_wide, loads_apart, put_wide
+    from .words.block import BLOCK, new, new_wide
+    from .words.lanes import LANES, reset
+    from .words.mathf import ONE
+    from .words.prim import div, u32
+    from .words.reduction import Result, _finisher
+    from .words.rng import stream
+    from .words.strided import count, place
+
+    ld, finish = loads_apart(S), _finisher(G)
+
+    @inline
+    def add_four(k, q, t, m, wide):
+        a, b = q + place(t, k.r, k.ry), q + place(t + 1, k.r, k.ry)
+        c, d = q + place(t + 2, k.r, k.ry), q + place(t + 3, k.r, k.ry)
+        for j in range(m):
+            total = get_wide(wide, j) + np.float64(ld(k.dy, a + j))
+            total = total + np.float64(ld(k.dy, b + j))
+            total = total + np.float64(ld(k.dy, c + j))
+            put_wide(wide, j, total + np.float64(ld(k.dy, d + j)))
+
+    @inline
+    def add(k, q, t, m, wide):
+        a = q + place(t, k.r, k.ry)
+        for j in range(m):
+            put_wide(wide, j, get_wide(wide, j) + np.float64(ld(k.dy, a + j)))
+
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)
+        wide, values, nk, nr = new_wide(), new(), k.k[5], count(k.r)
+        together = div(nr, TOGETHER) * TOGETHER
+        hi = div(nk * (thread + 1), nthreads)
+        for q in range(div(nk * thread, nthreads), hi, BLOCK):
+            m = min(BLOCK, hi - q)
+            for j in range(0, m, LANES):
+                reset(wide, j, 0.0)
+            for t in range(0, together, TOGETHER):
+                add_four(k, q, t, m, wide)
+            for t in range(together, nr):
+                add(k, q, t, m, wide)
+            finish(to, q, m, wide, values)
+
+    return run
+
+
 def _gradient_operands(reads: str) -> str:
     a, b = ("" if v in reads else "?" for v in "ab")
     return (
@@ -112,6 +174,9 @@ def _register() -> None:
         kernel(f"bgrad_{name}", _gradient_operands(reads), check=_gradient_check(reads))(
             _gradient(name)
         )
+    when = "lanes > 1 and k5 == prod(k) and k5 >= 8 and ky5 == 1"
+    texts = {"variant": "columns", "when": when, "check": _gradient_check("")}
+    kernel("bgrad_id", _gradient_operands(""), **texts)(_columns)
 
 
 _register()

@@ -42,20 +42,15 @@ FLAT = ("sign", "floor", "ceil", "round")  # slope 0 almost everywhere: no gradi
 def _unary(name):
     def factory(S):
         """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
-        from .words.block import BLOCK, first, get, new, put
+        from .words.apart import loads_apart, stores_apart
+        from .words.block import first
         from .words.scalar import VALUE
 
-        value, ld, st = VALUE[name], S.ld, S.st
+        value, ld, st = VALUE[name], loads_apart(S), stores_apart(S)
 
         def run(thread, nthreads, k):
-            out = new()
-            stop = first(k.n, thread + 1, nthreads)
-            for i in range(first(k.n, thread, nthreads), stop, BLOCK):
-                m = min(stop - i, BLOCK)
-                for j in range(m):
-                    put(out, j, value(ld(k.x, i + j), k.a, k.b))
-                for j in range(m):
-                    st(k.y, i + j, get(out, j))
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, value(ld(k.x, i), k.a, k.b))
 
         return run
 
@@ -65,27 +60,25 @@ def _unary(name):
 def _unary_bwd(name):
     def factory(S):
         """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as UNARY says; acc 1 adds."""
-        from .words.block import BLOCK, first, get, new, put, rounding
+        from .words.apart import loads_apart, stores_apart
+        from .words.block import first, rounding
         from .words.scalar import GRADIENT
 
-        gradient, ld, st, stored = GRADIENT[name], S.ld, S.st, rounding(S)
+        gradient, stored = GRADIENT[name], rounding(S)
+        ld, st = loads_apart(S), stores_apart(S)
         of_output = UNARY[name] == "y"
 
         def run(thread, nthreads, k):
             a, b = k.a, k.b
-            out = new()
             if of_output:
                 a, b = stored(a), stored(b)
-            stop = first(k.n, thread + 1, nthreads)
-            for i in range(first(k.n, thread, nthreads), stop, BLOCK):
-                m = min(stop - i, BLOCK)
-                for j in range(m):
-                    put(out, j, gradient(ld(k.s, i + j), ld(k.dy, i + j), a, b))
-                if k.acc:
-                    for j in range(m):
-                        put(out, j, get(out, j) + ld(k.dx, i + j))
-                for j in range(m):
-                    st(k.dx, i + j, get(out, j))
+            lo, hi = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
+            if k.acc:
+                for i in range(lo, hi):
+                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b) + ld(k.dx, i))
+            else:
+                for i in range(lo, hi):
+                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b))
 
         return run
 

@@ -9,6 +9,7 @@ from .registry import kernel
 
 _CHECK = "min(outer, n, inner) > 0"
 _SHAPE = "[outer*n*inner]"
+_CHUNK = 16  # the end of a row is taken in so many lanes at once
 
 
 def _forward(logarithm):
@@ -16,54 +17,118 @@ def _forward(logarithm):
         """y = softmax(x), or its logarithm, along axis n."""
         import numpy as np
 
-        from .words.block import get, get_wide, larger, new, new_wide, put, put_wide
-        from .words.lanes import LANES, fold, item, items, loader, reset, storer, width
-        from .words.mathf import INF, ONE, exp, log
-        from .words.prim import div
+        from .jit import inline
+        from .words.apart import (
+            full,
+            get,
+            get_wide,
+            greatest,
+            loads_apart,
+            put,
+            put_wide,
+            stores_apart,
+        )
+        from .words.block import BLOCK, new, new_wide
+        from .words.lanes import LANES, fold, item, items, reset, width
+        from .words.mathf import INF, ONE, ZERO, exp, log
+        from .words.prim import div, mod
 
-        load, store = loader(S.ld), storer(S.st)
-        fold_max, fold_sum = fold("max"), fold("add")
+        ld, stored, st, fold_sum = loads_apart(S), S.ld, stores_apart(S), fold("add")
+        # e^(x - top) is computed once where y holds it exactly, or a row is no longer than a buffer
+        exact = S.name == "f32" and not logarithm
+
+        @inline
+        def raise_to(k, at, lane, m, top):
+            """No lane becomes NaN: what is NaN will make the sum so."""
+            for j in range(m):
+                v = ld(k.x, at + j)
+                put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
+
+        @inline
+        def highest(k, base, step, blocks, whole, columns, top):
+            for j in range(LANES):
+                put(top, j, -INF)
+            for t in range(whole):
+                raise_to(k, base + t * step, 0, LANES, top)
+            for t in range(whole, blocks):
+                raise_to(k, base + t * step, 0, width(t, columns, k.n), top)
+            if columns == 0:
+                most = greatest(top)
+                for j in range(LANES):
+                    put(top, j, most)
+
+        @inline
+        def add_whole(k, at, slot, top, wide, kept):
+            for j in range(LANES):
+                e = exp(ld(k.x, at + j) - get(top, j))
+                put(kept, slot + j, e)
+                if exact:
+                    st(k.y, at + j, e)
+            for j in range(LANES):
+                put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
+
+        @inline
+        def add_part(k, at, m, lane, slot, top, wide, kept):
+            """Lanes from `lane` on, of which m are there and others are 0."""
+            for j in range(_CHUNK):
+                e = exp(ld(k.x, at + min(j, m - 1)) - get(top, lane + j))
+                put(kept, slot + j, e if j < m else ZERO)
+            for j in range(_CHUNK):
+                e = np.float64(get(kept, slot + j))
+                put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
+            if exact:
+                for j in range(m):  # an addition, lest the loop become a call of memcpy
+                    st(k.y, at + j, get(kept, slot + j) + ZERO)
+
+        @inline
+        def finish(k, at, m, slot, again, top, last, kept):
+            """The block's results: m lanes from `at` on."""
+            if logarithm:
+                for j in range(m):
+                    st(k.y, at + j, ld(k.x, at + j) - get(top, j) - get(last, j))
+            elif exact:
+                for j in range(m):
+                    st(k.y, at + j, stored(k.y, at + j) * get(last, j))
+            elif again:
+                for j in range(m):
+                    st(k.y, at + j, exp(ld(k.x, at + j) - get(top, j)) * get(last, j))
+            else:
+                for j in range(m):
+                    st(k.y, at + j, get(kept, slot + j) * get(last, j))
+
+        @inline
+        def final(total):
+            return log(np.float32(total)) if logarithm else ONE / np.float32(total)
 
         def run(thread, nthreads, k):
-            wide, top, last, value, power = new_wide(), new(), new(), new(), new()
-            count = items(k.outer, k.inner)
-            for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+            wide, top, last, kept = new_wide(), new(), new(), new()
+            every = items(k.outer, k.inner)
+            for i in range(div(every * thread, nthreads), div(every * (thread + 1), nthreads)):
                 base, columns, blocks, step = item(i, k.n, k.inner)
-                reset(wide, 0, -np.inf)
-                for t in range(blocks):
-                    load(value, k.x, base + t * step, width(t, columns, k.n), -INF)
-                    for j in range(LANES):
-                        put_wide(wide, j, larger(get_wide(wide, j), np.float64(get(value, j))))
-                if columns == 0:
-                    reset(wide, 0, fold_max(wide))
-                for j in range(LANES):
-                    put(top, j, np.float32(get_wide(wide, j)))
+                whole = full(columns, blocks, k.n)
+                highest(k, base, step, blocks, whole, columns, top)
                 reset(wide, 0, 0.0)
-                for t in range(blocks):
-                    if blocks > 1:
-                        load(value, k.x, base + t * step, width(t, columns, k.n), -INF)
-                    for j in range(LANES):
-                        put(power, j, exp(get(value, j) - get(top, j)))
-                        put_wide(wide, j, get_wide(wide, j) + np.float64(get(power, j)))
+                for t in range(whole):
+                    add_whole(k, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
+                for t in range(whole, blocks):
+                    m, at, slot = width(t, columns, k.n), base + t * step, mod(t * LANES, BLOCK)
+                    for q in range(0, m, _CHUNK):
+                        count = min(_CHUNK, m - q)
+                        add_part(k, at + q, count, q, slot + q, top, wide, kept)
                 if columns == 0:
-                    reset(wide, 0, fold_sum(wide))
-                for j in range(LANES):
-                    total = np.float32(get_wide(wide, j))
-                    put(last, j, log(total) if logarithm else ONE / total)
-                for t in range(blocks):
-                    m, at = width(t, columns, k.n), base + t * step
-                    if blocks > 1:
-                        load(value, k.x, at, m, -INF)
-                    if logarithm:
-                        for j in range(LANES):
-                            put(power, j, get(value, j) - get(top, j) - get(last, j))
-                    else:
-                        if blocks > 1:
-                            for j in range(LANES):
-                                put(power, j, exp(get(value, j) - get(top, j)))
-                        for j in range(LANES):
-                            put(power, j, get(power, j) * get(last, j))
-                    store(power, k.y, at, m)
+                    factor = final(fold_sum(wide))
+                    for j in range(LANES):
+                        put(last, j, factor)
+                else:
+                    for j in range(LANES):
+                        put(last, j, final(get_wide(wide, j)))
+                again = blocks * LANES > BLOCK
+                for t in range(whole):
+                    slot = mod(t * LANES, BLOCK)
+                    finish(k, base + t * step, LANES, slot, again, top, last, kept)
+                for t in range(whole, blocks):
+                    m, slot = width(t, columns, k.n), mod(t * LANES, BLOCK)
+                    finish(k, base + t * step, m, slot, again, top, last, kept)
 
         return run
 
@@ -75,44 +140,55 @@ def _backward(logarithm):
         """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
         import numpy as np
 
-        from .words.block import get, get_wide, new, new_wide, put, put_wide
-        from .words.lanes import LANES, fold, item, items, loader, reset, storer, width
-        from .words.mathf import ZERO, exp
+        from .jit import inline
+        from .words.apart import full, get, get_wide, loads_apart, put, put_wide, stores_apart
+        from .words.block import new, new_wide
+        from .words.lanes import LANES, fold, item, items, reset, width
+        from .words.mathf import exp
         from .words.prim import div
 
-        load, store, tree = loader(S.ld), storer(S.st), fold("add")
+        ld, st, tree = loads_apart(S), stores_apart(S), fold("add")
+
+        @inline
+        def add(k, at, m, wide):
+            for j in range(m):
+                g = ld(k.dy, at + j)
+                term = g if logarithm else g * ld(k.y, at + j)
+                put_wide(wide, j, get_wide(wide, j) + np.float64(term))
+
+        @inline
+        def slope(k, at, s):
+            v, g = ld(k.y, at), ld(k.dy, at)
+            return g - exp(v) * s if logarithm else v * (g - s)
+
+        @inline
+        def finish(k, at, m, total):
+            if k.acc:
+                for j in range(m):
+                    st(k.dx, at + j, slope(k, at + j, get(total, j)) + ld(k.dx, at + j))
+            else:
+                for j in range(m):
+                    st(k.dx, at + j, slope(k, at + j, get(total, j)))
 
         def run(thread, nthreads, k):
-            wide, total, value, slope, old = new_wide(), new(), new(), new(), new()
+            wide, total = new_wide(), new()
             count = items(k.outer, k.inner)
             for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
                 base, columns, blocks, step = item(i, k.n, k.inner)
                 reset(wide, 0, 0.0)
-                for t in range(blocks):
-                    m, at = width(t, columns, k.n), base + t * step
-                    load(value, k.y, at, m, ZERO)
-                    load(slope, k.dy, at, m, ZERO)
-                    for j in range(LANES):
-                        g = get(slope, j)
-                        term = g if logarithm else g * get(value, j)
-                        put_wide(wide, j, get_wide(wide, j) + np.float64(term))
+                whole = full(columns, blocks, k.n)
+                for t in range(whole):
+                    add(k, base + t * step, LANES, wide)
+                for t in range(whole, blocks):
+                    add(k, base + t * step, width(t, columns, k.n), wide)
                 if columns == 0:
                     reset(wide, 0, tree(wide))
                 for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
-                for t in range(blocks):
-                    m, at = width(t, columns, k.n), base + t * step
-                    if blocks > 1:
-                        load(value, k.y, at, m, ZERO)
-                        load(slope, k.dy, at, m, ZERO)
-                    for j in range(LANES):
-                        v, g, s = get(value, j), get(slope, j), get(total, j)
-                        put(slope, j, g - exp(v) * s if logarithm else v * (g - s))
-                    if k.acc:
-                        load(old, k.dx, at, m, ZERO)
-                        for j in range(LANES):
-                            put(slope, j, get(slope, j) + get(old, j))
-                    store(slope, k.dx, at, m)
+                for t in range(whole):
+                    finish(k, base + t * step, LANES, total)
+                for t in range(whole, blocks):
+                    finish(k, base + t * step, width(t, columns, k.n), total)
 
         return run
 

@@ -9,14 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ..jit import inline
-from .block import BLOCK, get, get_wide, new, new_wide, put, put_wide
-from .lanes import LANES, fold, loader, real, reset, storer
+from .apart import get, get_wide, loads_apart, put, put_wide, stores_apart
+from .block import BLOCK, new, new_wide
+from .lanes import LANES, fold, loader, real, reset
 from .mathf import ONE, ZERO, sqrt64
 from .prim import FP32, div, fma, fma64, mod
 from .strided import filler
 
-_ld32, _st32, _fill32 = FP32.ld, FP32.st, filler(FP32.ld)
+_ld32, _st32, _apart32, _fill32 = FP32.ld, FP32.st, loads_apart(FP32), filler(FP32.ld)
 _load32, _tree = loader(FP32.ld), fold("add")
+_TOGETHER = 4  # rows that add to the channels in one turn
 
 
 class Rows(NamedTuple):
@@ -79,96 +81,133 @@ def _per_channel(out, address, absent, channel, rows, i, m):
         _fill32(out, address, channel, i, m, (1, 1, 1, 1, rows.c, rows.s), (0, 0, 0, 0, 1, 0))
 
 
+@inline
+def _at(address, channel, absent):
+    return _ld32(address, channel) if address != 0 else absent
+
+
 def forward(S, centre):
     """body(thread, nthreads, k, rows); see layernorm.py."""
-    load, store, beta = loader(S.ld), storer(S.st), _beta if centre else _none
+    ld, st, beta = loads_apart(S), stores_apart(S), _beta if centre else _none
+
+    @inline
+    def add(k, at, m, sums, squares):
+        for j in range(m):
+            v = np.float64(ld(k.x, at + j))
+            put_wide(squares, j, fma64(v, v, get_wide(squares, j)))
+            if centre:
+                put_wide(sums, j, get_wide(sums, j) + v)
+
+    @inline
+    def statistics(k, rows, row, n, sums, squares):
+        """(mean, 1 / deviation), float32, which are stored."""
+        base, whole = row * n, div(n, LANES) * LANES
+        reset(sums, 0, 0.0)
+        reset(squares, 0, 0.0)
+        for i in range(0, whole, LANES):
+            add(k, base + i, LANES, sums, squares)
+        add(k, base + whole, n - whole, sums, squares)
+        mean, power = 0.0, _tree(squares) / real(n)
+        if centre:
+            mean = _tree(sums) / real(n)
+            power -= mean * mean
+            power = 0.0 if power < 0.0 else power
+            _st32(rows.means, row, np.float32(mean))
+        inverse = np.float32(1.0 / sqrt64(power + np.float64(k.eps)))
+        _st32(rows.inverses, row, inverse)
+        return np.float32(mean), inverse
 
     @inline
     def body(thread, nthreads, k, rows):
-        sums, squares, value, scale, shift = new_wide(), new_wide(), new(), new(), new()
-        n = rows.c * rows.s
+        sums, squares, n = new_wide(), new_wide(), rows.c * rows.s
+        run = rows.s if k.gamma != 0 or beta(k) != 0 else n  # elements of one scale and shift
         for row in range(
             div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
         ):
             base, channel = row * n, mod(row, rows.groups) * rows.c
-            reset(sums, 0, 0.0)
-            reset(squares, 0, 0.0)
-            for i in range(0, n, LANES):
-                load(value, k.x, base + i, min(LANES, n - i), ZERO)
-                for j in range(LANES):
-                    v = np.float64(get(value, j))
-                    put_wide(squares, j, fma64(v, v, get_wide(squares, j)))
-                    if centre:
-                        put_wide(sums, j, get_wide(sums, j) + v)
-            mean, power = 0.0, _tree(squares) / real(n)
-            if centre:
-                mean = _tree(sums) / real(n)
-                power -= mean * mean
-                power = 0.0 if power < 0.0 else power
-                _st32(rows.means, row, np.float32(mean))
-            narrow, inverse = np.float32(mean), np.float32(1.0 / sqrt64(power + np.float64(k.eps)))
-            _st32(rows.inverses, row, inverse)
-            for i in range(0, n, LANES):
-                m = min(LANES, n - i)
-                _per_channel(scale, k.gamma, ONE, channel, rows, i, m)
-                _per_channel(shift, beta(k), ZERO, channel, rows, i, m)
-                load(value, k.x, base + i, m, ZERO)
-                for j in range(LANES):
-                    z = (get(value, j) - narrow) * inverse
-                    put(value, j, fma(z, get(scale, j), get(shift, j)))
-                store(value, k.y, base + i, m)
+            mean, inverse = statistics(k, rows, row, n, sums, squares)
+            if run == 1 and k.gamma != 0 and beta(k) != 0:
+                for j in range(n):
+                    z = (ld(k.x, base + j) - mean) * inverse
+                    scale, shift = _apart32(k.gamma, channel + j), _apart32(beta(k), channel + j)
+                    st(k.y, base + j, fma(z, scale, shift))
+            elif run == 1 and k.gamma != 0:
+                for j in range(n):
+                    z = (ld(k.x, base + j) - mean) * inverse
+                    st(k.y, base + j, fma(z, _apart32(k.gamma, channel + j), ZERO))
+            else:
+                for i in range(0, n, run):
+                    scale, shift = _at(k.gamma, channel, ONE), _at(beta(k), channel, ZERO)
+                    channel += 1
+                    for j in range(base + i, base + i + run):
+                        st(k.y, j, fma((ld(k.x, j) - mean) * inverse, scale, shift))
 
     return body
 
 
 def dx(S, centre):
     """body(thread, nthreads, k, rows); see layernorm.py."""
-    load, store = loader(S.ld), storer(S.st)
+    ld, st = loads_apart(S), stores_apart(S)
+
+    @inline
+    def add(k, at, j, scale, mean, inverse, first, second):
+        dz = ld(k.dy, at + j) * scale
+        product = dz * ((ld(k.x, at + j) - mean) * inverse)
+        put_wide(first, j, get_wide(first, j) + np.float64(dz))
+        put_wide(second, j, get_wide(second, j) + np.float64(product))
+
+    @inline
+    def means(k, rows, n, base, channel, mean, inverse, direct, scale, first, second):
+        """Those of dz and of dz * xhat along a row, float32."""
+        whole = div(n, LANES) * LANES if direct else 0
+        reset(first, 0, 0.0)
+        reset(second, 0, 0.0)
+        for i in range(0, whole, LANES):
+            for j in range(LANES):
+                s = _apart32(k.gamma, channel + i + j)
+                add(k, base + i, j, s, mean, inverse, first, second)
+        for i in range(whole, n, LANES):
+            m = min(LANES, n - i)
+            _per_channel(scale, k.gamma, ONE, channel, rows, i, m)
+            for j in range(m):
+                add(k, base + i, j, get(scale, j), mean, inverse, first, second)
+        a = np.float32(_tree(first) / real(n)) if centre else ZERO
+        return a, np.float32(_tree(second) / real(n))
+
+    @inline
+    def slope(k, j, scale, mean, inverse, a, b):
+        hat = (ld(k.x, j) - mean) * inverse
+        return inverse * (ld(k.dy, j) * scale - a - hat * b)
 
     @inline
     def body(thread, nthreads, k, rows):
-        first, second, hat, slope, scale = new_wide(), new_wide(), new(), new(), new()
-        n = rows.c * rows.s
+        first, second, scale, n = new_wide(), new_wide(), new(), rows.c * rows.s
+        run = rows.s if k.gamma != 0 else n  # elements of one scale
+        direct = run == 1 and k.gamma != 0
         for row in range(
             div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
         ):
-            base, channel, inverse = (
-                row * n,
-                mod(row, rows.groups) * rows.c,
-                _ld32(rows.inverses, row),
-            )
-            mean, a, b = ZERO, ZERO, ZERO
+            base, channel = row * n, mod(row, rows.groups) * rows.c
+            mean, inverse = ZERO, _ld32(rows.inverses, row)
             if centre:
                 mean = _ld32(rows.means, row)
-            reset(first, 0, 0.0)
-            reset(second, 0, 0.0)
-            for turn in range(2):
-                for i in range(0, n, LANES):
-                    m, at = min(LANES, n - i), base + i
-                    _per_channel(scale, k.gamma, ONE, channel, rows, i, m)
-                    load(hat, k.x, at, m, mean)
-                    load(slope, k.dy, at, m, ZERO)
-                    for j in range(m, LANES):
-                        put(scale, j, ZERO)
-                    for j in range(LANES):
-                        put(hat, j, (get(hat, j) - mean) * inverse)
-                        put(slope, j, get(slope, j) * get(scale, j))
-                    if turn == 0:
-                        for j in range(LANES):
-                            dz, product = get(slope, j), get(slope, j) * get(hat, j)
-                            put_wide(first, j, get_wide(first, j) + np.float64(dz))
-                            put_wide(second, j, get_wide(second, j) + np.float64(product))
-                        continue
-                    for j in range(LANES):
-                        put(slope, j, inverse * (get(slope, j) - a - get(hat, j) * b))
-                    if k.acc:
-                        load(hat, k.dx, at, m, ZERO)
-                        for j in range(LANES):
-                            put(slope, j, get(slope, j) + get(hat, j))
-                    store(slope, k.dx, at, m)
-                if turn == 0:
-                    a = np.float32(_tree(first) / real(n)) if centre else ZERO
-                    b = np.float32(_tree(second) / real(n))
+            a, b = means(k, rows, n, base, channel, mean, inverse, direct, scale, first, second)
+            for i in range(0, n, n if direct else run):
+                if direct and k.acc:
+                    for j in range(n):
+                        s = _apart32(k.gamma, channel + j)
+                        v = slope(k, base + j, s, mean, inverse, a, b)
+                        st(k.dx, base + j, v + ld(k.dx, base + j))
+                elif direct:
+                    for j in range(n):
+                        s = _apart32(k.gamma, channel + j)
+                        st(k.dx, base + j, slope(k, base + j, s, mean, inverse, a, b))
+                else:
+                    s = _at(k.gamma, channel, ONE)
+                    channel += 1
+                    for j in range(base + i, base + i + run):
+                        v = slope(k, j, s, mean, inverse, a, b)
+                        st(k.dx, j, v + ld(k.dx, j) if k.acc else v)
 
     return body
 
@@ -185,41 +224,91 @@ def dparam(S, centre):
 
     With s = 1 a block of channels adds image by image; else a channel adds along its pixels.
     """
-    ld, dbeta = S.ld, _dbeta if centre else _none
+    ld, dbeta = loads_apart(S), _dbeta if centre else _none
+
+    @inline
+    def of_row(k, rows, row):
+        mean = ZERO
+        if centre:
+            mean = _ld32(rows.means, row)
+        return mean, _ld32(rows.inverses, row)
+
+    @inline
+    def both(k, at, mean, inverse):
+        g = ld(k.dy, at)
+        return np.float64(g * ((ld(k.x, at) - mean) * inverse)), np.float64(g)
+
+    @inline
+    def add(k, at, m, mean, inverse, products, sums):
+        for j in range(m):
+            product, g = both(k, at + j, mean, inverse)
+            put_wide(products, j, get_wide(products, j) + product)
+            put_wide(sums, j, get_wide(sums, j) + g)
+
+    @inline
+    def add_four(k, at, step, m, of, products, sums):
+        """As `add` of four rows, one after the other."""
+        (m0, i0), (m1, i1), (m2, i2), (m3, i3) = of
+        for j in range(m):
+            p, s = get_wide(products, j), get_wide(sums, j)
+            product, g = both(k, at + j, m0, i0)
+            p, s = p + product, s + g
+            product, g = both(k, at + step + j, m1, i1)
+            p, s = p + product, s + g
+            product, g = both(k, at + 2 * step + j, m2, i2)
+            p, s = p + product, s + g
+            product, g = both(k, at + 3 * step + j, m3, i3)
+            put_wide(products, j, p + product)
+            put_wide(sums, j, s + g)
+
+    @inline
+    def add_rows(k, rows, q, m, images, products, sums):
+        """Channels q ... q + m - 1 of one group, of all images, where s is 1."""
+        groups, group, step = rows.groups, div(q, rows.c), rows.groups * rows.c
+        together = div(images, _TOGETHER) * _TOGETHER
+        for image in range(0, together, _TOGETHER):
+            at = image * groups + group
+            of = (
+                of_row(k, rows, at),
+                of_row(k, rows, at + groups),
+                of_row(k, rows, at + 2 * groups),
+                of_row(k, rows, at + 3 * groups),
+            )
+            add_four(k, image * step + q, step, m, of, products, sums)
+        for image in range(together, images):
+            mean, inverse = of_row(k, rows, image * groups + group)
+            add(k, image * step + q, m, mean, inverse, products, sums)
+
+    @inline
+    def add_pixels(k, rows, q, images, products, sums):
+        """Channel q, of all images."""
+        channels, s = rows.groups * rows.c, rows.s
+        whole = div(s, LANES) * LANES
+        for image in range(images):
+            mean, inverse = of_row(k, rows, image * rows.groups + div(q, rows.c))
+            at = (image * channels + q) * s
+            for i in range(0, whole, LANES):
+                add(k, at + i, LANES, mean, inverse, products, sums)
+            add(k, at + whole, s - whole, mean, inverse, products, sums)
+        put_wide(products, 0, _tree(products))
+        put_wide(sums, 0, _tree(sums))
 
     @inline
     def body(thread, nthreads, k, rows):
-        groups, s = rows.groups, rows.s
-        products, sums, mean, inverse = new_wide(), new_wide(), new(), new()
-        channels, images, columns = groups * rows.c, div(rows.total, groups), s == 1
-        lo, hi = div(channels * thread, nthreads), div(channels * (thread + 1), nthreads)
-        dims, steps = (1, 1, 1, 1, groups, rows.c * s), (0, 0, 0, 0, 1, 0)
-        rounds = div(s + LANES - 1, LANES)
-        for j in range(BLOCK):
-            put(mean, j, ZERO)
-        for q in range(lo, hi, BLOCK if columns else 1):
-            outputs = min(BLOCK, hi - q) if columns else 1
-            for j in range(0, outputs, LANES):
+        products, sums, columns = new_wide(), new_wide(), rows.s == 1
+        channels, images = rows.groups * rows.c, div(rows.total, rows.groups)
+        q, hi = div(channels * thread, nthreads), div(channels * (thread + 1), nthreads)
+        while q < hi:
+            m = min(min(BLOCK, hi - q), rows.c - mod(q, rows.c)) if columns else 1
+            for j in range(0, m, LANES):
                 reset(products, j, 0.0)
                 reset(sums, j, 0.0)
-            for t in range(images * rounds):
-                image = div(t, rounds)
-                i = (t - image * rounds) * LANES
-                e = q * s + i
-                m = outputs if columns else min(LANES, s - i)
-                if centre:
-                    _fill32(mean, rows.means, image * groups, e, m, dims, steps)
-                _fill32(inverse, rows.inverses, image * groups, e, m, dims, steps)
-                base = image * channels * s + e
-                for j in range(m):
-                    g = ld(k.dy, base + j)
-                    product = g * ((ld(k.x, base + j) - get(mean, j)) * get(inverse, j))
-                    put_wide(products, j, get_wide(products, j) + np.float64(product))
-                    put_wide(sums, j, get_wide(sums, j) + np.float64(g))
-            if not columns:
-                put_wide(products, 0, _tree(products))
-                put_wide(sums, 0, _tree(sums))
-            _add_to(k.dgamma, q, outputs, products)
-            _add_to(dbeta(k), q, outputs, sums)
+            if columns:
+                add_rows(k, rows, q, m, images, products, sums)
+            else:
+                add_pixels(k, rows, q, images, products, sums)
+            _add_to(k.dgamma, q, m, products)
+            _add_to(dbeta(k), q, m, sums)
+            q += m
 
     return body
