@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..gemm_fast import Side, _column_packer, _sweeper
+from ..gemm_fast import _column_packer, _sweeper
+from ..gemm_plan import Side
 from ..gemm_tile import ADD, GO_ON, Rows
 from ..jit import inline
 from ..tiles import GEMM
