@@ -19,32 +19,20 @@ from typing import NamedTuple
 import numpy as np
 
 from .gemm import CHECK, operands
-from .gemm_panels import KC, MT, SCRATCH, SMALL, SMALL_BLOCK, STACK, panels, small_panels
-from .gemm_thin import outer_product, turner
+from .gemm_finish import Lines, finisher
+from .gemm_panels import KC, SCRATCH, SMALL_BLOCK, STACK, panels, small_panels
+from .gemm_plan import merger, tile_at, tiled
+from .gemm_thin import thin, turner
 from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer
 from .jit import inline
-from .random_store import random_stores
 from .registry import kernel
 from .tiles import GEMM
 from .words.prim import FP32, div, mod
 from .words.rng import stream
-from .words.vector import WIDTH, loads, loads_first, stores, vadd, vmul, vsplat
+from .words.vector import WIDTH, loads, loads_first, stores, vadd
 
 FEW_BLOCKS = 2  # of KC terms: more passes over a tile are for scratch, where its lines are together
 ONE = np.float32(1)
-BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
-
-
-class Side(NamedTuple):
-    """One of the two factors: its address, and its strides along batches, its own dimension of the
-    result, and the contracted axes."""
-
-    address: int
-    z1: int
-    z2: int
-    own: int
-    k2: int
-    k: int
 
 
 class Part(NamedTuple):
@@ -54,16 +42,6 @@ class Part(NamedTuple):
     columns: int
     before: int
     after: int
-
-
-class Lines(NamedTuple):
-    """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
-    `even` of them are k.cm apart, the next ones `step` further."""
-
-    start: int
-    first: int
-    even: int
-    step: int
 
 
 @functools.cache
@@ -193,43 +171,6 @@ def _sweeper(tall: int, vectors: int):
     return sweep
 
 
-@functools.cache
-def _finisher(C):
-    """Inline (k, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
-    ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
-    vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
-
-    @inline
-    def line(k, tile, at, columns, to, bias, bias_step, random_key):
-        alpha = vsplat(k.alpha)
-        for j in range(0, columns, WIDTH):
-            count = columns - j
-            v = vmul(alpha, vld32(tile, at + j))
-            if bias != 0 and bias_step == 0:
-                v = vadd(v, vsplat(ld32(bias, 0)))
-            elif bias != 0 and count >= WIDTH:
-                v = vadd(v, vld32(bias, j))
-            elif bias != 0:
-                v = vadd(v, vld32_first(bias, j, count))
-            if k.acc != 0 and count >= WIDTH:
-                v = vadd(vld(k.c, to + j), v)
-            elif k.acc != 0:
-                v = vadd(vfirst(k.c, to + j, count), v)
-            if k.sr != 0:
-                put(k.c, to + j, v, count, random_key)
-            else:
-                vst(k.c, to + j, v, count)
-
-    @inline
-    def finish(k, tile, row, rows, columns, lines, bias, bias_step, random_key):
-        for i in range(rows):
-            at = lines.first + i
-            to = lines.start + div(at, lines.even) * lines.step + mod(at, lines.even) * k.cm
-            line(k, tile, i * row, columns, to, bias, bias_step, random_key)
-
-    return finish
-
-
 _vld32, _st32 = loads(FP32), stores(FP32)
 
 
@@ -298,90 +239,48 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
     """The factory for register tiles of `tall` x `vectors` and transposes of `side`."""
 
     def factory(A, B, C):
-        accumulate, finish = _accumulator(A, B, tall, vectors, side), _finisher(C)
-        swappable, on_stack, float_sums = A.name == B.name, stack(STACK), C.name == "f32"
-        both_lie, on_small = A.name == B.name == "f32", small_panels(A)
-        turn_all = turner(side)
+        accumulate, finish = _accumulator(A, B, tall, vectors, side), finisher(C)
+        merge, both_lie = merger(A.name == B.name), A.name == B.name == "f32"
+        on_stack, on_small, made_thin = stack(STACK), small_panels(A), thin(C, side)
+        float_sums = C.name == "f32"
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-            m, n, k2, terms, bias_step, one = k.m, k.n, k.k2, k.k, 1, k.z2 == 1
-            z1, z2, cz2 = (1, k.z1, k.cz1) if one else (k.z1, k.z2, k.cz2)
-            small = z1 * z2 * m * n * k2 * terms <= SMALL
-            # both contracted axes run as one
-            merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
-            az2, bz2 = (k.az1, k.bz1) if one else (k.az2, k.bz2)
-            a = Side(k.a, k.az1, az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
-            b = Side(k.b, k.bz1, bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
-            terms, k2 = (terms * k2, 1) if merged else (terms, k2)
-            if swappable and n == 1 and k.cm == 1:
-                # a column of results lies like a row: make it one
-                a, b, n, m, bias_step = b, a, m, 1, 0
-            # batches that share b are rows, of which `even` lie evenly in c
-            even = m
-            if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * k.cm or m < MT and not small):
-                even = m * z2 if cz2 == m * k.cm else m
-                m, z2 = m * z2, 1
-            if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm and even == m:
-                m, z1 = m * z1, 1
-                even = m
-            whole, blocks = mod(n, WIDTH) == 0, k2 * div(terms + KC - 1, KC)
-            lie = both_lie and b.own == 1 and whole
+            p = merge(k)
+            a, b, even = p.a, p.b, p.even >= p.m
             # whether a sum of chains has its place in c, be it added whole or added to; float32
             # is stored as it is, whatever is asked
             plain = float_sums and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
-            if both_lie and plain and k2 * z1 * z2 == 1 and even >= m:
-                how = ADD if k.acc != 0 else SET
-                if terms == 1 and b.own == 1 and n >= WIDTH and k.bias == 0:
-                    i, stop = div(m * thread, nthreads), div(m * (thread + 1), nthreads)
-                    left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
-                    outer_product(left, a.own, b.address, to, k.cm, stop - i, n, how)
-                    return
-                if m == 1 and b.k == 1 and whole and mod(mod(terms, KC), side) == 0:
-                    first = div(n * thread, nthreads * WIDTH) * WIDTH
-                    columns = div(n * (thread + 1), nthreads * WIDTH) * WIDTH - first
-                    left, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
-                    turn_all(left, b, first * b.own, to, columns, terms, how)
-                    if k.bias != 0:
-                        bias_at = k.bias + 4 * first * bias_step
-                        lines = Lines(first, 0, 1, 0)
-                        finish(k, to, 0, 1, columns, lines, bias_at, bias_step, random_key)
-                    return
-            plain = plain and (blocks == 1 if k.acc != 0 else small or blocks <= FEW_BLOCKS)
-            plain = plain and (k.acc == 0 or lie or not small) and even >= m
-            if small:
+            straight = both_lie and plain and p.k2 * p.z1 * p.z2 == 1 and even
+            if straight and made_thin(thread, nthreads, k, p, random_key):
+                return
+            whole, blocks = mod(p.n, WIDTH) == 0, p.k2 * div(p.k + KC - 1, KC)
+            lie = both_lie and b.own == 1 and whole
+            plain = plain and (blocks == 1 if k.acc != 0 else p.small or blocks <= FEW_BLOCKS)
+            plain = plain and (k.acc == 0 or lie or not p.small) and even
+            if p.small:
                 place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
             else:
-                place, mt, nt = panels(k.ws, n, terms)
-            while z1 * z2 * div(m + mt - 1, mt) * div(n + nt - 1, nt) < nthreads and mt > 8:
-                mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
-            tm, tn = div(m + mt - 1, mt), div(n + nt - 1, nt)
-            # tiles of a band of rows go down its columns: its part of a stays in L2
-            band = max(1, min(4, div(BAND_FLOATS, mt * k2 * terms)))
-            if mt * k2 * terms > 2 * BAND_FLOATS:
-                band = tm  # no part of a does: that of b, then
-            tasks = z1 * z2 * tm * tn
+                place, mt, nt = panels(k.ws, p.n, p.k)
+            t = tiled(p, mt, nt, nthreads)
+            tasks = p.z1 * p.z2 * t.tm * t.tn
             for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
-                z, at = div(task, tm * tn), mod(task, tm * tn)
-                p1, p2 = div(z, z2), mod(z, z2)
-                first = div(at, band * tn) * band
-                height, within = min(band, tm - first), at - first * tn
-                i, j = (first + mod(within, height)) * mt, div(within, height) * nt
-                rows, columns = min(mt, m - i), min(nt, n - j)
+                p1, p2, i, j = tile_at(p, t, task)
+                rows, columns = min(t.mt, p.m - i), min(t.nt, p.n - j)
                 a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
                 b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
-                c0 = p1 * k.cz1 + p2 * cz2 + j
+                c0 = p1 * k.cz1 + p2 * p.cz2 + j
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET
                 if straight:
                     tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
                 sums = Rows(tile, 4 * row, 0)
-                part = Part(rows, columns, i, m - i)
-                accumulate(a, b, a0, b0, place, sums, how, part, k2, terms)
+                part = Part(rows, columns, i, p.m - i)
+                accumulate(a, b, a0, b0, place, sums, how, part, p.k2, p.k)
                 if not straight or k.bias != 0:
-                    bias_at = 0 if k.bias == 0 else k.bias + 4 * j * bias_step
-                    to = Lines(c0, i, even, cz2)
-                    finish(k, tile, row, rows, columns, to, bias_at, bias_step, random_key)
+                    bias_at = 0 if k.bias == 0 else k.bias + 4 * j * p.bias_step
+                    to = Lines(c0, i, p.even, p.cz2)
+                    finish(k, tile, row, rows, columns, to, bias_at, p.bias_step, random_key)
 
         return run
 

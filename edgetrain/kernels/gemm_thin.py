@@ -10,9 +10,11 @@ import functools
 
 import numpy as np
 
-from .gemm_tile import ADD, turned_row
+from .gemm_finish import Lines, finisher
+from .gemm_panels import KC
+from .gemm_tile import ADD, SET, Rows, turned_row
 from .jit import inline
-from .words.prim import FP32, mod
+from .words.prim import FP32, div, mod
 from .words.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
 
 ZERO = np.float32(0)
@@ -59,3 +61,32 @@ def turner(side: int):
             row_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
 
     return turn_all
+
+
+@functools.cache
+def thin(C, side: int):
+    """Inline (thread, nthreads, k, product, random key): whether a product of one batch of float32,
+    summed in c, is of one term or of one line; if so, a thread's part of it is made."""
+    turn_all, finish = turner(side), finisher(C)
+
+    @inline
+    def make(thread, nthreads, k, p, random_key):
+        a, b, how = p.a, p.b, ADD if k.acc != 0 else SET
+        if p.k == 1 and b.own == 1 and p.n >= WIDTH and k.bias == 0:
+            i, stop = div(p.m * thread, nthreads), div(p.m * (thread + 1), nthreads)
+            left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
+            outer_product(left, a.own, b.address, to, k.cm, stop - i, p.n, how)
+            return True
+        if p.m == 1 and b.k == 1 and mod(p.n, WIDTH) == 0 and mod(mod(p.k, KC), side) == 0:
+            first = div(p.n * thread, nthreads * WIDTH) * WIDTH
+            columns = div(p.n * (thread + 1), nthreads * WIDTH) * WIDTH - first
+            line, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
+            turn_all(line, b, first * b.own, to, columns, p.k, how)
+            if k.bias != 0:
+                bias_at = k.bias + 4 * first * p.bias_step
+                lines = Lines(first, 0, 1, 0)
+                finish(k, to, 0, 1, columns, lines, bias_at, p.bias_step, random_key)
+            return True
+        return False
+
+    return make

@@ -5,6 +5,8 @@
 over every query head that shares the key head, in order; see queries.py.
 """
 
+from typing import NamedTuple
+
 from ..registry import kernel
 from ..tiles import GEMM
 from .layout import CHECK, COLUMNS, INPUTS, KEYS, ROWS, SCALARS, WORK
@@ -15,51 +17,76 @@ _OPERANDS = (
 )
 
 
+class _Room(NamedTuple):
+    """Scratch: addresses of tiles of scores and of gradients of weights, of sums, and of panels of
+    queries and gradients of y, as left factors and as right ones; floats of a row of either sum."""
+
+    tile: int
+    part: int
+    dk_sums: int
+    dv_sums: int
+    q_panel: int
+    dy_panel: int
+    q_flat: int
+    dy_flat: int
+    wide: int
+    across: int
+
+
+def _adder(Q, B, G, lanes: int):
+    """Inline (k, room, block, j, count, keys, values, row, slope): what a block of queries gives to
+    the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
+    from ..gemm_tile import ADD, SET, Rows
+    from ..jit import inline
+    from ..words.lanes import storer
+    from ..words.mathf import ZERO
+    from ..words.prim import FP32
+    from .blocks import queries_of, slopes_of
+    from .panels import left, products, right
+    from .scores import drop, slopes
+
+    queries, gradients, store = left(Q), left(G), storer(FP32.st)
+    flat_queries, flat_gradients = right(Q, lanes), right(G, lanes)
+    multiply, derive = products(lanes), slopes(B)
+
+    @inline
+    def add(k, room, block, j, count, keys, values, row, slope):
+        z, h, i, rows = block
+        tile, part, qm, ym = room.tile, room.part, queries_of(k, z, h), slopes_of(k, z, h)
+        found = queries(qm, i, rows, k.d, room.q_panel)
+        multiply(found, keys, Rows(tile, 4 * COLUMNS, 4), rows, count, k.d, SET)
+        found = gradients(ym, i, rows, k.e, room.dy_panel)
+        multiply(found, values, Rows(part, 4 * COLUMNS, 4), rows, count, k.e, SET)
+        for r in range(rows):
+            derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
+            store(slope, part, r * COLUMNS, COLUMNS)
+            if k.p != ZERO:
+                drop(k, row, z, h, i + r, j, count)
+            store(row, tile, r * COLUMNS, COLUMNS)
+        if k.dv != 0:
+            flat, out = flat_gradients(ym, i, rows, k.e, room.dy_flat), room.dv_sums
+            sums = Rows(out, 4 * room.across, 4)
+            multiply(Rows(tile, 4, 4 * COLUMNS), flat, sums, count, k.e, rows, ADD)
+        if k.dk != 0:
+            flat, out = flat_queries(qm, i, rows, k.d, room.q_flat), room.dk_sums
+            sums = Rows(out, 4 * room.wide, 4)
+            multiply(Rows(part, 4, 4 * COLUMNS), flat, sums, count, k.d, rows, ADD)
+
+    return add
+
+
 def _keys(lanes: int):
     def factory(Q, K, V, B, G, D, E):
         """dk, dv as k and v lie. Threads take blocks of keys in turn; query heads of a key head and
         their blocks of queries are added in order."""
-        from ..gemm_tile import ADD, SET, Rows
-        from ..jit import inline
-        from ..words.block import get, new, put
-        from ..words.lanes import loader, storer
-        from ..words.mathf import ZERO, exp
-        from ..words.prim import FP32, div, mod
-        from .panels import Matrix, clear, left, products, right, turned, whole
-        from .scores import drop, hidden, inside, scores, unmoved
+        from ..words.block import new
+        from ..words.prim import div, mod
+        from .blocks import Block, first_query, keys_of, values_of
+        from .panels import Matrix, clear, put_rows, turned, whole
+        from .scores import hidden, inside
 
-        queries, slopes = left(Q), left(G)
-        turned_keys, values = turned(K, lanes), turned(V, lanes)
-        flat_queries, flat_slopes = right(Q, lanes), right(G, lanes)
-        multiply, score = products(lanes), scores(B)
-        ld32, load, store = FP32.ld, loader(FP32.ld), storer(FP32.st)
-        put_dk, put_dv = storer(D.st), storer(E.st)
-
-        @inline
-        def weigh(k, tile, part, r, z, h, i, j, count, row, slope):
-            """Row r: scores become weights, gradients of weights those of scores."""
-            at = (z * k.z2 + h) * k.m + i
-            top, over, delta = ld32(k.stat, 2 * at), ld32(k.stat, 2 * at + 1), ld32(k.delta, at)
-            score(k, row, tile, r, z, h, i, j, count)
-            for c in range(COLUMNS):
-                put(row, c, exp(get(row, c) - top) * over if over != ZERO else ZERO)
-            load(slope, part, r * COLUMNS, count, ZERO)
-            if k.p != ZERO:
-                drop(k, slope, z, h, i, j, count)
-            for c in range(COLUMNS):
-                put(slope, c, get(row, c) * (get(slope, c) - delta) * k.scale)
-            unmoved(k, slope, z, h, i, j, count)
-            store(slope, part, r * COLUMNS, COLUMNS)
-            if k.p != ZERO:
-                drop(k, row, z, h, i, j, count)
-            store(row, tile, r * COLUMNS, COLUMNS)
-
-        @inline
-        def needed(k, zh, i, rows, j, count):
-            found = inside(k, i, rows, j, count)
-            for r in range(0 if found else rows):
-                found = found or hidden(k, ld32(k.stat, 2 * (zh * k.m + i + r)))
-            return found
+        turned_keys, turned_values = turned(K, lanes), turned(V, lanes)
+        add, put_dk, put_dv = _adder(Q, B, G, lanes), put_rows(D), put_rows(E)
 
         def run(thread, nthreads, k):
             row, slope = new(), new()
@@ -74,50 +101,29 @@ def _keys(lanes: int):
             dy_panel = q_panel + 4 * most_rows * k.d
             q_flat = dy_panel + 4 * most_rows * k.e
             dy_flat = q_flat + 4 * most_rows * wide
+            room = _Room(
+                tile, part, dk_sums, dv_sums, q_panel, dy_panel, q_flat, dy_flat, wide, across
+            )
             blocks, heads = div(k.n + COLUMNS - 1, COLUMNS), div(k.z2, k.group)
             for task in range(thread, k.z1 * heads * blocks, nthreads):
                 zs, j = div(task, blocks), mod(task, blocks) * COLUMNS
                 z, shared = div(zs, heads), mod(zs, heads)
                 count = min(COLUMNS, k.n - j)
-                at = z * k.kz + shared * k.kh
-                kt = turned_keys(Matrix(k.k, at, k.kr), j, count, k.d, k_panel)
-                at = z * k.vz + shared * k.vh
-                vt = values(Matrix(k.v, at, k.vr), j, count, k.e, v_panel)
+                km, vm = keys_of(k, z, shared), values_of(k, z, shared)
+                keys = turned_keys(km, j, count, k.d, k_panel)
+                values = turned_values(vm, j, count, k.e, v_panel)
                 clear(dk_sums, COLUMNS * wide)
                 clear(dv_sums, COLUMNS * across)
                 for h in range(shared * k.group, (shared + 1) * k.group):
-                    zh = z * k.z2 + h
-                    qm = Matrix(k.q, z * k.qz + h * k.qh, k.qr)
-                    ym = Matrix(k.dy, z * k.yz + h * k.yh, k.yr)
                     for i in range(0, k.m, ROWS):
-                        rows = min(ROWS, k.m - i)
-                        if not needed(k, zh, i, rows, j, count):
-                            continue
-                        found = queries(qm, i, rows, k.d, q_panel)
-                        scored = Rows(tile, 4 * COLUMNS, 4)
-                        multiply(found, kt, scored, rows, count, k.d, SET)
-                        found = slopes(ym, i, rows, k.e, dy_panel)
-                        weighed = Rows(part, 4 * COLUMNS, 4)
-                        multiply(found, vt, weighed, rows, count, k.e, SET)
-                        for r in range(rows):
-                            weigh(k, tile, part, r, z, h, i + r, j, count, row, slope)
-                        if k.dv != 0:
-                            flat = flat_slopes(ym, i, rows, k.e, dy_flat)
-                            out = Rows(dv_sums, 4 * across, 4)
-                            multiply(Rows(tile, 4, 4 * COLUMNS), flat, out, count, k.e, rows, ADD)
-                        if k.dk != 0:
-                            flat = flat_queries(qm, i, rows, k.d, q_flat)
-                            out = Rows(dk_sums, 4 * wide, 4)
-                            multiply(Rows(part, 4, 4 * COLUMNS), flat, out, count, k.d, rows, ADD)
-                for r in range(count):
-                    to = z * k.kz + shared * k.kh + (j + r) * k.kr
-                    for c in range(0, k.d if k.dk != 0 else 0, COLUMNS):
-                        load(row, dk_sums, r * wide + c, min(COLUMNS, k.d - c), ZERO)
-                        put_dk(row, k.dk, to + c, min(COLUMNS, k.d - c))
-                    to = z * k.vz + shared * k.vh + (j + r) * k.vr
-                    for c in range(0, k.e if k.dv != 0 else 0, COLUMNS):
-                        load(row, dv_sums, r * across + c, min(COLUMNS, k.e - c), ZERO)
-                        put_dv(row, k.dv, to + c, min(COLUMNS, k.e - c))
+                        block = Block(z, h, i, min(ROWS, k.m - i))
+                        first, rows = first_query(k, block), block.rows
+                        if inside(k, i, rows, j, count) or hidden(k, k.stat, first, rows):
+                            add(k, room, block, j, count, keys, values, row, slope)
+                if k.dk != 0:
+                    put_dk(row, dk_sums, wide, Matrix(k.dk, km.at, km.row), j, count, k.d)
+                if k.dv != 0:
+                    put_dv(row, dv_sums, across, Matrix(k.dv, vm.at, vm.row), j, count, k.e)
 
         return run
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..gemm_fast import Side, _column_packer, _sweeper
+from ..gemm_fast import _column_packer, _sweeper
+from ..gemm_plan import Side
 from ..gemm_tile import ADD, GO_ON, Rows
 from ..jit import inline
 from ..tiles import GEMM
+from ..words.lanes import LANES, loader, storer
 from ..words.prim import FP32, div, fma, mod
 from ..words.vector import WIDTH
 
@@ -128,3 +130,21 @@ def clear(address, count):
 def whole(count):
     """The next multiple of 16."""
     return div(count + WIDTH - 1, WIDTH) * WIDTH
+
+
+@functools.cache
+def put_rows(storage):
+    """Inline (row, sums, width, matrix, first, rows, columns): rows of sums, `width` floats each,
+    go to rows `first` and on of a matrix. row: a buffer."""
+    load, put = loader(FP32.ld), storer(storage.st)
+
+    @inline
+    def put_all(row, sums, width, matrix, first, rows, columns):
+        for r in range(rows):
+            to = matrix.at + (first + r) * matrix.row
+            for c in range(0, columns, LANES):
+                count = min(LANES, columns - c)
+                load(row, sums, r * width + c, count, _ZERO)
+                put(row, matrix.address, to + c, count)
+
+    return put_all

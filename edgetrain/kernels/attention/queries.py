@@ -54,34 +54,17 @@ def _queries(lanes: int):
         """dq as q lies; stat of `attention`, delta of `attention_delta`. Threads take blocks of
         queries in turn; blocks of keys are added in order."""
         from ..gemm_tile import ADD, SET, Rows
-        from ..jit import inline
-        from ..words.block import get, new, put
-        from ..words.lanes import loader, storer
-        from ..words.mathf import ZERO, exp
-        from ..words.prim import FP32, div, mod
-        from .panels import Matrix, clear, left, products, right, turned, whole
-        from .scores import drop, hidden, inside, scores, unmoved
+        from ..words.block import new
+        from ..words.lanes import storer
+        from ..words.prim import FP32, div
+        from . import blocks
+        from .panels import Matrix, clear, left, products, put_rows, right, turned, whole
+        from .scores import hidden, inside, slopes
 
-        queries, slopes, values = left(Q), left(G), turned(V, lanes)
+        queries, gradients, values = left(Q), left(G), turned(V, lanes)
         turned_keys, keys = turned(K, lanes), right(K, lanes)
-        multiply, score = products(lanes), scores(B)
-        ld32, load, store = FP32.ld, loader(FP32.ld), storer(FP32.st)
-        put_dq = storer(D.st)
-
-        @inline
-        def slope_of_scores(k, tile, part, r, z, h, i, j, count, row, slope):
-            """Row r: scores and gradients of weights become gradients of scores, in `tile`."""
-            at = (z * k.z2 + h) * k.m + i
-            top, over, delta = ld32(k.stat, 2 * at), ld32(k.stat, 2 * at + 1), ld32(k.delta, at)
-            score(k, row, tile, r, z, h, i, j, count)
-            load(slope, part, r * COLUMNS, count, ZERO)
-            if k.p != ZERO:
-                drop(k, slope, z, h, i, j, count)
-            for c in range(COLUMNS):
-                weight = exp(get(row, c) - top) * over if over != ZERO else ZERO
-                put(row, c, weight * (get(slope, c) - delta) * k.scale)
-            unmoved(k, row, z, h, i, j, count)
-            store(row, tile, r * COLUMNS, COLUMNS)
+        multiply, derive = products(lanes), slopes(B)
+        store, put_dq = storer(FP32.st), put_rows(D)
 
         def run(thread, nthreads, k):
             row, slope = new(), new()
@@ -94,19 +77,16 @@ def _queries(lanes: int):
             turned_panel = dy_panel + 4 * most_rows * k.e
             v_panel = turned_panel + 4 * COLUMNS * k.d
             k_panel = v_panel + 4 * COLUMNS * k.e
-            blocks = div(k.m + ROWS - 1, ROWS)
-            for task in range(thread, k.z1 * k.z2 * blocks, nthreads):
-                zh, i = div(task, blocks), mod(task, blocks) * ROWS
-                z, h = div(zh, k.z2), mod(zh, k.z2)
-                rows, shared = min(ROWS, k.m - i), div(h, k.group)
-                q = queries(Matrix(k.q, z * k.qz + h * k.qh, k.qr), i, rows, k.d, q_panel)
-                dy = slopes(Matrix(k.dy, z * k.yz + h * k.yh, k.yr), i, rows, k.e, dy_panel)
-                km = Matrix(k.k, z * k.kz + shared * k.kh, k.kr)
-                vm = Matrix(k.v, z * k.vz + shared * k.vh, k.vr)
+            for task in range(thread, blocks.block_count(k), nthreads):
+                block = blocks.block_of(k, task)
+                z, h, i, rows = block
+                qm, shared = blocks.queries_of(k, z, h), div(h, k.group)
+                q = queries(qm, i, rows, k.d, q_panel)
+                dy = gradients(blocks.slopes_of(k, z, h), i, rows, k.e, dy_panel)
+                km, vm = blocks.keys_of(k, z, shared), blocks.values_of(k, z, shared)
                 clear(sums, rows * width)
-                lost = False
-                for r in range(rows if k.band != 0 else 0):
-                    lost = lost or hidden(k, ld32(k.stat, 2 * (zh * k.m + i + r)))
+                first = blocks.first_query(k, block)
+                lost = k.band != 0 and hidden(k, k.stat, first, rows)
                 for j in range(0, k.n, COLUMNS):
                     count = min(COLUMNS, k.n - j)
                     if not lost and not inside(k, i, rows, j, count):
@@ -117,15 +97,11 @@ def _queries(lanes: int):
                     columns = values(vm, j, count, k.e, v_panel)
                     multiply(dy, columns, weighed, rows, count, k.e, SET)
                     for r in range(rows):
-                        slope_of_scores(k, tile, part, r, z, h, i + r, j, count, row, slope)
+                        derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
+                        store(slope, tile, r * COLUMNS, COLUMNS)
                     found = keys(km, j, count, k.d, k_panel)
                     multiply(scored, found, Rows(sums, 4 * width, 4), rows, k.d, count, ADD)
-                for r in range(rows):
-                    to = z * k.qz + h * k.qh + (i + r) * k.qr
-                    for c in range(0, k.d, COLUMNS):
-                        count = min(COLUMNS, k.d - c)
-                        load(row, sums, r * width + c, count, ZERO)
-                        put_dq(row, k.dq, to + c, count)
+                put_dq(row, sums, width, Matrix(k.dq, qm.at, qm.row), i, rows, k.d)
 
         return run
 

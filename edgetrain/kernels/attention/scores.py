@@ -12,13 +12,13 @@ from numba.extending import intrinsic
 from ..jit import inline
 from ..words.block import get, put
 from ..words.lanes import loader
-from ..words.mathf import HALF, INF, ONE, ZERO
+from ..words.mathf import HALF, INF, ONE, ZERO, exp
 from ..words.prim import F32, FP32, I32, hash32, ld_u8
 from ..words.rng import stream
 from .layout import COLUMNS
 
 ADDED, REPLACED = 1, 2  # what masks do
-_load = loader(FP32.ld)
+_ld32, _load = FP32.ld, loader(FP32.ld)
 
 
 @intrinsic
@@ -72,9 +72,13 @@ def inside(k, i, rows, j, columns):
 
 
 @inline
-def hidden(k, top):
-    """Whether a query whose largest score is `top` has to see all keys."""
-    return not top > k.low * HALF
+def hidden(k, spots, first, rows):
+    """Whether some of these queries has to see all keys: it has no score above half of `low`.
+    spots: two floats of each query, its largest score first."""
+    found = False
+    for r in range(first, first + rows):
+        found = found or not _ld32(spots, 2 * r) > k.low * HALF
+    return found
 
 
 @inline
@@ -143,3 +147,27 @@ def drop(k, row, z, h, i, j, count):
     for c in range(count):
         dropped = fraction(hash32(random, place + c)) < k.p
         put(row, c, ZERO if dropped else get(row, c) * scale)
+
+
+@functools.cache
+def slopes(B):
+    """Inline (k, row, slope, tile, part, r, z, h, i, j, count): of row r of a tile of products and
+    one of gradients of weights, which are query i and `count` keys from j on, `row` gets weights
+    and `slope` gradients of scores."""
+    score = scores(B)
+
+    @inline
+    def derive(k, row, slope, tile, part, r, z, h, i, j, count):
+        at = (z * k.z2 + h) * k.m + i
+        top, over, delta = _ld32(k.stat, 2 * at), _ld32(k.stat, 2 * at + 1), _ld32(k.delta, at)
+        score(k, row, tile, r, z, h, i, j, count)
+        for c in range(COLUMNS):
+            put(row, c, exp(get(row, c) - top) * over if over != ZERO else ZERO)
+        _load(slope, part, r * COLUMNS, count, ZERO)
+        if k.p != ZERO:
+            drop(k, slope, z, h, i, j, count)
+        for c in range(COLUMNS):
+            put(slope, c, get(row, c) * (get(slope, c) - delta) * k.scale)
+        unmoved(k, slope, z, h, i, j, count)
+
+    return derive

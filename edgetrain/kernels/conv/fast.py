@@ -244,8 +244,9 @@ def _depthwise(S, W, forward: bool):
     """A channel by itself: the convolution or its input gradient, near ones as conv/near.py."""
     from ..jit import inline
     from . import fast_tile as tiles
-    from .near import Place, Room, is_near, near
+    from .near import is_near, near
     from .near_dx import halved, is_halved, needs
+    from .near_parts import Place, Room
     from .records import AS_IT_IS
 
     others = inline((_forward if forward else _input_gradient)(1, 4, S, W))

@@ -1,103 +1,25 @@
 """Depthwise convolutions of 3 x 3 taps whose output is as large as the input, and their gradients.
 
 A channel of an image is one run of pixels. It is copied to float32 with the row above and the row
-below; a tap is then the run moved by so many pixels, zero where that leaves the line. Where maps
-are of at most 16 pixels a vector holds as many channels as it can, with a weight to each lane.
-Sums are those of the plain kernel, tap by tap in its order: the bias first, each product by fma.
+below; a tap is then the run moved by so many pixels, zero where that leaves the line. Maps of at
+most 16 pixels are near_small.py's. Sums are those of the plain kernel, tap by tap in its order: the
+bias first, each product by fma.
 """
 
 import functools
-from typing import Any, NamedTuple
-
-from llvmlite import ir
 
 from ..jit import inline
 from ..words.act import ZERO, norm_scale, norm_shift
-from ..words.prim import FP32, I32, Storage, div, mod, st_i32
-from ..words.vector import (
-    V16,
-    WIDTH,
-    define,
-    loads,
-    loads_first,
-    stores,
-    vadd,
-    vfma,
-    vkeep,
-    vsplat,
-)
+from ..words.prim import FP32, Storage, div, mod
+from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vkeep, vsplat
 from ..words.vector_act import vact_value
 from .fast_lines import vinside
+from .near_parts import Ends, Place, Room, Taps, every, storing, vand
+from .near_small import is_small, small_maps
 from .records import Conv, Prologue
 
 _MOST = 256  # pixels of a band of rows
-_RING = 4  # images of small maps that are copied before they are read
 _vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
-_BITS = ir.VectorType(I32, WIDTH)
-
-
-def _and(builder, args):
-    a, b = (builder.bitcast(value, _BITS) for value in args)
-    return builder.bitcast(builder.and_(a, b), args[0].type)
-
-
-def _all(builder, args):
-    ones = ir.Constant(_BITS, [0xFFFFFFFF] * WIDTH)
-    return builder.bitcast(ones, ir.VectorType(ir.FloatType(), WIDTH))
-
-
-vand, every = define(V16(V16, V16), _and), define(V16(), _all)
-
-
-class Place(NamedTuple):
-    """Where maps are read and written: addresses; `acc`: what was there is added."""
-
-    source: int
-    weights: int
-    bias: int
-    target: int
-    acc: int
-
-
-class Room(NamedTuple):
-    """Scratch: its address, and that of `floats` for bands of rows."""
-
-    at: int
-    bands: int
-    floats: int
-
-
-class Taps(NamedTuple):
-    """Weights of the taps in order, a vector each."""
-
-    w0: Any
-    w1: Any
-    w2: Any
-    w3: Any
-    w4: Any
-    w5: Any
-    w6: Any
-    w7: Any
-    w8: Any
-
-
-class _Ends(NamedTuple):
-    """Lanes, as bits, whose neighbour by the first and by the last tap column is in the map, then
-    the same of rows."""
-
-    first: Any
-    last: Any
-    top: Any
-    bottom: Any
-
-
-class _Lanes(NamedTuple):
-    """Vectors of small maps: the bias, the prologue's scale and shift; lanes that there are."""
-
-    bias: Any
-    scale: Any
-    shift: Any
-    filled: int
 
 
 @inline
@@ -108,12 +30,7 @@ def is_near(p: Conv):
 
 
 @inline
-def _is_small(p: Conv):
-    return p.h * p.wd <= WIDTH and p.wd < WIDTH
-
-
-@inline
-def _multiplied(total, at, row, step, taps: Taps, ends: _Ends):
+def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
     """total + the products of nine taps around address `at`; `row`, `step`: bytes from a tap row
     (column) to the next."""
     total = vfma(vand(_vld(at - row - step, 0), ends.first), taps.w0, total)
@@ -128,44 +45,16 @@ def _multiplied(total, at, row, step, taps: Taps, ends: _Ends):
 
 
 @inline
-def _multiplied_small(total, at, row, step, taps: Taps, ends: _Ends):
-    """As `_multiplied`, of lanes in which rows end too."""
-    a, b = vand(ends.top, ends.first), vand(ends.top, ends.last)
-    c, d = vand(ends.bottom, ends.first), vand(ends.bottom, ends.last)
-    total = vfma(vand(_vld(at - row - step, 0), a), taps.w0, total)
-    total = vfma(vand(_vld(at - row, 0), ends.top), taps.w1, total)
-    total = vfma(vand(_vld(at - row + step, 0), b), taps.w2, total)
-    total = vfma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
-    total = vfma(_vld(at, 0), taps.w4, total)
-    total = vfma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
-    total = vfma(vand(_vld(at + row - step, 0), c), taps.w6, total)
-    total = vfma(vand(_vld(at + row, 0), ends.bottom), taps.w7, total)
-    return vfma(vand(_vld(at + row + step, 0), d), taps.w8, total)
+def _zeros(at, first, last):
+    """Numbers from `first` to before `last` become 0, in whole vectors."""
+    for j in range(first, last, WIDTH):
+        _vst(at, j, vsplat(ZERO), WIDTH)
 
 
 @functools.cache
-def storing(S: Storage):
-    """Inline function (place, index, value, count): store, or add to what is there."""
-    vfirst, vst = loads_first(S), stores(S)
-
-    @inline
-    def store(place, index, value, count):
-        if place.acc != 0:
-            value = vadd(value, vfirst(place.target, index, count))
-        vst(place.target, index, value, count)
-
-    return store
-
-
-@functools.cache
-def _bands(S: Storage, W: Storage, turn: int):
-    """Inline function: channels of more than 16 pixels, band of rows after band."""
-    vld, vfirst, ldw, store = loads(S), loads_first(S), W.ld, storing(S)
-
-    @inline
-    def zeros(at, first, last):
-        for j in range(first, last, WIDTH):
-            _vst(at, j, vsplat(ZERO), WIDTH)
+def _copier(S: Storage):
+    """Inline function: pixels go to float32, through the prologue."""
+    vld, vfirst = loads(S), loads_first(S)
 
     @inline
     def copy(at, x, first, count, scale, shift, pro):
@@ -177,13 +66,21 @@ def _bands(S: Storage, W: Storage, turn: int):
                 v = vfma(v, scale, shift)
             _vst(at, j, vact_value(pro.act, v, pro.lo, pro.hi), WIDTH)
 
+    return copy
+
+
+@functools.cache
+def _band(S: Storage, turn: int):
+    """Inline function: outputs of a band of rows from a copy of their pixels."""
+    store = storing(S)
+
     @inline
     def band(place, index, at, count, wd, bias, taps):
         """`count` outputs from element `index` on, of a copy at address `at`."""
         row, step, all_ = 4 * wd * turn, 4 * turn, every()
         if mod(WIDTH, wd) == 0:
             left, right = vinside(all_, 0, wd, -turn), vinside(all_, 0, wd, turn)
-            ends = _Ends(left, right, all_, all_)
+            ends = Ends(left, right, all_, all_)
             for j in range(0, count, WIDTH):
                 total = _multiplied(bias, at + 4 * j, row, step, taps, ends)
                 store(place, index + j, total, min(WIDTH, count - j))
@@ -197,13 +94,21 @@ def _bands(S: Storage, W: Storage, turn: int):
                     left, right = right, left
             else:
                 left, right = vinside(all_, start, wd, -turn), vinside(all_, start, wd, turn)
-            ends = _Ends(left, right, all_, all_)
+            ends = Ends(left, right, all_, all_)
             total = _multiplied(bias, at + 4 * j, row, step, taps, ends)
             store(place, index + j, total, min(WIDTH, count - j))
             start = mod(start + WIDTH, wd)
 
+    return band
+
+
+@functools.cache
+def _spread(W: Storage):
+    """Inline (place, channel): its `Taps`, one weight to all lanes."""
+    ldw = W.ld
+
     @inline
-    def weights(place, ch):
+    def spread(place, ch):
         w, i = place.weights, 9 * ch
         return Taps(
             vsplat(ldw(w, i)),
@@ -217,6 +122,14 @@ def _bands(S: Storage, W: Storage, turn: int):
             vsplat(ldw(w, i + 8)),
         )
 
+    return spread
+
+
+@functools.cache
+def _bands(S: Storage, W: Storage, turn: int):
+    """Inline function: channels of more than 16 pixels, band of rows after band."""
+    copy, band, spread = _copier(S), _band(S, turn), _spread(W)
+
     @inline
     def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
         """Channels from `lo` to before `hi`."""
@@ -226,7 +139,7 @@ def _bands(S: Storage, W: Storage, turn: int):
         together = max(1, min(p.n, div(room.floats, whole)))
         for ch in range(lo, hi):
             bias = vsplat(_ld(place.bias, ch)) if place.bias != 0 else vsplat(ZERO)
-            scale, shift, taps = vsplat(ZERO), vsplat(ZERO), weights(place, ch)
+            scale, shift, taps = vsplat(ZERO), vsplat(ZERO), spread(place, ch)
             if pro.stat != 0:
                 scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))
                 shift = vsplat(norm_shift(pro.stat, pro.gamma, pro.beta, ch, p.c))
@@ -239,102 +152,15 @@ def _bands(S: Storage, W: Storage, turn: int):
                         at = room.bands + 4 * ((b - b0) * whole + WIDTH)
                         first = ((b * p.c + ch) * p.h + top) * wd
                         if r0 == 0:
-                            zeros(at, -WIDTH, wd)
+                            _zeros(at, -WIDTH, wd)
                         begin, count = (wd if r0 == 0 else 0), (bottom - top) * wd
                         copy(at + 4 * begin, place.source, first, count, scale, shift, pro)
                         if r1 == p.h:
-                            zeros(at, begin + count, (rows + 2) * wd + WIDTH)
+                            _zeros(at, begin + count, (rows + 2) * wd + WIDTH)
                     for b in range(b0, last):
                         at = room.bands + 4 * ((b - b0) * whole + WIDTH + wd)
                         index = ((b * p.c + ch) * p.h + r0) * wd
                         band(place, index, at, (r1 - r0) * wd, wd, bias, taps)
-
-    return run
-
-
-@functools.cache
-def _small(S: Storage, W: Storage, turn: int):
-    """Inline function: maps of at most 16 pixels, as many channels at once as are in a vector."""
-    vld, vfirst, ldw, store = loads(S), loads_first(S), W.ld, storing(S)
-
-    @inline
-    def list_ends(at, p):
-        """Bits of the lanes of `_Ends` at address `at`."""
-        for lane in range(WIDTH):
-            place = mod(lane, p.h * p.wd)
-            x, y = mod(place, p.wd), div(place, p.wd)
-            left, right = x > 0, x < p.wd - 1
-            above, below = y > 0, y < p.h - 1
-            if turn < 0:
-                left, right, above, below = right, left, below, above
-            st_i32(at, lane, -1 if left else 0)
-            st_i32(at, WIDTH + lane, -1 if right else 0)
-            st_i32(at, 2 * WIDTH + lane, -1 if above else 0)
-            st_i32(at, 3 * WIDTH + lane, -1 if below else 0)
-
-    @inline
-    def list_lanes(at, place, ch, channels, p, pro):
-        """Weights, bias, scale and shift of lanes, 16 floats each, rising: a vector spills."""
-        size = p.h * p.wd
-        for tap in range(9):
-            for j in range(channels):
-                _vst(at, 16 * tap + j * size, vsplat(ldw(place.weights, 9 * (ch + j) + tap)), WIDTH)
-        for j in range(channels):
-            bias = vsplat(_ld(place.bias, ch + j)) if place.bias != 0 else vsplat(ZERO)
-            _vst(at, 144 + j * size, bias, WIDTH)
-        if pro.stat != 0:
-            for j in range(channels):
-                scale = norm_scale(pro.stat, pro.gamma, ch + j, p.c)
-                _vst(at, 160 + j * size, vsplat(scale), WIDTH)
-            for j in range(channels):
-                shift = norm_shift(pro.stat, pro.gamma, pro.beta, ch + j, p.c)
-                _vst(at, 176 + j * size, vsplat(shift), WIDTH)
-
-    @inline
-    def taken(at):
-        return Taps(
-            _vld(at, 0),
-            _vld(at, 16),
-            _vld(at, 32),
-            _vld(at, 48),
-            _vld(at, 64),
-            _vld(at, 80),
-            _vld(at, 96),
-            _vld(at, 112),
-            _vld(at, 128),
-        )
-
-    @inline
-    def images(place, p, pro, ch, ring, lanes: _Lanes, taps, ends):
-        row, step, n = 4 * p.wd * turn, 4 * turn, lanes.filled
-        for b0 in range(0, p.n, _RING):
-            last = min(p.n, b0 + _RING)
-            for b in range(b0, last):
-                first = (b * p.c + ch) * p.h * p.wd
-                whole = n == WIDTH
-                v = vld(place.source, first) if whole else vfirst(place.source, first, n)
-                if pro.stat != 0:
-                    v = vfma(v, lanes.scale, lanes.shift)
-                v = vact_value(pro.act, v, pro.lo, pro.hi)
-                _vst(ring + 192 * (b - b0), WIDTH, v, WIDTH)
-            for b in range(b0, last):
-                at = ring + 192 * (b - b0) + 64
-                total = _multiplied_small(lanes.bias, at, row, step, taps, ends)
-                store(place, (b * p.c + ch) * p.h * p.wd, total, n)
-
-    @inline
-    def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
-        """Channels from `lo` to before `hi`."""
-        at = room.at + 256
-        list_ends(room.at, p)
-        many = div(WIDTH, p.h * p.wd)
-        first, last = _vld(room.at, 0), _vld(room.at, 16)
-        ends = _Ends(first, last, _vld(room.at, 32), _vld(room.at, 48))
-        for ch in range(lo, hi, many):
-            channels = min(many, hi - ch)
-            list_lanes(at, place, ch, channels, p, pro)
-            lanes = _Lanes(_vld(at, 144), _vld(at, 160), _vld(at, 176), channels * p.h * p.wd)
-            images(place, p, pro, ch, at + 768, lanes, taken(at), ends)
 
     return run
 
@@ -346,12 +172,12 @@ def near(S: Storage, W: Storage, turn: int):
     turn: 1, or -1 for the gradient of the input. Threads split channels. Of the scratch 1856 bytes
     are used, and `room.floats`, which hold two rows more than a band has.
     """
-    bands, small = _bands(S, W, turn), _small(S, W, turn)
+    bands, small = _bands(S, W, turn), small_maps(S, W, turn)
 
     @inline
     def run(thread, nthreads, place: Place, p: Conv, pro: Prologue, room: Room):
         lo, hi = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)
-        if _is_small(p):
+        if is_small(p):
             small(lo, hi, place, p, pro, room)
         else:
             bands(lo, hi, place, p, pro, room)

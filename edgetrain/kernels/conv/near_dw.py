@@ -16,7 +16,7 @@ from ..words.vector_gemm import lane_sum
 from . import fast_tile as tiles
 from .fast_lines import vinside
 from .fast_sum import accumulate_row
-from .near import Taps, every, vand
+from .near_parts import Taps, every, vand
 from .records import AS_IT_IS, Conv, Prologue, Tile
 
 _vld, _vst = loads(FP32), stores(FP32)

@@ -25,7 +25,7 @@ from ..words.vector import (
     vsplat,
 )
 from .fast_lines import vinside
-from .near import Place, Room, every, storing, vand
+from .near_parts import Place, Room, every, storing, vand
 from .records import Conv
 
 _MOST = 256  # pixels of a band of rows, of longer rows two

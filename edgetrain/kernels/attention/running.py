@@ -1,0 +1,97 @@
+"""The softmax of a block of queries, carried from one block of keys to the next."""
+
+import functools
+from typing import NamedTuple
+
+from ..jit import inline
+from ..words.block import get, put
+from ..words.lanes import loader, storer
+from ..words.mathf import INF, ONE, ZERO, exp
+from ..words.prim import FP32
+from .blocks import Block, first_query
+from .layout import COLUMNS
+from .panels import clear
+from .scores import drop, most, scores, total
+
+_ld32, _st32, _load, _store = FP32.ld, FP32.st, loader(FP32.ld), storer(FP32.st)
+
+
+class Running(NamedTuple):
+    """Addresses: a tile of products; of each query a sum of weighted rows of v, `width` floats, and
+    its spot: the largest score so far and the sum of exponentials above it."""
+
+    tile: int
+    sums: int
+    spots: int
+    width: int
+
+
+@inline
+def begin(state: Running, rows):
+    """No key has been seen."""
+    clear(state.sums, rows * state.width)
+    for r in range(rows):
+        _st32(state.spots, 2 * r, -INF)
+        _st32(state.spots, 2 * r + 1, ZERO)
+
+
+@functools.cache
+def weigher(B):
+    """Inline (k, state, block, r, j, count, row, part): row r of a tile of products of `count` keys
+    from j on becomes weights; what was summed is rescaled. row, part: buffers."""
+    score = scores(B)
+
+    @inline
+    def weigh(k, state: Running, block: Block, r, j, count, row, part):
+        tile, sums, spots, width = state.tile, state.sums, state.spots, state.width
+        z, h, i = block.z, block.h, block.i + r
+        score(k, row, tile, r, z, h, i, j, count)
+        for c in range(COLUMNS):
+            put(part, c, get(row, c))
+        old, high = _ld32(spots, 2 * r), most(part)
+        new_top = old if old > high or old != old else high
+        if new_top == -INF:
+            for c in range(COLUMNS):
+                put(row, c, ZERO)
+            _store(row, tile, r * COLUMNS, COLUMNS)
+            return
+        for c in range(COLUMNS):
+            put(row, c, exp(get(row, c) - new_top))
+            put(part, c, get(row, c))
+        factor = exp(old - new_top)
+        _st32(spots, 2 * r, new_top)
+        _st32(spots, 2 * r + 1, _ld32(spots, 2 * r + 1) * factor + total(part))
+        if k.p != ZERO:
+            drop(k, row, z, h, i, j, count)
+        _store(row, tile, r * COLUMNS, COLUMNS)
+        if factor != ONE:
+            for c in range(width):
+                _st32(sums, r * width + c, _ld32(sums, r * width + c) * factor)
+
+    return weigh
+
+
+@functools.cache
+def finisher(Y):
+    """Inline (k, state, block, row): y and stat of a block whose keys have all been seen."""
+    put_y = storer(Y.st)
+
+    @inline
+    def finish(k, state: Running, block: Block, row):
+        sums, spots, width = state.sums, state.spots, state.width
+        for r in range(block.rows):
+            top, mass = _ld32(spots, 2 * r), _ld32(spots, 2 * r + 1)
+            lost = k.guard != 0 and not mass > ZERO
+            over = ZERO if lost else ONE / mass
+            to = block.z * k.yz + block.h * k.yh + (block.i + r) * k.yr
+            for c in range(0, k.e, COLUMNS):
+                count = min(COLUMNS, k.e - c)
+                _load(row, sums, r * width + c, count, ZERO)
+                for x in range(COLUMNS):
+                    put(row, x, ZERO if lost else get(row, x) * over)
+                put_y(row, k.y, to + c, count)
+            at = first_query(k, block) + r
+            _st32(k.stat, 2 * at, ZERO if lost else top)
+            _st32(k.stat, 2 * at + 1, over)
+
+    return finish

@@ -1,0 +1,81 @@
+"""What near convolutions and their gradients share: where maps lie, weights, lanes."""
+
+import functools
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from ..jit import inline
+from ..words.prim import I32, Storage
+from ..words.vector import V16, WIDTH, define, loads_first, stores, vadd
+
+_BITS = ir.VectorType(I32, WIDTH)
+
+
+def _and(builder, args):
+    a, b = (builder.bitcast(value, _BITS) for value in args)
+    return builder.bitcast(builder.and_(a, b), args[0].type)
+
+
+def _all(builder, args):
+    ones = ir.Constant(_BITS, [0xFFFFFFFF] * WIDTH)
+    return builder.bitcast(ones, ir.VectorType(ir.FloatType(), WIDTH))
+
+
+vand, every = define(V16(V16, V16), _and), define(V16(), _all)
+
+
+class Place(NamedTuple):
+    """Where maps are read and written: addresses; `acc`: what was there is added."""
+
+    source: int
+    weights: int
+    bias: int
+    target: int
+    acc: int
+
+
+class Room(NamedTuple):
+    """Scratch: its address, and that of `floats` for bands of rows."""
+
+    at: int
+    bands: int
+    floats: int
+
+
+class Taps(NamedTuple):
+    """Weights of the taps in order, a vector each."""
+
+    w0: Any
+    w1: Any
+    w2: Any
+    w3: Any
+    w4: Any
+    w5: Any
+    w6: Any
+    w7: Any
+    w8: Any
+
+
+class Ends(NamedTuple):
+    """Lanes, as bits, whose neighbour by the first and by the last tap column is in the map, then
+    the same of rows."""
+
+    first: Any
+    last: Any
+    top: Any
+    bottom: Any
+
+
+@functools.cache
+def storing(S: Storage):
+    """Inline function (place, index, value, count): store, or add to what is there."""
+    vfirst, vst = loads_first(S), stores(S)
+
+    @inline
+    def store(place, index, value, count):
+        if place.acc != 0:
+            value = vadd(value, vfirst(place.target, index, count))
+        vst(place.target, index, value, count)
+
+    return store

@@ -1,0 +1,162 @@
+"""Depthwise convolutions of conv/near.py on maps of at most 16 pixels, and their gradients.
+
+A vector holds as many channels as it can, with a weight to each lane.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from ..jit import inline
+from ..words.act import ZERO, norm_scale, norm_shift
+from ..words.prim import FP32, Storage, div, mod, st_i32
+from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
+from ..words.vector_act import vact_value
+from .near_parts import Ends, Place, Room, Taps, storing, vand
+from .records import Conv, Prologue
+
+_RING = 4  # images of small maps that are copied before they are read
+_vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
+
+
+class _Lanes(NamedTuple):
+    """Vectors of small maps: the bias, the prologue's scale and shift; lanes that there are."""
+
+    bias: Any
+    scale: Any
+    shift: Any
+    filled: int
+
+
+@inline
+def is_small(p: Conv):
+    """Whether a vector holds a map, and lines end in it."""
+    return p.h * p.wd <= WIDTH and p.wd < WIDTH
+
+
+@inline
+def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
+    """total + the products of nine taps around address `at`, of lanes in which rows end too;
+    `row`, `step`: bytes from a tap row (column) to the next."""
+    a, b = vand(ends.top, ends.first), vand(ends.top, ends.last)
+    c, d = vand(ends.bottom, ends.first), vand(ends.bottom, ends.last)
+    total = vfma(vand(_vld(at - row - step, 0), a), taps.w0, total)
+    total = vfma(vand(_vld(at - row, 0), ends.top), taps.w1, total)
+    total = vfma(vand(_vld(at - row + step, 0), b), taps.w2, total)
+    total = vfma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
+    total = vfma(_vld(at, 0), taps.w4, total)
+    total = vfma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
+    total = vfma(vand(_vld(at + row - step, 0), c), taps.w6, total)
+    total = vfma(vand(_vld(at + row, 0), ends.bottom), taps.w7, total)
+    return vfma(vand(_vld(at + row + step, 0), d), taps.w8, total)
+
+
+@functools.cache
+def _end_lister(turn: int):
+    """Inline function: which lanes of small maps have neighbours."""
+
+    @inline
+    def list_ends(at, p):
+        """Bits of the lanes of `Ends` at address `at`."""
+        for lane in range(WIDTH):
+            place = mod(lane, p.h * p.wd)
+            x, y = mod(place, p.wd), div(place, p.wd)
+            left, right = x > 0, x < p.wd - 1
+            above, below = y > 0, y < p.h - 1
+            if turn < 0:
+                left, right, above, below = right, left, below, above
+            st_i32(at, lane, -1 if left else 0)
+            st_i32(at, WIDTH + lane, -1 if right else 0)
+            st_i32(at, 2 * WIDTH + lane, -1 if above else 0)
+            st_i32(at, 3 * WIDTH + lane, -1 if below else 0)
+
+    return list_ends
+
+
+@functools.cache
+def _lane_lister(W: Storage):
+    """Inline function: numbers of the channels of a vector of small maps."""
+    ldw = W.ld
+
+    @inline
+    def list_lanes(at, place, ch, channels, p, pro):
+        """Weights, bias, scale and shift of lanes, 16 floats each, rising: a vector spills."""
+        size = p.h * p.wd
+        for tap in range(9):
+            for j in range(channels):
+                _vst(at, 16 * tap + j * size, vsplat(ldw(place.weights, 9 * (ch + j) + tap)), WIDTH)
+        for j in range(channels):
+            bias = vsplat(_ld(place.bias, ch + j)) if place.bias != 0 else vsplat(ZERO)
+            _vst(at, 144 + j * size, bias, WIDTH)
+        if pro.stat != 0:
+            for j in range(channels):
+                scale = norm_scale(pro.stat, pro.gamma, ch + j, p.c)
+                _vst(at, 160 + j * size, vsplat(scale), WIDTH)
+            for j in range(channels):
+                shift = norm_shift(pro.stat, pro.gamma, pro.beta, ch + j, p.c)
+                _vst(at, 176 + j * size, vsplat(shift), WIDTH)
+
+    return list_lanes
+
+
+@inline
+def _taken(at):
+    """`Taps` that are listed at an address."""
+    return Taps(
+        _vld(at, 0),
+        _vld(at, 16),
+        _vld(at, 32),
+        _vld(at, 48),
+        _vld(at, 64),
+        _vld(at, 80),
+        _vld(at, 96),
+        _vld(at, 112),
+        _vld(at, 128),
+    )
+
+
+@functools.cache
+def _images(S: Storage, turn: int):
+    """Inline function: the images of a vector of small maps, a few at a time."""
+    vld, vfirst, store = loads(S), loads_first(S), storing(S)
+
+    @inline
+    def images(place, p, pro, ch, ring, lanes: _Lanes, taps, ends):
+        row, step, n = 4 * p.wd * turn, 4 * turn, lanes.filled
+        for b0 in range(0, p.n, _RING):
+            last = min(p.n, b0 + _RING)
+            for b in range(b0, last):
+                first = (b * p.c + ch) * p.h * p.wd
+                whole = n == WIDTH
+                v = vld(place.source, first) if whole else vfirst(place.source, first, n)
+                if pro.stat != 0:
+                    v = vfma(v, lanes.scale, lanes.shift)
+                v = vact_value(pro.act, v, pro.lo, pro.hi)
+                _vst(ring + 192 * (b - b0), WIDTH, v, WIDTH)
+            for b in range(b0, last):
+                at = ring + 192 * (b - b0) + 64
+                total = _multiplied(lanes.bias, at, row, step, taps, ends)
+                store(place, (b * p.c + ch) * p.h * p.wd, total, n)
+
+    return images
+
+
+@functools.cache
+def small_maps(S: Storage, W: Storage, turn: int):
+    """Inline function: maps of at most 16 pixels, as many channels at once as are in a vector."""
+    list_ends, list_lanes, images = _end_lister(turn), _lane_lister(W), _images(S, turn)
+
+    @inline
+    def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
+        """Channels from `lo` to before `hi`."""
+        at = room.at + 256
+        list_ends(room.at, p)
+        many = div(WIDTH, p.h * p.wd)
+        first, last = _vld(room.at, 0), _vld(room.at, 16)
+        ends = Ends(first, last, _vld(room.at, 32), _vld(room.at, 48))
+        for ch in range(lo, hi, many):
+            channels = min(many, hi - ch)
+            list_lanes(at, place, ch, channels, p, pro)
+            lanes = _Lanes(_vld(at, 144), _vld(at, 160), _vld(at, 176), channels * p.h * p.wd)
+            images(place, p, pro, ch, at + 768, lanes, _taken(at), ends)
+
+    return run
