@@ -161,13 +161,13 @@ def slopes(B):
         at = (z * k.z2 + h) * k.m + i
         top, over, delta = _ld32(k.stat, 2 * at), _ld32(k.stat, 2 * at + 1), _ld32(k.delta, at)
         score(k, row, tile, r, z, h, i, j, count)
-        for c in range(COLUMNS):
-            put(row, c, exp(get(row, c) - top) * over if over != ZERO else ZERO)
         _load(slope, part, r * COLUMNS, count, ZERO)
         if k.p != ZERO:
             drop(k, slope, z, h, i, j, count)
         for c in range(COLUMNS):
-            put(slope, c, get(row, c) * (get(slope, c) - delta) * k.scale)
+            weight = exp(get(row, c) - top) * over if over != ZERO else ZERO
+            put(row, c, weight)
+            put(slope, c, weight * (get(slope, c) - delta) * k.scale)
         unmoved(k, slope, z, h, i, j, count)
 
     return derive
