@@ -31,10 +31,8 @@ from .loop_values import (
     parts,
 )
 
-_NUMBERS: dict[Any, Number] = {
-    int: INT, np.int64: INT, np.uint64: WORD, float: FLOAT, np.float64: FLOAT, np.float32: SINGLE,
-    bool: TRUTH,
-}  # fmt: skip
+_NUMBERS: dict[Any, Number] = {bool: TRUTH, int: INT, np.int64: INT, np.uint64: WORD}
+_NUMBERS |= {float: FLOAT, np.float64: FLOAT, np.float32: SINGLE}
 _FUNCTIONS = {np.log: "log", np.exp: "exp", np.sqrt: "sqrt"}
 
 

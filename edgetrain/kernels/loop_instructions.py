@@ -22,24 +22,20 @@ from .loop_values import (
     parts,
 )
 
-_INTEGER = {
-    ast.Add: "add nsw", ast.Sub: "sub nsw", ast.Mult: "mul nsw", ast.BitAnd: "and",
-    ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl", ast.RShift: "ashr",
-}  # fmt: skip
-_WORD = {**_INTEGER, ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.RShift: "lshr"}
-_WORD |= {ast.FloorDiv: "udiv", ast.Mod: "urem"}
+_BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl"}
+_INTEGER = {**_BITS, ast.Add: "add nsw", ast.Sub: "sub nsw", ast.Mult: "mul nsw"}
+_INTEGER |= {ast.RShift: "ashr"}
+_WORD = {**_BITS, ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_WORD |= {ast.RShift: "lshr", ast.FloorDiv: "udiv", ast.Mod: "urem"}
 _FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-COMPARE = {
-    ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt"),
-    ast.LtE: ("sle", "ole"), ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge"),
-}  # fmt: skip
+COMPARE = {ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt")}
+COMPARE |= {ast.LtE: ("sle", "ole"), ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge")}
 # (from, to) -> LLVM's instruction; "" where the bits are the same.
-_CASTS = {
-    (TRUTH, INT): "zext", (TRUTH, WORD): "zext", (TRUTH, FLOAT): "uitofp", (INT, WORD): "",
-    (WORD, INT): "", (INT, FLOAT): "sitofp", (INT, SINGLE): "sitofp", (WORD, FLOAT): "uitofp",
-    (FLOAT, INT): "fptosi", (SINGLE, INT): "fptosi", (FLOAT, SINGLE): "fptrunc",
-    (SINGLE, FLOAT): "fpext",
-}  # fmt: skip
+_CASTS = {(TRUTH, INT): "zext", (TRUTH, WORD): "zext", (INT, WORD): "", (WORD, INT): ""}
+_CASTS |= {(TRUTH, FLOAT): "uitofp", (WORD, FLOAT): "uitofp"}
+_CASTS |= {(INT, FLOAT): "sitofp", (INT, SINGLE): "sitofp"}
+_CASTS |= {(FLOAT, INT): "fptosi", (SINGLE, INT): "fptosi"}
+_CASTS |= {(FLOAT, SINGLE): "fptrunc", (SINGLE, FLOAT): "fpext"}
 FUNCTIONS = ("log", "exp", "sqrt")  # of the C library or the processor
 
 

@@ -11,10 +11,8 @@ from typing import Any
 from ..units.sha import sha256
 
 # What calls the planner's loops, and compiles them.
-LOOPS = (
-    "loops", "loop_kinds", "loop_values", "loop_instructions", "loop_expressions", "loop_text",
-    "loops_compiled",
-)  # fmt: skip
+_LOOP_PARTS = ("kinds", "values", "instructions", "expressions", "text")
+LOOPS = ("loops", "loops_compiled", *(f"loop_{part}" for part in _LOOP_PARTS))
 # What finds, declares, keeps and loads kernels; it bears on no kernel's code.
 MACHINERY = frozenset(
     ("cache", "choices", "compile_worker", "decode", "engine", "expression", "jit", "library",

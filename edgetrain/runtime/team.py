@@ -118,10 +118,8 @@ class Sleepers(Team):
         self._operands = np.array([block.ctypes.data], np.int64)
 
     def _worker(self, index: int) -> Callable[[], None]:
-        return partial(
-            _serve, ENTRY(self._serve), self.barrier, self._operands, index, self.count,
-            self._there[index - 1],
-        )  # fmt: skip
+        serve, there = ENTRY(self._serve), self._there[index - 1]
+        return partial(_serve, serve, self.barrier, self._operands, index, self.count, there)
 
     def _end(self) -> None:
         if self._there:
