@@ -57,7 +57,7 @@ def test_summary_weighs_by_time():
         KernelRow(_call("gemm", GEMM), "gemm", "plain", 4.0, 2.0, "FMA", 6.0),
         KernelRow(_call("gemm", GEMM), "gemm", "plain", 1.0, 1.0, "FMA", None),
     ]
-    assert summary(rows) == ["| gemm | 2 | 75 % | 50 % | 60 % | 1.50 |"]
+    assert summary(rows) == ["| gemm | 2 | 75 % | 50 % | 60 % | - | 1.50 |"]
 
 
 def test_least_takes_the_shortest_run():

@@ -21,7 +21,8 @@ OTHERS = {
     "save_seconds", "save_steps", "label", "calibrate", "all", "steps", "help",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
-ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config"}
+ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
+             "digests", "net", "run"}  # fmt: skip
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -330,7 +330,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(
 )  # fmt: skip
 def test_a_left_lock_is_judged_by_who_left_it(tmp_path: Path, change: dict, refused: bool) -> None:
     ours = this_process()
-    left = {name: getattr(ours, name) for name in ours.__slots__} | change
+    left = ours._asdict() | change
     (tmp_path / LOCK_FILE).write_text(json.dumps(left))
     if refused:
         with pytest.raises(UsageError, match="on elsewhere .* remove"):

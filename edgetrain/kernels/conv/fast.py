@@ -240,8 +240,30 @@ def _input_gradient(block: int, vectors: int, S, W):
     return run
 
 
-def _depthwise(S, W, forward: bool):
-    """A channel by itself: the convolution or its input gradient, near ones as conv/near.py."""
+def _depthwise_forward(S, W):
+    """A channel by itself; near ones as conv/near.py."""
+    from ..jit import inline
+    from . import fast_tile as tiles
+    from .near import is_near, near
+    from .near_parts import Place, Room
+
+    others, run_near = inline(_forward(1, 4, S, W)), near(S, W, 1)
+    places = _forward_layout(1).places
+
+    def run(thread, nthreads, k):
+        p, at = tiles.given_shapes(k), places(k.ws, k)
+        if is_near(p):
+            place = Place(k.x, k.w, k.bias, k.y, 0)
+            room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
+            run_near(thread, nthreads, place, p, tiles.prologue_of(k), room)
+        else:
+            others(thread, nthreads, k)
+
+    return run
+
+
+def _depthwise_back(S, W):
+    """The input gradient of a channel by itself; near ones as conv/near.py and near_dx.py."""
     from ..jit import inline
     from . import fast_tile as tiles
     from .near import is_near, near
@@ -249,25 +271,20 @@ def _depthwise(S, W, forward: bool):
     from .near_parts import Place, Room
     from .records import AS_IT_IS
 
-    others = inline((_forward if forward else _input_gradient)(1, 4, S, W))
-    run_near, run_halved = near(S, W, 1 if forward else -1), halved(S, W)
-    places = (_forward_layout if forward else _dx_layout)(1).places
+    others = inline(_input_gradient(1, 4, S, W))
+    run_near, run_halved = near(S, W, -1), halved(S, W)
+    places = _dx_layout(1).places
 
     def run(thread, nthreads, k):
         p, at = tiles.given_shapes(k), places(k.ws, k)
-        if not forward and is_halved(p) and at.sums - at.table >= 4 * needs(p):
-            place = Place(k.dy, k.w, 0, k.dx, k.acc)
+        place = Place(k.dy, k.w, 0, k.dx, k.acc)
+        if is_halved(p) and at.sums - at.table >= 4 * needs(p):
             run_halved(thread, nthreads, place, p, Room(at.table, 0, 0))
-            return
-        if not is_near(p):
-            others(thread, nthreads, k)
-            return
-        room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
-        if forward:
-            place = Place(k.x, k.w, k.bias, k.y, 0)
-            run_near(thread, nthreads, place, p, tiles.prologue_of(k), room)
+        elif is_near(p):
+            room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
+            run_near(thread, nthreads, place, p, AS_IT_IS, room)
         else:
-            run_near(thread, nthreads, Place(k.dy, k.w, 0, k.dx, k.acc), p, AS_IT_IS, room)
+            others(thread, nthreads, k)
 
     return run
 
@@ -276,10 +293,10 @@ def _register(name: str, rows: int, vectors: int, when: str) -> None:
     how = {"variant": name, "when": when, "check": CHECK}
 
     def forward(S, W):
-        return _depthwise(S, W, True) if rows == 1 else _forward(rows, vectors, S, W)
+        return _depthwise_forward(S, W) if rows == 1 else _forward(rows, vectors, S, W)
 
     def back(S, W):
-        return _depthwise(S, W, False) if rows == 1 else _input_gradient(rows, vectors, S, W)
+        return _depthwise_back(S, W) if rows == 1 else _input_gradient(rows, vectors, S, W)
 
     kernel("conv", forward_operands(_forward_layout(rows).nbytes), **how)(forward)
     kernel("conv_dx", dx_operands(_dx_layout(rows).nbytes), **how)(back)
