@@ -33,8 +33,9 @@ _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the 
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
-# Turns of loops: a tape of fewer, some tenths of a millisecond, is over when threads have met.
-ALONE = 8_000_000
+# Turns of loops: a tape of fewer, about two milliseconds, is over before the system has given the
+# threads a processor each.
+ALONE = 50_000_000
 # What is filled in besides the model's inputs: targets, and weights of samples where it has any.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
