@@ -30,7 +30,7 @@ from .emit_tape import (
     text_of_table,
     worth_own_code,
 )
-from .emit_text import direct, kernel_text, run_passes
+from .emit_text import APART, direct, kernel_text, run_passes
 from .pair_functions import OPERATIONS
 from .targets import Target
 from .targets import in_pairs as computes_in_pairs
@@ -180,6 +180,7 @@ def _marked(
     hot |= {f"i{number}" for number in range(len(table.instructions))}
     hot |= {f"g{number}" for number in range(len(table.entries))}
     hot |= {f"pair.{name}" for name in OPERATIONS}
+    hot |= {one.name for one in module.functions if one.name.startswith(APART)}
     return _with_marks(text, set() if size else hot)
 
 

@@ -20,6 +20,8 @@ from .registry import Kernel
 # What passes may take for granted before the target is known; all targets are little-endian.
 LAYOUTS = {64: "e-p:64:64-i64:64-n32:64", 32: "e-p:32:32-i64:64-n32"}
 
+APART = "apart."  # how functions are named that kernels call and that are not inlined
+
 
 def direct(symbol: str) -> str:
     """Name of the function that takes a kernel's operands as they are."""
@@ -92,7 +94,10 @@ def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
         function.add_function_attribute("nounwind")
         if not function.is_declaration and function.name != direct(symbol):
             function.linkage = "internal"
-            function.add_function_attribute("alwaysinline")
+            if bits == 64 and function.name.startswith("et_"):  # of vectors: it needs all registers
+                function.name = f"{APART}{function.name}"
+            else:
+                function.add_function_attribute("alwaysinline")
     for variable in module.global_variables:
         if not variable.is_declaration:
             variable.linkage = "internal"
