@@ -40,12 +40,15 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     """Whether roles can meet so: a bias, a peephole or a first state is never finer than fp32, and
-    is stored in fp16 only beside weights or values that are."""
+    is stored in fp16 only beside weights or values that are; what attention by blocks reads and
+    writes are activations and their gradients, but for a bias of its scores."""
     if kernel.name in ("lstm", "gru", "rnn"):
         weights, values = storages["W"], storages["S"]
         sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
         states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
         return sides <= {weights} and states <= {weights, values}
+    if kernel.name.startswith("attention"):
+        return len({dtype for name, dtype in storages.items() if name != "B"}) == 1
     state = {storages[name] for name in "VMA" if name in storages}
     if INT8.name in storages.values() and len(state) > 1 and "G" in storages:
         return False
