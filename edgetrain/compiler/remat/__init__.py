@@ -30,9 +30,7 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
         return anneal_search(problem, effort)
     if is_long(stages) or problem.cuts:
         return chain_ladder(problem)
-    return anneal_search(
-        problem, effort, Ladder(problem, stages).some(128 if _plain(stages) else 24)
-    )
+    return anneal_search(problem, effort, _seeds(problem, stages))
 
 
 def schedules_of_use(
@@ -52,8 +50,18 @@ def schedules_of_use(
     if stages is not None and (is_long(stages) or problem.cuts):
         return chain_ladder(problem)
     if stages is not None and not seeds:
-        seeds = Ladder(problem, stages).some(128 if _plain(stages) else 24)
+        seeds = _seeds(problem, stages)
     return anneal_search(problem, effort, seeds, enough, gain)
+
+
+def _seeds(problem: Problem, stages: Chain) -> list[Schedule]:
+    """Schedules of the dynamic program that a search begins with.
+
+    Where it sees the whole problem they are its best; else those that leave bytes unused, which
+    searches come further from.
+    """
+    plain = _plain(stages)
+    return Ladder(problem, stages, frees=plain).some(128 if plain else 24)
 
 
 def _plain(stages: Chain) -> bool:

@@ -3,10 +3,11 @@
 Each table halves the bytes of the one before, so that slots get finer where bytes are few; equal
 stretches of a chain share theirs. A chain of n stages, in groups of n / g, costs slots * g^3 for
 each table, which bounds slots and groups alike; it is the same whatever the effort. For one number
-of bytes there is a table of its own, of single stages (`table_of`).
+of bytes there are tables of its own, of single stages (`tables_of`).
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -20,9 +21,12 @@ SHORT = 128  # stages: of so many all stretches are tried
 # Of one number of bytes: slots of a stage of mean size, and all of them (of a short chain, of a
 # long one); what its table holds and adds up at most, numbers both.
 STAGE_SLOTS, MOST_SLOTS = 12, (1024, 2048)
-MOST_HELD, MOST_ADDED = 20_000_000, 1_500_000_000
-REACH = 8  # of long chains whose stages are not alike
-_SCALES = (1.0, 0.6, 0.36)  # of the slots, until the table is small enough
+MOST_HELD, MOST_ADDED = 60_000_000, 6_000_000_000
+# What is tried until a table is small enough: stretches (rows_of), of the slots. Where segments
+# end matters more than what slots round, as long as all stages are not alike.
+_FINE, _COARSE = (4.0, 2.0, 1.0), (1.0, 0.6, 0.36)
+_SHORT_TRIED = [(0, scale) for scale in (*_FINE, *_COARSE[1:])]
+_LONG_TRIED = [(reach, scale) for reach in (0, 16) for scale in _FINE] + [(8, s) for s in _COARSE]
 _AMPLE = 0.5  # of all bytes: with more, slots of groups may fit better
 _LONG_SEGMENT, _SHORTEST_LIMIT = 16.0, 32  # stages over the part of all bytes that there is
 _ALL_TRIED, _AHEAD = 32, 8  # stages; points that are tried above the one found by halving
@@ -34,17 +38,23 @@ def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
     `effort` changes nothing: the ladder is fixed.
     """
     stages = chain_of(problem)
-    return [] if stages is None else [*store_all(problem), *Ladder(problem, stages).some(48)]
+    if stages is None:
+        return []
+    ladder = Ladder(problem, stages, frees=not problem.cuts)
+    return [*store_all(problem), *ladder.some(48)]
 
 
 class Ladder:
     """Tables for halving numbers of bytes: finer slots where there are fewer bytes.
 
     Points above `limit` bytes, by a table's count, are left out; the rest is the same.
+    `frees` is that of the tables.
     """
 
-    def __init__(self, problem: Problem, stages: Chain, limit: float = np.inf) -> None:
-        self.problem, self.stages, self.limit = problem, stages, limit
+    def __init__(
+        self, problem: Problem, stages: Chain, limit: float = np.inf, frees: bool = True
+    ) -> None:
+        self.problem, self.stages, self.limit, self.frees = problem, stages, limit, frees
         n = len(stages)
         needs = stages.back + stages.grad + stages.run
         most = float((stages.out + stages.saved)[1:].sum() + 2 * needs.max())
@@ -52,11 +62,12 @@ class Ladder:
         self.points: list[tuple[float, float, int, Table]] = []
         self.tables: list[Table] = []
         if limit < np.inf:
-            table = table_of(stages, min(limit, most))
-            if table is not None:
+            tables = tables_of(stages, min(limit, most))
+            for table in tables:
                 self._note(table)
-                whole = bool((table.costs.row[0, 1:] >= 0).all())
-                if (n > SHORT and limit < _AMPLE * most) or (table.unit == exact and whole):
+            if tables:
+                whole = bool((tables[0].costs.row[0, 1:] >= 0).all())
+                if (n > SHORT and limit < _AMPLE * most) or (tables[0].unit == exact and whole):
                     return  # groups find nothing more, nor do other slots where none is rounded
         # (bytes of the whole table, slots, groups): work grows with slots * groups^3.
         slots = 256 if n > SHORT else min(4096, max(512, 600_000_000 // n**3))
@@ -78,9 +89,9 @@ class Ladder:
     def _read(self, unit: float, slots: int, size: int) -> None:
         n = len(self.stages)
         if size == 1:
-            self._note(Table(self.stages, 0, n, unit, slots))
+            self._note(Table(self.stages, 0, n, unit, slots, frees=self.frees))
         else:
-            self._note(Grouped(self.stages, size, unit, slots))
+            self._note(Grouped(self.stages, size, unit, slots, self.frees))
 
     def _note(self, table: Table) -> None:
         """Note (bytes, cost) wherever one more slot makes the whole chain cheaper."""
@@ -98,7 +109,8 @@ class Ladder:
         runs: list[tuple[str, int]] = []
         table.emit(0, 0, len(table.out) - 1, m, runs)
         schedule = expand(self.problem, self.stages, runs)
-        return without_idle_runs(self.problem, schedule) if self.problem.cuts else schedule
+        exact = self.problem.cuts or self.limit < np.inf
+        return without_idle_runs(self.problem, schedule) if exact else schedule
 
     def some(self, most: int) -> list[Schedule]:
         """At most about `most` schedules, spread over the points."""
@@ -132,29 +144,30 @@ class Ladder:
         return best
 
 
-def table_of(stages: Chain, nbytes: float) -> Table | None:
-    """A table of single stages for one number of bytes; None where it would be too large.
+def tables_of(stages: Chain, nbytes: float) -> list[Table]:
+    """Tables of single stages for one number of bytes; none where they would be too large.
 
-    Slots are as small as can be held: none are rounded where all sizes have a large divisor.
+    Slots are as small as can be held: none are rounded where all sizes have a large divisor. Else
+    there is a second table of larger slots: which schedules fit after rounding is partly luck.
     """
     n, exact = len(stages), _divisor(stages)
     mean = max(1.0, float((stages.out + stages.saved)[1:].mean()))
-    slots = min(MOST_SLOTS[n > SHORT], max(512, round(STAGE_SLOTS * nbytes / mean)))
-    if nbytes / exact <= 2 * slots:
-        slots = int(nbytes / exact)
-    for scale in _SCALES:
-        unit = exact if scale == 1.0 and slots == int(nbytes / exact) else nbytes / (slots * scale)
-        for reach in (0, REACH) if n > SHORT else (0,):
-            share = nbytes / (n * mean)
-            longest = min(n, max(_SHORTEST_LIMIT, int(_LONG_SEGMENT / share))) if reach else n
-            row = rows_of(stages.parts(), True, True, reach, longest)
-            held = used(row, np.cumsum(stages.out + stages.saved)) / unit
-            held = np.minimum(held, slots * scale) + 4
-            ends = used(row, np.arange(n + 1))
-            added = 4 * held * np.minimum(ends, 4 * reach or n)
-            if held.sum() <= MOST_HELD and added.sum() <= MOST_ADDED:
-                return Table(stages, 0, n, unit, int(nbytes / unit), row)
-    return None
+    wanted = min(MOST_SLOTS[n > SHORT], max(512, round(STAGE_SLOTS * nbytes / mean)))
+    kept = np.cumsum(stages.out + stages.saved)
+    longest = min(n, max(_SHORTEST_LIMIT, int(_LONG_SEGMENT * n * mean / nbytes)))
+    rows = cache(lambda reach: rows_of(stages.parts(), True, True, reach, longest if reach else n))
+    found: list[Table] = []
+    for reach, scale in _LONG_TRIED if n > SHORT else _SHORT_TRIED:
+        slots = wanted * scale
+        unit = exact if nbytes / exact <= 2 * slots else nbytes / slots
+        row = rows(reach)
+        held = np.minimum(used(row, kept) / unit, nbytes / unit) + 4
+        added = 4 * held * np.minimum(used(row, np.arange(n + 1)), 4 * reach or n)
+        if held.sum() <= MOST_HELD and added.sum() <= MOST_ADDED:
+            found.append(Table(stages, 0, n, unit, int(nbytes / unit), row))
+            if unit == exact or len(found) == 2:
+                break
+    return found
 
 
 def _divisor(stages: Chain) -> float:

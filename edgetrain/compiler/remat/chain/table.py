@@ -3,7 +3,8 @@
 State (e, i, j, m): the output of stage i is in memory and m slots beside it; the backwards of
 stages j .. i + 1 are to be run; e tells whether stage j was kept whole by whoever ran it. One
 either keeps stage k for later (its output, or all that its backward needs) or nothing; stages
-kept whole are not run again, so that a segment's last stage is recomputed by nobody.
+kept whole are not run again, so that a segment's last stage is recomputed by nobody. What a stage
+kept whole took, beside the m slots, goes to the stretches before it once its backward has run.
 
 Sources: Beaumont et al. 2019 (heterogeneous chains, persistent schedules); the whole-kept last
 stage is ours. Stretches (i, j) of equal stages share a row (rows.py), and of long stretches only
@@ -49,18 +50,20 @@ class Costs(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Slots of each stage's output, whole stage beside it, run, gradient; cost of its forward."""
+    """Slots of each stage's output, whole stage beside it, run, gradient; cost of its forward;
+    what of a stage kept whole goes to those before it."""
 
     out: Ints
     saved: Ints
     need: Ints
     grad: Ints
     cost: Floats32
+    freed: Ints
 
 
 @loop
 def _least(here, right, left, right_cap, left_cap, low, keep, gone, total):
-    """Lower here[m] from `low` on to total + right[m - keep] + left[m - gone]."""
+    """Lower here[m] from `low` on to total + right[m - keep] + left[m - gone]; `gone` < 0, too."""
     end = here.size
     right_end, left_end = keep + right_cap + 1, gone + left_cap + 1
     both = min(end, min(right_end, left_end))
@@ -117,18 +120,19 @@ def fill(t: Costs, s: Slots, last: int) -> None:
                     keep = s.out[k] + (s.saved[k] if f else 0)
                     low = max(run + held, keep)
                     for e in range(2 if low <= cap else 0):
+                        gone = (keep if f else 0) - (s.freed[j] if e else 0)
                         _least(
                             t.value[e, t.at[row] : t.at[row] + cap + 1],
                             t.value[e, t.at[right] : t.at[right] + t.cap[right] + 1],
                             t.value[f, t.at[left] : t.at[left] + t.cap[left] + 1],
-                            t.cap[right], t.cap[left], low, keep, keep if f else 0, total,
+                            t.cap[right], t.cap[left], low, keep, gone, total,
                         )  # fmt: skip
 
 
 @CHAIN.entry
 def choose(t: Costs, s: Slots, last: int, e: int, i: int, j: int, m: int) -> Kept:
     """What gave the cost of a stretch for m slots."""
-    held = 0 if j == last else s.grad[j]
+    held, freed = 0 if j == last else s.grad[j], s.freed[j] if e else ZERO
     run, total = ZERO, np.float32(0)
     best, best_k, best_f = np.inf, ZERO, ZERO
     for k in range(i + 1, j):
@@ -142,7 +146,7 @@ def choose(t: Costs, s: Slots, last: int, e: int, i: int, j: int, m: int) -> Kep
             keep = s.out[k] + (s.saved[k] if f else 0)
             if m >= max(run + held, keep):
                 beside = t.value[e, t.at[right] + min(m - keep, t.cap[right])]
-                gone = keep if f else 0
+                gone = (keep if f else 0) - freed
                 value = total + beside + t.value[f, t.at[left] + min(m - gone, t.cap[left])]
                 if value < best:
                     best, best_k, best_f = value, np.int64(k), np.int64(f)
@@ -154,6 +158,8 @@ class Table:
 
     Args:
       row: of each stretch, as rows_of gives them; None: all are tried.
+      frees: what a stage kept whole took goes to those before it; else nobody gets it, which
+        leaves room to searches that begin there.
     """
 
     def __init__(
@@ -164,6 +170,7 @@ class Table:
         unit: float,
         slots: int,
         row: np.ndarray | None = None,
+        frees: bool = True,
     ) -> None:
         span = slice(first, last + 1)
         self.chain, self.first, self.unit, self.slots = chain, first, unit, slots
@@ -184,7 +191,8 @@ class Table:
         at = np.cumsum(cap + 1) - (cap + 1)
         value = np.full((2, int((cap + 1).sum())), np.inf, np.float32)
         self.costs = Costs(value, row, at, cap)
-        self.stages = Slots(self.out, self.saved, self.need, self.grad, self.cost)
+        freed = (self.out + self.saved) * int(frees)
+        self.stages = Slots(self.out, self.saved, self.need, self.grad, self.cost, freed)
         for j in range(1, n + 1):
             whole = grads[j] + self.out[j] + self.saved[j]
             self.of(1, row[j - 1, j])[grads[j] :] = 0.0
@@ -222,7 +230,8 @@ class Table:
             for stage in range(i + 1, k + 1):
                 self.run(stage, into)
             keep = int(self.out[k] + (self.saved[k] if f else 0))
-            waiting.append((f, i, k, m - (keep if f else 0)))
+            freed = int(self.stages.freed[j]) if e else 0
+            waiting.append((f, i, k, m + freed - (keep if f else 0)))
             waiting.append((e, k, j, m - keep))
 
     def run(self, stage: int, into: list[tuple[str, int]]) -> None:
@@ -238,7 +247,9 @@ class Table:
 class Grouped(Table):
     """A long chain as groups of stages; what happens inside a group is a `Table` of its own."""
 
-    def __init__(self, chain: Chain, size: int, unit: float, slots: int) -> None:
+    def __init__(
+        self, chain: Chain, size: int, unit: float, slots: int, frees: bool = True
+    ) -> None:
         n = len(chain)
         self.bounds = _bounds(chain, -(-n // size))
         pairs = list(zip(self.bounds, self.bounds[1:], strict=False))
@@ -250,7 +261,7 @@ class Grouped(Table):
             parts = (chain.out, chain.saved, chain.cost, chain.run, chain.back)
             key = b"".join(x[span].tobytes() for x in parts) + bytes([a == 0, b == n])
             if key not in known:
-                known[key] = Table(chain, a, b, unit, slots)
+                known[key] = Table(chain, a, b, unit, slots, frees=frees)
             self.groups.append(known[key])
         out = chain.out[self.bounds]
         whole = [(chain.out + chain.saved)[a + 1 : b + 1].sum() - chain.out[b] for a, b in pairs]
@@ -269,7 +280,7 @@ class Grouped(Table):
         )
         self.spans = pairs
         row = rows_of([np.array([0, *map(id, self.groups)]), *merged.parts()], True, True)
-        super().__init__(merged, 0, len(pairs), unit, slots, row)
+        super().__init__(merged, 0, len(pairs), unit, slots, row, frees)
 
     def _fill(self) -> None:
         for j, group in enumerate(self.groups, 1):
