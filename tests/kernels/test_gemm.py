@@ -230,6 +230,20 @@ def test_gemm_of_one_line_sums_chains_in_order(rng, variant, acc, biased, n, k, 
     np.testing.assert_array_equal(found, v["c"] + expected if acc else expected)
 
 
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("acc, biased", [(0, False), (0, True), (1, False), (1, True)])
+@pytest.mark.parametrize("n, k", [(512, 256), (208, 97), (64, 80), (144, 784), (90, 33)])
+def test_gemm_of_one_line_of_rows_sums_chains_in_order(rng, variant, acc, biased, n, k):
+    storages = dict.fromkeys("ABC", "f32")
+    bias = rng.standard_normal(n).astype(np.float32) if biased else None
+    order = ("bz1", "bz2", "bk2", "bk", "bn")
+    v = operands(rng, (1, 1, 1, n, 1, k), A_AXES, order, storages, acc=acc, bias=bias)
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    expected = _chains(v["a"], v["b"].reshape(k, n).T)
+    expected = expected + bias if biased else expected
+    np.testing.assert_array_equal(found, v["c"] + expected if acc else expected)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gemm_passes_nan_and_infinity_on(rng, variant):
     storages = dict.fromkeys("ABC", "f32")
