@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .gemm import CHECK, operands
-from .gemm_finish import Lines, finisher
+from .gemm_finish import Lines, finisher, sums_in
 from .gemm_panels import KC, SCRATCH, SMALL_BLOCK, STACK, panels, small_panels
-from .gemm_plan import merger, tile_at, tiled
+from .gemm_plan import at_once, merger, tile_at, tiled
 from .gemm_thin import thin, turner
 from .gemm_tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer
 from .jit import inline
@@ -243,6 +243,7 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
         merge, both_lie = merger(A.name == B.name), A.name == B.name == "f32"
         on_stack, on_small, made_thin = stack(STACK), small_panels(A), thin(C, side)
         float_sums = C.name == "f32"
+        fetch, keep = sums_in(C)
 
         def run(thread, nthreads, k):
             random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
@@ -262,22 +263,30 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
             else:
                 place, mt, nt = panels(k.ws, p.n, p.k)
-            t = tiled(p, mt, nt, nthreads)
+            terms = at_once(p, mt) if float_sums and k.acc == 0 else p.k
+            t = tiled(p, mt, nt, nthreads, p.k2 * terms)
             tasks = p.z1 * p.z2 * t.tm * t.tn
-            for task in range(div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)):
+            first, stop = div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)
+            for turn in range(0, div(p.k + terms - 1, terms) * (stop - first)):
+                s, task = div(turn, stop - first) * terms, first + mod(turn, stop - first)
                 p1, p2, i, j = tile_at(p, t, task)
                 rows, columns = min(t.mt, p.m - i), min(t.nt, p.n - j)
-                a0 = p1 * a.z1 + p2 * a.z2 + i * a.own
-                b0 = p1 * b.z1 + p2 * b.z2 + j * b.own
+                a0 = p1 * a.z1 + p2 * a.z2 + i * a.own + s * a.k
+                b0 = p1 * b.z1 + p2 * b.z2 + j * b.own + s * b.k
                 c0 = p1 * k.cz1 + p2 * p.cz2 + j
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET
                 if straight:
                     tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
+                elif s > 0:
+                    fetch(k, tile, row, rows, columns, c0 + i * k.cm)
+                    how = ADD
                 sums = Rows(tile, 4 * row, 0)
                 part = Part(rows, columns, i, p.m - i)
-                accumulate(a, b, a0, b0, place, sums, how, part, p.k2, p.k)
-                if not straight or k.bias != 0:
+                accumulate(a, b, a0, b0, place, sums, how, part, p.k2, min(terms, p.k - s))
+                if s + terms < p.k:
+                    keep(k, tile, row, rows, columns, c0 + i * k.cm)
+                elif not straight or k.bias != 0:
                     bias_at = 0 if k.bias == 0 else k.bias + 4 * j * p.bias_step
                     to = Lines(c0, i, p.even, p.cz2)
                     finish(k, tile, row, rows, columns, to, bias_at, p.bias_step, random_key)

@@ -19,6 +19,34 @@ class Lines(NamedTuple):
     step: int
 
 
+_vld32, _vfirst32, _vst32 = loads(FP32), loads_first(FP32), stores(FP32)
+
+
+@functools.cache
+def sums_in(C):
+    """(inline fetch, inline keep) (k, tile, row, rows, columns, start): sums that are not whole
+    yet, as they are, from c's element `start` on to a tile and back; c is float32."""
+
+    @inline
+    def fetch(k, tile, row, rows, columns, start):
+        for i in range(rows):
+            for j in range(0, columns, WIDTH):
+                value = _vfirst32(k.c, start + i * k.cm + j, columns - j)
+                _vst32(tile, i * row + j, value, WIDTH)
+
+    @inline
+    def keep(k, tile, row, rows, columns, start):
+        for i in range(rows):
+            for j in range(0, columns, WIDTH):
+                _vst32(k.c, start + i * k.cm + j, _vld32(tile, i * row + j), columns - j)
+
+    @inline
+    def nothing(k, tile, row, rows, columns, start):
+        pass
+
+    return (fetch, keep) if C.name == "f32" else (nothing, nothing)
+
+
 @functools.cache
 def finisher(C):
     """Inline (k, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""

@@ -3,7 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from .gemm_panels import MT, SMALL
+from .gemm_panels import KC, MT, SMALL
 from .jit import inline
 from .words.prim import div, mod
 
@@ -52,6 +52,9 @@ class Tiling(NamedTuple):
     band: int
 
 
+FEWEST = 4 * KC  # terms of a long sum that are added to every tile before the next ones are
+
+
 @functools.cache
 def merger(swappable: bool):
     """Inline (k): the `Product` of gemm's operands.
@@ -87,16 +90,28 @@ def merger(swappable: bool):
 
 
 @inline
-def tiled(p: Product, mt, nt, nthreads):
-    """The `Tiling` by tiles of at most mt x nt, smaller ones where threads would have none."""
+def tiled(p: Product, mt, nt, nthreads, terms):
+    """The `Tiling` by tiles of at most mt x nt, smaller ones where threads would have none; of
+    products that are made of so many terms at once."""
     while p.z1 * p.z2 * div(p.m + mt - 1, mt) * div(p.n + nt - 1, nt) < nthreads and mt > 8:
         mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
     tm, tn = div(p.m + mt - 1, mt), div(p.n + nt - 1, nt)
+    mt = div(div(p.m + tm - 1, tm) + 7, 8) * 8  # as tall as each other
     # tiles of a band of rows go down its columns: its part of a stays in L2
-    band = max(1, min(4, div(BAND_FLOATS, mt * p.k2 * p.k)))
-    if mt * p.k2 * p.k > 2 * BAND_FLOATS:
-        band = tm  # no part of a does: that of b, then
+    band = max(1, min(4, div(BAND_FLOATS, mt * terms)))
+    if p.m * terms <= 2 * BAND_FLOATS or mt * terms > 2 * BAND_FLOATS:
+        band = tm  # all of a does; or no part of a does: that of b, then
     return Tiling(mt, nt, tm, tn, band)
+
+
+@inline
+def at_once(p: Product, mt):
+    """Terms of a product that are added to every tile before the next ones are: all of them, but
+    of sums so long that neither factor's part would stay in L2."""
+    rows = min(p.m, 2 * mt)
+    if p.k2 > 1 or p.even < p.m or min(p.m, mt) * p.k <= 2 * BAND_FLOATS:
+        return p.k
+    return max(FEWEST, div(BAND_FLOATS, rows * KC) * KC)
 
 
 @inline

@@ -2,8 +2,8 @@
 
 Where a microbatch is one sample, they are what linear layers are made of. Each number of the large
 factor is needed once, so nothing is packed: a product of one term goes line by line, as the result
-lies in memory, where tiles would go down it in short pieces; one line is made from columns that are
-turned in registers.
+lies in memory, where tiles would go down it in short pieces; one line is made from rows, long
+pieces of them at once, or from columns that are turned in registers.
 """
 
 import functools
@@ -12,12 +12,13 @@ import numpy as np
 
 from .gemm_finish import Lines, finisher
 from .gemm_panels import KC
-from .gemm_tile import ADD, SET, Rows, turned_row
+from .gemm_tile import ADD, SET, Rows, micro_kernel, turned_row
 from .jit import inline
 from .words.prim import FP32, div, mod
 from .words.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
 
 ZERO = np.float32(0)
+ABREAST = {16: 8, 8: 4, 4: 4}  # vectors of 16 columns of a line, by floats of a register
 AHEAD = 1024  # bytes: pages end where processors stop to look ahead by themselves
 _ld, _vld, _vfirst, _vst = FP32.ld, loads(FP32), loads_first(FP32), stores(FP32)
 
@@ -64,10 +65,36 @@ def turner(side: int):
 
 
 @functools.cache
+def liner(side: int):
+    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
+    rows of b, from its element `at` on, lie along the columns, whole vectors of them. Chains have
+    KC terms and are summed in order."""
+    across = ABREAST[side] * WIDTH
+    wide_of, one_of = micro_kernel(1, ABREAST[side]), micro_kernel(1, 1)
+
+    @inline
+    def line_all(left, b, at, c, columns, terms, how):
+        j = 0
+        while j < columns:
+            wide = columns - j >= across
+            for p in range(0, terms, KC):
+                count, further = min(KC, terms - p), how if p == 0 else ADD
+                part = Rows(left.at + p * left.k, 0, left.k)
+                right = Rows(b.address + 4 * (at + p * b.k + j), 4 * WIDTH, 4 * b.k)
+                if wide:
+                    wide_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
+                else:
+                    one_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
+            j += across if wide else WIDTH
+
+    return line_all
+
+
+@functools.cache
 def thin(C, side: int):
     """Inline (thread, nthreads, k, product, random key): whether a product of one batch of float32,
     summed in c, is of one term or of one line; if so, a thread's part of it is made."""
-    turn_all, finish = turner(side), finisher(C)
+    turn_all, line_all, finish = turner(side), liner(side), finisher(C)
 
     @inline
     def make(thread, nthreads, k, p, random_key):
@@ -77,11 +104,16 @@ def thin(C, side: int):
             left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
             outer_product(left, a.own, b.address, to, k.cm, stop - i, p.n, how)
             return True
-        if p.m == 1 and b.k == 1 and mod(p.n, WIDTH) == 0 and mod(mod(p.k, KC), side) == 0:
+        whole = p.m == 1 and mod(p.n, WIDTH) == 0
+        turned = b.k == 1 and mod(mod(p.k, KC), side) == 0
+        if whole and (turned or (b.own == 1 and (k.acc == 0 or p.k <= KC))):
             first = div(p.n * thread, nthreads * WIDTH) * WIDTH
             columns = div(p.n * (thread + 1), nthreads * WIDTH) * WIDTH - first
             line, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
-            turn_all(line, b, first * b.own, to, columns, p.k, how)
+            if turned:
+                turn_all(line, b, first * b.own, to, columns, p.k, how)
+            else:
+                line_all(line, b, first, to, columns, p.k, how)
             if k.bias != 0:
                 bias_at = k.bias + 4 * first * p.bias_step
                 lines = Lines(first, 0, 1, 0)

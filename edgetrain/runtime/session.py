@@ -104,7 +104,9 @@ class Session(Uncopied):
         self.feed = Feed(program.microbatch, self.executor)
         self._tables = [np.array(strides(program), np.int64), self._zeroed()]
         self._plan = self._plan_block()
+        self._plan_address = self._plan.ctypes.data
         self.loss = self._judge()
+        self._uncounted = uncounted(self.loss)
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
         forget()
 
@@ -283,7 +285,7 @@ class Session(Uncopied):
             counted=count,
             lr=float(self.reals[control.LR]),
             rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
-            uncounted=uncounted(self.loss),
+            uncounted=self._uncounted,
         )
 
     def given(self, count: int, filler: Callable[[int, int], bool | None]) -> StepResult | None:
@@ -313,7 +315,7 @@ class Session(Uncopied):
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
         """Call one of the drive's kernels; its status."""
-        plan = self._plan.ctypes.data
+        plan = self._plan_address
         self.feed.run(lambda: self.executor.call(entry, plan, *operands), filler)
         return int(self._plan[layout.STATUS])
 

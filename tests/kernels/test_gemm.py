@@ -125,6 +125,24 @@ def test_gemm_equals_naive_twin_when_larger_than_blocks(rng, variant, shape, a_o
     check(operands(rng, shape, a_order, b_order, storages), storages, variant)
 
 
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_gemm_adds_chains_in_order_when_a_sum_is_made_in_parts(rng, variant, biased):
+    storages, (m, n, k) = dict.fromkeys("ABC", "f32"), (130, 70, 2200)
+    bias = rng.standard_normal(n).astype(np.float32) if biased else None
+    v = operands(rng, (1, 1, m, n, 1, k), A_AXES, B_AXES, storages, 3, alpha=0.5, bias=bias)
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    total = np.zeros_like(found)
+    for start in range(0, k, KC):  # a call for each chain, added to what is there
+        factors = {"a": v["a"][start:], "b": v["b"][start:], "k": min(KC, k - start)}
+        extents = {"na": v["na"] - start, "nb": v["nb"] - start}
+        part = v | factors | extents | {"c": total, "alpha": 1.0, "acc": 1, "bias": None}
+        total = call("gemm", storages, variant=variant, **part)["c"]
+    expected = output_view(v, total).astype(np.float32) * np.float32(0.5)
+    expected = expected + bias if biased else expected
+    np.testing.assert_array_equal(output_view(v, found), expected)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("batch", ["z1", "z2"])
 @pytest.mark.parametrize("acc", [0, 1])
@@ -208,6 +226,20 @@ def test_gemm_of_one_line_sums_chains_in_order(rng, variant, acc, biased, n, k, 
     found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
     a, b = v["a"].reshape(m, k), v["b"].reshape(n, k)
     expected = _chains(*((b[0], a) if as_column else (a[0], b)))
+    expected = expected + bias if biased else expected
+    np.testing.assert_array_equal(found, v["c"] + expected if acc else expected)
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "plain"])
+@pytest.mark.parametrize("acc, biased", [(0, False), (0, True), (1, False), (1, True)])
+@pytest.mark.parametrize("n, k", [(512, 256), (208, 97), (64, 80), (144, 784), (90, 33)])
+def test_gemm_of_one_line_of_rows_sums_chains_in_order(rng, variant, acc, biased, n, k):
+    storages = dict.fromkeys("ABC", "f32")
+    bias = rng.standard_normal(n).astype(np.float32) if biased else None
+    order = ("bz1", "bz2", "bk2", "bk", "bn")
+    v = operands(rng, (1, 1, 1, n, 1, k), A_AXES, order, storages, acc=acc, bias=bias)
+    found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
+    expected = _chains(v["a"], v["b"].reshape(k, n).T)
     expected = expected + bias if biased else expected
     np.testing.assert_array_equal(found, v["c"] + expected if acc else expected)
 
