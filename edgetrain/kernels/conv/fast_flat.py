@@ -39,6 +39,10 @@ def flat_fill(S: Storage):
     @inline
     def copies(target, x, at, step, images, count):
         """target[image][j] = x[at + image * step + j]."""
+        if count <= WIDTH:
+            for image in range(images):
+                _vst(target, image * count, vld(x, at + image * step), WIDTH)
+            return
         for _ in range(images):
             for j in range(0, count, WIDTH):
                 _vst(target, j, vld(x, at + j), WIDTH)
