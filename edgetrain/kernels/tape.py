@@ -15,8 +15,8 @@ from .registry import kernel
 
 # Turns of a spin: at least, some ten microseconds, and at most. Each barrier adds a GROWTH-th.
 SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
-# Turns, a power of two, after which a spin gives way; some microseconds.
-YIELD_EVERY = 8192
+# Turns, a power of two, after which a spin gives way; a microsecond.
+YIELD_EVERY = 2048
 # Words of the barrier block; what is written often has a cache line of its own. WAIT: the address
 # of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
 # PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: turns after which a

@@ -11,7 +11,7 @@ static void *tape_now;
 static void *worker(void *number) {
   for (unsigned seen = 0;; seen++) {
     for (int turn = 1; turn < SPIN && __atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen; turn++)
-      if (turn % 8192 == 0) sched_yield(); /* the caller's processor may be this one */
+      if (turn % 2048 == 0) sched_yield(); /* the caller's processor may be this one */
     if (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) {
       pthread_mutex_lock(&lock);
       while (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) pthread_cond_wait(&more, &lock);
