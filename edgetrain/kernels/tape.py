@@ -6,12 +6,17 @@ then a call of what yields to the system or sleeps, since unpinned threads may s
 
 To be woken takes longer than most instructions, so a thread spins for a millisecond before it
 sleeps; but where it had to sleep, others want the processors, and spins begin anew from SPIN turns.
+A spin gives way every YIELD_EVERY turns: a system may have put two threads on one processor, where
+one that only spins takes the turn of the thread that it waits for, and one that sleeps hides from
+the system that there is a second one to be moved.
 """
 
 from .registry import kernel
 
 # Turns of a spin: at least, some ten microseconds, and at most. Each barrier adds a GROWTH-th.
 SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
+# Turns, a power of two, after which a spin gives way; a microsecond.
+YIELD_EVERY = 2048
 # Words of the barrier block; what is written often has a cache line of its own. WAIT: the address
 # of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
 # PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: turns after which a
@@ -19,6 +24,7 @@ SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
 BARRIER_WORDS, ARRIVALS, GENERATION = 48, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
 LIMIT, MOST = 24, 25
+YIELD = 26  # address of a `void yield(void)` for spins, or 0
 # Of a team (drive/team.py): number of the tape that it runs or ran last, workers that sleep until
 # there is another one, whether there will be none, entry of `run_tape`, its operands.
 JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
@@ -110,6 +116,7 @@ def run_tape():
     arrive, load_generation, release = _meeting()
     least, growth, limit, most = SPIN, GROWTH, LIMIT, MOST
     wait, wake, operands = WAIT, WAKE, 8 * OPERANDS
+    give_way, last = YIELD, YIELD_EVERY - 1
 
     def run(thread, nthreads, k):
         code = k.code
@@ -130,6 +137,9 @@ def run_tape():
                     turns, patience = 0, max(least, ld_i64(k.barrier, limit))
                     while load_generation(k.barrier) == generation:
                         turns += 1
+                        if turns & last == 0 and ld_i64(k.barrier, give_way) != 0:
+                            to = ld_i64(k.barrier, give_way)
+                            call_system(to, k.barrier, k.barrier + operands, generation)
                         if turns > patience:
                             st_i64(k.barrier, limit, least)
                             to = ld_i64(k.barrier, wait)

@@ -56,7 +56,7 @@ class Team:
         self.count, self.run_tape, self.run = count, entry, 0
         self._closed = False
         self.barrier = _aligned(tape.BARRIER_WORDS)
-        self.barrier[tape.WAIT] = _address(ctypes.CDLL(None).sched_yield)
+        self.barrier[[tape.WAIT, tape.YIELD]] = _address(ctypes.CDLL(None).sched_yield)
         if count <= _processors():
             self.barrier[[tape.LIMIT, tape.MOST]] = tape.MOST_SPIN
         # Of each worker: held while it is there.

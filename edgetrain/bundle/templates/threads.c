@@ -10,8 +10,8 @@ static unsigned job; /* tapes begun */
 static void *tape_now;
 static void *worker(void *number) {
   for (unsigned seen = 0;; seen++) {
-    for (int turn = 0; turn < SPIN && __atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen; turn++) {
-    }
+    for (int turn = 1; turn < SPIN && __atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen; turn++)
+      if (turn % 2048 == 0) sched_yield(); /* the caller's processor may be this one */
     if (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) {
       pthread_mutex_lock(&lock);
       while (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) pthread_cond_wait(&more, &lock);

@@ -23,6 +23,7 @@ from ..words.vector import (
 from ..words.vector_act import vact_value
 from ..words.vector_gemm import gemm_columns
 from .calls import outline
+from .fast_flat import flat_fill, is_flat
 from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill
 from .fast_tile import ceil_div, pitch_of, tile_region
 from .records import Affine, Ahead, Lines, Map, PixelClass, Prologue, Range, Tile, Window
@@ -161,7 +162,7 @@ def _shifted_fill(S: Storage):
 @functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    fill_lines, fill_shifted = lines_fill(S), _shifted_fill(S)
+    fill_flat, fill_lines, fill_shifted = flat_fill(S), lines_fill(S), _shifted_fill(S)
 
     def fill(
         panel,
@@ -179,7 +180,9 @@ def panel_fill(S: Storage):
         `nothing` is 0, which the compiler must not know: it would call memset for rows of a few
         zeros.
         """
-        if holds_lines(tile, source.width, window):
+        if is_flat(tile, source.width, window):
+            fill_flat(panel, source, first, channels, tile, window, prologue, ahead)
+        elif holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
         else:
             fill_shifted(panel, nothing, source, first, channels, tile, window, prologue, ahead)

@@ -6,6 +6,7 @@ from ..drive.floats import nbytes_of
 from ..drive.words import call_entry
 from ..jit import inline
 from ..registry import kernel
+from ..tape import WAIT, YIELD
 from ..words.divisor import divisor
 from ..words.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from . import layout
@@ -176,6 +177,7 @@ def drive_split():
 @kernel("drive_threads", "memory run user yield_")
 def drive_threads():
     """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
+    wait, give_way = WAIT, YIELD
 
     def run(thread, nthreads, k):
         if thread == 0:
@@ -183,7 +185,8 @@ def drive_threads():
             st_i64(plan, RUN, k.run)
             st_i64(plan, RUN_USER, k.user)
             barrier = ld_i64(ld_i64(plan, MICRO), 4)
-            st_i64(barrier, 16, k.yield_)
+            st_i64(barrier, wait, k.yield_)
+            st_i64(barrier, give_way, k.yield_)
 
     return run
 

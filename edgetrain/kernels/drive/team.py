@@ -68,8 +68,9 @@ def drive_serve():
 
     ask, counted, _ = asks()
     job = _job()
-    number, idle, over = tape.JOB, tape.IDLE, tape.OVER
+    number, idle, over, give_way = tape.JOB, tape.IDLE, tape.OVER, tape.YIELD
     entry, given, system = tape.ENTRY, tape.JOB_OPERANDS, tape.OPERANDS + 1
+    last = tape.YIELD_EVERY - 1
 
     def run(thread, nthreads, k):
         block, seen = k.barrier, 0
@@ -77,6 +78,8 @@ def drive_serve():
             turns = 0
             while job(block) == seen:
                 turns += 1
+                if turns & last == 0:
+                    call_entry(ld_i64(block, give_way), 0, 0, thread, nthreads)
                 if turns > IDLE_SPIN:
                     counted(block + 8 * idle, 1)
                     to, call = ld_i64(block, system), ld_i64(block, system + 1)
