@@ -14,12 +14,19 @@ x, dx may be dy.
 
 from .registry import kernel
 
+# how the sums of a row are made (words/rowsums.py), and where
+_FAST = {
+    "forward": ("moments", "lanes >= 4"),
+    "dx": ("slopes", "lanes >= 4 and has_gamma and S == 'f32'"),
+}
 
-def _factory(kind: str, part: str):
+
+def _factory(kind: str, part: str, sums: str = ""):
     def factory(S):
-        from .words import normrow
+        from .words import normrow, rowsums
 
-        rows, body = getattr(normrow, kind), getattr(normrow, part)(S, kind != "rms")
+        given = (getattr(rowsums, sums),) if sums else ()
+        rows, body = getattr(normrow, kind), getattr(normrow, part)(S, kind != "rms", *given)
 
         def run(thread, nthreads, k):
             body(thread, nthreads, k, rows(k))
@@ -42,7 +49,12 @@ def _register(kind: str, x: str, c: str, stat: str, sizes: str, check: str) -> N
         ("dx", "_dx", f"{gamma} stat:r:f32[{stat}] {dy} dx:m:S[{x}] {sizes} acc"),
         ("dparam", "_dparam", f"stat:r:f32[{stat}] {dy} dgamma?:m:f32[{c}] {dbeta} {sizes}"),
     ):
-        kernel(f"{kind}_norm{name}", f"x:r:S[{x}] {operands}", check=check)(_factory(kind, part))
+        operands = f"x:r:S[{x}] {operands}"
+        kernel(f"{kind}_norm{name}", operands, check=check)(_factory(kind, part))
+        if part in _FAST and (kind, part) != ("group", "dx"):
+            sums, when = _FAST[part]
+            texts = {"variant": "fast", "when": when, "check": check}
+            kernel(f"{kind}_norm{name}", operands, **texts)(_factory(kind, part, sums))
 
 
 _register("layer", "rows*n", "n", "2*rows", "rows n", "min(rows, n) > 0")

@@ -169,19 +169,37 @@ def bn_apply(S):
     return run
 
 
+def keeper():
+    """Inline function: a channel's two sums are stored, and added to dbeta and dgamma."""
+    import numpy as np
+
+    from .jit import inline
+    from .words.prim import FP32
+
+    ldf, st, single = FP32.ld, FP32.st, np.float32
+
+    @inline
+    def keep(k, ch, total, along):
+        st(k.sums, ch, total)
+        st(k.sums, k.c + ch, along)
+        if k.dbeta != 0:
+            st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
+        if k.dgamma != 0:
+            st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+
+    return keep
+
+
 @kernel("bn_reduce", reduce_operands, check=CHECK)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to.
 
     xhat = (x - mean) * invstd, in float32.
     """
-    import numpy as np
-
     from .words.act import act_slope, norm_line
     from .words.prim import FP32, div, fma
 
-    ld, ldf, st = S.ld, FP32.ld, FP32.st
-    single = np.float32
+    ld, ldf, keep = S.ld, FP32.ld, keeper()
 
     def run(thread, nthreads, k):
         for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
@@ -194,12 +212,7 @@ def bn_reduce(S):
                     dz = ld(k.dy, i) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
                     total += dz
                     along += dz * ((v - mean) * invstd)
-            st(k.sums, ch, total)
-            st(k.sums, k.c + ch, along)
-            if k.dbeta != 0:
-                st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
-            if k.dgamma != 0:
-                st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+            keep(k, ch, total, along)
 
     return run
 

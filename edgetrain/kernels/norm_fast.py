@@ -44,35 +44,43 @@ def _four_channels(S):
 
     vld, vld_first = loads(S), loads_first(S)
 
-    @inline
-    def sums(k, ch, o1, o2, o3, near):
-        total = none()
-        for b in range(k.n):
-            row = (b * k.c + ch) * k.s
-            if near:
-                total = quad_add(total, quarter_sums(vld(k.x, row)))
-                continue
-            for start in range(row, row + k.s, _BLOCK):
-                t0 = t1 = t2 = t3 = vsplat(ZERO)
-                stop = min(start + _BLOCK, row + k.s)
-                i, whole = start, start + ((stop - start) >> 4 << 4)
-                while i < whole:
-                    t0, t1 = vadd(t0, vld(k.x, i)), vadd(t1, vld(k.x, i + o1))
-                    t2, t3 = vadd(t2, vld(k.x, i + o2)), vadd(t3, vld(k.x, i + o3))
-                    i += WIDTH
-                if i < stop:
-                    m = stop - i
-                    t0 = vadd(t0, vld_first(k.x, i, m))
-                    t1 = vadd(t1, vld_first(k.x, i + o1, m))
-                    t2 = vadd(t2, vld_first(k.x, i + o2, m))
-                    t3 = vadd(t3, vld_first(k.x, i + o3, m))
-                total = quad_add(total, quad_sums(t0, t1, t2, t3))
-        return total
+    def over(add, add_first):
+        """Of what add(i, middle, t, k) adds to each channel; a, b, c, d: their `middle`."""
+
+        @inline
+        def totals(k, ch, o1, o2, o3, near, a, b, c, d):
+            total, every = none(), quarters(a, b, c, d)
+            m0, m1, m2, m3 = vsplat(a), vsplat(b), vsplat(c), vsplat(d)
+            for image in range(k.n):
+                row = (image * k.c + ch) * k.s
+                if near:
+                    total = quad_add(total, quarter_sums(add(row, every, vsplat(ZERO), k)))
+                    continue
+                for start in range(row, row + k.s, _BLOCK):
+                    t0 = t1 = t2 = t3 = vsplat(ZERO)
+                    stop = min(start + _BLOCK, row + k.s)
+                    i, whole = start, start + ((stop - start) >> 4 << 4)
+                    while i < whole:
+                        t0, t1 = add(i, m0, t0, k), add(i + o1, m1, t1, k)
+                        t2, t3 = add(i + o2, m2, t2, k), add(i + o3, m3, t3, k)
+                        i += WIDTH
+                    if i < stop:
+                        m = stop - i
+                        t0, t1 = add_first(i, m, m0, t0, k), add_first(i + o1, m, m1, t1, k)
+                        t2 = add_first(i + o2, m, m2, t2, k)
+                        t3 = add_first(i + o3, m, m3, t3, k)
+                    total = quad_add(total, quad_sums(t0, t1, t2, t3))
+            return total
+
+        return totals
 
     @inline
-    def squared(i, m, middle, t, k):
-        d = vkeep(vsub(vld_first(k.x, i, m), middle), 0, m)
-        return vfma(d, d, t)
+    def value(i, middle, t, k):
+        return vadd(t, vld(k.x, i))
+
+    @inline
+    def first_values(i, m, middle, t, k):
+        return vadd(t, vld_first(k.x, i, m))
 
     @inline
     def square(i, middle, t, k):
@@ -80,31 +88,11 @@ def _four_channels(S):
         return vfma(d, d, t)
 
     @inline
-    def squares(k, ch, o1, o2, o3, near, a, b, c, d):
-        """a, b, c, d: what is subtracted from each channel."""
-        total, every = none(), quarters(a, b, c, d)
-        m0, m1, m2, m3 = vsplat(a), vsplat(b), vsplat(c), vsplat(d)
-        for image in range(k.n):
-            row = (image * k.c + ch) * k.s
-            if near:
-                total = quad_add(total, quarter_sums(square(row, every, vsplat(ZERO), k)))
-                continue
-            for start in range(row, row + k.s, _BLOCK):
-                t0 = t1 = t2 = t3 = vsplat(ZERO)
-                stop = min(start + _BLOCK, row + k.s)
-                i, whole = start, start + ((stop - start) >> 4 << 4)
-                while i < whole:
-                    t0, t1 = square(i, m0, t0, k), square(i + o1, m1, t1, k)
-                    t2, t3 = square(i + o2, m2, t2, k), square(i + o3, m3, t3, k)
-                    i += WIDTH
-                if i < stop:
-                    m = stop - i
-                    t0, t1 = squared(i, m, m0, t0, k), squared(i + o1, m, m1, t1, k)
-                    t2, t3 = squared(i + o2, m, m2, t2, k), squared(i + o3, m, m3, t3, k)
-                total = quad_add(total, quad_sums(t0, t1, t2, t3))
-        return total
+    def first_squares(i, m, middle, t, k):
+        d = vkeep(vsub(vld_first(k.x, i, m), middle), 0, m)
+        return vfma(d, d, t)
 
-    return sums, squares
+    return over(value, first_values), over(square, first_squares)
 
 
 @kernel("bn_stats", stats_operands, **_FAST)
@@ -114,6 +102,7 @@ def bn_stats(S):
 
     from .jit import inline
     from .norm import scalars
+    from .words.act import ZERO
     from .words.prim import FP32, div
     from .words.quad import first, fourth, second, third
 
@@ -134,7 +123,7 @@ def bn_stats(S):
             more = hi - 1 - ch  # channels after this one
             o1, o2, o3 = min(1, more) * k.s, min(2, more) * k.s, min(3, more) * k.s
             near = k.s == 4 and more >= 3
-            t = sums(k, ch, o1, o2, o3, near)
+            t = sums(k, ch, o1, o2, o3, near, ZERO, ZERO, ZERO, ZERO)
             m0, m1 = first(t) / count, second(t) / count
             m2, m3 = third(t) / count, fourth(t) / count
             q = squares(k, ch, o1, o2, o3, near, single(m0), single(m1), single(m2), single(m3))
@@ -246,23 +235,11 @@ def _reduced(S):
 @kernel("bn_reduce", reduce_operands, **_FAST)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
-    import numpy as np
-
-    from .jit import inline
-    from .words.prim import FP32, div
+    from .norm import keeper
+    from .words.prim import div
     from .words.quad import first, fourth, second, third
 
-    (one, four), ldf, st = _reduced(S), FP32.ld, FP32.st
-    single = np.float32
-
-    @inline
-    def keep(k, ch, total, along):
-        st(k.sums, ch, total)
-        st(k.sums, k.c + ch, along)
-        if k.dbeta != 0:
-            st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
-        if k.dgamma != 0:
-            st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+    (one, four), keep = _reduced(S), keeper()
 
     def run(thread, nthreads, k):
         ch, hi = div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)

@@ -12,93 +12,148 @@ _SHAPE = "[outer*n*inner]"
 _CHUNK = 16  # the end of a row is taken in so many lanes at once
 
 
+def _highest(S):
+    """highest(k, base, step, blocks, whole, columns, top): the greatest of each lane, of a row in
+    all lanes. None becomes NaN: what is NaN will make the sum so."""
+    from .jit import inline
+    from .words.apart import get, greatest, loads_apart, put
+    from .words.lanes import LANES, width
+    from .words.mathf import INF
+
+    ld = loads_apart(S)
+
+    @inline
+    def raise_to(k, at, lane, m, top):
+        for j in range(m):
+            v = ld(k.x, at + j)
+            put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
+
+    @inline
+    def highest(k, base, step, blocks, whole, columns, top):
+        for j in range(LANES):
+            put(top, j, -INF)
+        for t in range(whole):
+            raise_to(k, base + t * step, 0, LANES, top)
+        for t in range(whole, blocks):
+            raise_to(k, base + t * step, 0, width(t, columns, k.n), top)
+        if columns == 0:
+            most = greatest(top)
+            for j in range(LANES):
+                put(top, j, most)
+
+    return highest
+
+
+def _exact(S, logarithm):
+    """Whether y holds e^(x - top) as it is, so that it is computed once; in other storages that is
+    so where a row is no longer than a buffer."""
+    return S.name == "f32" and not logarithm
+
+
+def _added(S, logarithm):
+    """add(k, base, step, blocks, whole, columns, top, wide, kept): e^(x - top) of all blocks adds
+    to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
+    import numpy as np
+
+    from .jit import inline
+    from .words.apart import get, get_wide, loads_apart, put, put_wide, stores_apart
+    from .words.block import BLOCK
+    from .words.lanes import LANES, width
+    from .words.mathf import ZERO, exp
+    from .words.prim import mod
+
+    ld, st, exact = loads_apart(S), stores_apart(S), _exact(S, logarithm)
+
+    @inline
+    def add_whole(k, at, slot, top, wide, kept):
+        for j in range(LANES):
+            e = exp(ld(k.x, at + j) - get(top, j))
+            put(kept, slot + j, e)
+            if exact:
+                st(k.y, at + j, e)
+        for j in range(LANES):
+            put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
+
+    @inline
+    def add_part(k, at, m, lane, slot, top, wide, kept):
+        """Lanes from `lane` on, of which m are there and others are 0."""
+        for j in range(_CHUNK):
+            e = exp(ld(k.x, at + min(j, m - 1)) - get(top, lane + j))
+            put(kept, slot + j, e if j < m else ZERO)
+        for j in range(_CHUNK):
+            e = np.float64(get(kept, slot + j))
+            put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
+        if exact:
+            for j in range(m):  # an addition, lest the loop become a call of memcpy
+                st(k.y, at + j, get(kept, slot + j) + ZERO)
+
+    @inline
+    def add(k, base, step, blocks, whole, columns, top, wide, kept):
+        for t in range(whole):
+            add_whole(k, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
+        for t in range(whole, blocks):
+            m, at, slot = width(t, columns, k.n), base + t * step, mod(t * LANES, BLOCK)
+            for q in range(0, m, _CHUNK):
+                add_part(k, at + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
+
+    return add
+
+
+def _finished(S, logarithm):
+    """finish(k, at, m, slot, again, top, last, kept): a block's results, m lanes from `at` on."""
+    from .jit import inline
+    from .words.apart import get, loads_apart, stores_apart
+    from .words.mathf import exp
+
+    ld, stored, st, exact = loads_apart(S), S.ld, stores_apart(S), _exact(S, logarithm)
+
+    @inline
+    def finish(k, at, m, slot, again, top, last, kept):
+        if logarithm:
+            for j in range(m):
+                st(k.y, at + j, ld(k.x, at + j) - get(top, j) - get(last, j))
+        elif exact:
+            for j in range(m):
+                st(k.y, at + j, stored(k.y, at + j) * get(last, j))
+        elif again:
+            for j in range(m):
+                st(k.y, at + j, exp(ld(k.x, at + j) - get(top, j)) * get(last, j))
+        else:
+            for j in range(m):
+                st(k.y, at + j, get(kept, slot + j) * get(last, j))
+
+    return finish
+
+
 def _forward(logarithm):
     def factory(S):
         """y = softmax(x), or its logarithm, along axis n."""
         import numpy as np
 
         from .jit import inline
-        from .words.apart import (
-            full,
-            get,
-            get_wide,
-            greatest,
-            loads_apart,
-            put,
-            put_wide,
-            stores_apart,
-        )
+        from .words.apart import full, get_wide, put
         from .words.block import BLOCK, new, new_wide
         from .words.lanes import LANES, fold, item, items, reset, width
-        from .words.mathf import INF, ONE, ZERO, exp, log
+        from .words.mathf import ONE, log
         from .words.prim import div, mod
 
-        ld, stored, st, fold_sum = loads_apart(S), S.ld, stores_apart(S), fold("add")
-        # e^(x - top) is computed once where y holds it exactly, or a row is no longer than a buffer
-        exact = S.name == "f32" and not logarithm
-
-        @inline
-        def raise_to(k, at, lane, m, top):
-            """No lane becomes NaN: what is NaN will make the sum so."""
-            for j in range(m):
-                v = ld(k.x, at + j)
-                put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
-
-        @inline
-        def highest(k, base, step, blocks, whole, columns, top):
-            for j in range(LANES):
-                put(top, j, -INF)
-            for t in range(whole):
-                raise_to(k, base + t * step, 0, LANES, top)
-            for t in range(whole, blocks):
-                raise_to(k, base + t * step, 0, width(t, columns, k.n), top)
-            if columns == 0:
-                most = greatest(top)
-                for j in range(LANES):
-                    put(top, j, most)
-
-        @inline
-        def add_whole(k, at, slot, top, wide, kept):
-            for j in range(LANES):
-                e = exp(ld(k.x, at + j) - get(top, j))
-                put(kept, slot + j, e)
-                if exact:
-                    st(k.y, at + j, e)
-            for j in range(LANES):
-                put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
-
-        @inline
-        def add_part(k, at, m, lane, slot, top, wide, kept):
-            """Lanes from `lane` on, of which m are there and others are 0."""
-            for j in range(_CHUNK):
-                e = exp(ld(k.x, at + min(j, m - 1)) - get(top, lane + j))
-                put(kept, slot + j, e if j < m else ZERO)
-            for j in range(_CHUNK):
-                e = np.float64(get(kept, slot + j))
-                put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
-            if exact:
-                for j in range(m):  # an addition, lest the loop become a call of memcpy
-                    st(k.y, at + j, get(kept, slot + j) + ZERO)
-
-        @inline
-        def finish(k, at, m, slot, again, top, last, kept):
-            """The block's results: m lanes from `at` on."""
-            if logarithm:
-                for j in range(m):
-                    st(k.y, at + j, ld(k.x, at + j) - get(top, j) - get(last, j))
-            elif exact:
-                for j in range(m):
-                    st(k.y, at + j, stored(k.y, at + j) * get(last, j))
-            elif again:
-                for j in range(m):
-                    st(k.y, at + j, exp(ld(k.x, at + j) - get(top, j)) * get(last, j))
-            else:
-                for j in range(m):
-                    st(k.y, at + j, get(kept, slot + j) * get(last, j))
+        highest, tree = _highest(S), fold("add")
+        add, finish = _added(S, logarithm), _finished(S, logarithm)
 
         @inline
         def final(total):
             return log(np.float32(total)) if logarithm else ONE / np.float32(total)
+
+        @inline
+        def conclude(columns, wide, last):
+            """What each lane's results are scaled by, or less."""
+            if columns == 0:
+                factor = final(tree(wide))
+                for j in range(LANES):
+                    put(last, j, factor)
+            else:
+                for j in range(LANES):
+                    put(last, j, final(get_wide(wide, j)))
 
         def run(thread, nthreads, k):
             wide, top, last, kept = new_wide(), new(), new(), new()
@@ -108,20 +163,8 @@ def _forward(logarithm):
                 whole = full(columns, blocks, k.n)
                 highest(k, base, step, blocks, whole, columns, top)
                 reset(wide, 0, 0.0)
-                for t in range(whole):
-                    add_whole(k, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
-                for t in range(whole, blocks):
-                    m, at, slot = width(t, columns, k.n), base + t * step, mod(t * LANES, BLOCK)
-                    for q in range(0, m, _CHUNK):
-                        count = min(_CHUNK, m - q)
-                        add_part(k, at + q, count, q, slot + q, top, wide, kept)
-                if columns == 0:
-                    factor = final(fold_sum(wide))
-                    for j in range(LANES):
-                        put(last, j, factor)
-                else:
-                    for j in range(LANES):
-                        put(last, j, final(get_wide(wide, j)))
+                add(k, base, step, blocks, whole, columns, top, wide, kept)
+                conclude(columns, wide, last)
                 again = blocks * LANES > BLOCK
                 for t in range(whole):
                     slot = mod(t * LANES, BLOCK)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from . import naive_layernorm as naive
-from .harness import DTYPES, same_for_threads
+from .harness import DTYPES, call, same_for_threads
 
 EPS = 1e-3
 # family, shape [n, c, s], groups
@@ -87,3 +87,23 @@ def test_norm_parameters_may_be_frozen(rng):
         rows=3, n=4,
     )  # fmt: skip
     np.testing.assert_allclose(found["dbeta"], dy.sum(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("family", ["layer", "rms"])
+@pytest.mark.parametrize("n", [1, 15, 64, 77, 192, 333])
+def test_sums_on_vectors_equal_plain_bits(rng, family, n, storage):
+    rows, dtype = 5, DTYPES[storage]
+    x, dy = (rng.normal(size=(rows, n)).astype(dtype) for _ in range(2))
+    stat = rng.random((1 if family == "rms" else 2) * rows).astype(np.float32)
+    given = {"gamma": rng.normal(size=n).astype(np.float32), "rows": rows, "n": n}
+    forward = given | ({} if family == "rms" else {"beta": given["gamma"] / 3}) | {"eps": EPS}
+    for name, operands, outputs in (
+        (f"{family}_norm", {"x": x, "y": x.shape, "stat": stat.shape} | forward, ("y", "stat")),
+        (f"{family}_norm_dx", {"x": x, "stat": stat, "dy": dy, "dx": x, "acc": 1} | given, ("dx",)),
+    ):
+        plain, fast = (
+            call(name, {"S": storage}, variant=variant, **dict(operands))
+            for variant in ("plain", "fast")
+        )
+        assert all(plain[o].tobytes() == fast[o].tobytes() for o in outputs)

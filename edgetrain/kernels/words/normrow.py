@@ -86,9 +86,9 @@ def _at(address, channel, absent):
     return _ld32(address, channel) if address != 0 else absent
 
 
-def forward(S, centre):
-    """body(thread, nthreads, k, rows); see layernorm.py."""
-    ld, st, beta = loads_apart(S), stores_apart(S), _beta if centre else _none
+def _moments(S, centre):
+    """rowsums.moments, without vectors as values."""
+    ld = loads_apart(S)
 
     @inline
     def add(k, at, m, sums, squares):
@@ -99,17 +99,34 @@ def forward(S, centre):
                 put_wide(sums, j, get_wide(sums, j) + v)
 
     @inline
-    def statistics(k, rows, row, n, sums, squares):
-        """(mean, 1 / deviation), float32, which are stored."""
-        base, whole = row * n, div(n, LANES) * LANES
+    def of_row(k, at, n):
+        sums, squares, whole = new_wide(), new_wide(), div(n, LANES) * LANES
         reset(sums, 0, 0.0)
         reset(squares, 0, 0.0)
         for i in range(0, whole, LANES):
-            add(k, base + i, LANES, sums, squares)
-        add(k, base + whole, n - whole, sums, squares)
-        mean, power = 0.0, _tree(squares) / real(n)
+            add(k, at + i, LANES, sums, squares)
+        add(k, at + whole, n - whole, sums, squares)
+        return _tree(sums) if centre else 0.0, _tree(squares)
+
+    return of_row
+
+
+def forward(S, centre, moments=_moments):
+    """body(thread, nthreads, k, rows); see layernorm.py.
+
+    Args:
+      moments: how a row's sums are made: `_moments` or that of rowsums.py.
+    """
+    ld, st, beta = loads_apart(S), stores_apart(S), _beta if centre else _none
+    of_row = moments(S, centre)
+
+    @inline
+    def statistics(k, rows, row, n):
+        """(mean, 1 / deviation), float32, which are stored."""
+        total, squares = of_row(k, row * n, n)
+        mean, power = 0.0, squares / real(n)
         if centre:
-            mean = _tree(sums) / real(n)
+            mean = total / real(n)
             power -= mean * mean
             power = 0.0 if power < 0.0 else power
             _st32(rows.means, row, np.float32(mean))
@@ -118,36 +135,43 @@ def forward(S, centre):
         return np.float32(mean), inverse
 
     @inline
+    def store(k, base, n, run, channel, mean, inverse):
+        if run == 1 and k.gamma != 0 and beta(k) != 0:
+            for j in range(n):
+                z = (ld(k.x, base + j) - mean) * inverse
+                scale, shift = _apart32(k.gamma, channel + j), _apart32(beta(k), channel + j)
+                st(k.y, base + j, fma(z, scale, shift))
+        elif run == 1 and k.gamma != 0:
+            for j in range(n):
+                z = (ld(k.x, base + j) - mean) * inverse
+                st(k.y, base + j, fma(z, _apart32(k.gamma, channel + j), ZERO))
+        else:
+            for i in range(0, n, run):
+                scale, shift = _at(k.gamma, channel, ONE), _at(beta(k), channel, ZERO)
+                channel += 1
+                for j in range(base + i, base + i + run):
+                    st(k.y, j, fma((ld(k.x, j) - mean) * inverse, scale, shift))
+
+    @inline
     def body(thread, nthreads, k, rows):
-        sums, squares, n = new_wide(), new_wide(), rows.c * rows.s
+        n = rows.c * rows.s
         run = rows.s if k.gamma != 0 or beta(k) != 0 else n  # elements of one scale and shift
-        for row in range(
-            div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
-        ):
-            base, channel = row * n, mod(row, rows.groups) * rows.c
-            mean, inverse = statistics(k, rows, row, n, sums, squares)
-            if run == 1 and k.gamma != 0 and beta(k) != 0:
-                for j in range(n):
-                    z = (ld(k.x, base + j) - mean) * inverse
-                    scale, shift = _apart32(k.gamma, channel + j), _apart32(beta(k), channel + j)
-                    st(k.y, base + j, fma(z, scale, shift))
-            elif run == 1 and k.gamma != 0:
-                for j in range(n):
-                    z = (ld(k.x, base + j) - mean) * inverse
-                    st(k.y, base + j, fma(z, _apart32(k.gamma, channel + j), ZERO))
-            else:
-                for i in range(0, n, run):
-                    scale, shift = _at(k.gamma, channel, ONE), _at(beta(k), channel, ZERO)
-                    channel += 1
-                    for j in range(base + i, base + i + run):
-                        st(k.y, j, fma((ld(k.x, j) - mean) * inverse, scale, shift))
+        lo, hi = div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
+        mean = inverse = ZERO
+        for row in range(lo, hi + 1):  # a row's sums are under way while the one before is stored
+            last_mean, last_inverse = mean, inverse
+            if row < hi:
+                mean, inverse = statistics(k, rows, row, n)
+            if row > lo:
+                channel = mod(row - 1, rows.groups) * rows.c
+                store(k, (row - 1) * n, n, run, channel, last_mean, last_inverse)
 
     return body
 
 
-def dx(S, centre):
-    """body(thread, nthreads, k, rows); see layernorm.py."""
-    ld, st = loads_apart(S), stores_apart(S)
+def _slopes(S):
+    """As rowsums.slopes, without vectors as values, of all shapes."""
+    ld = loads_apart(S)
 
     @inline
     def add(k, at, j, scale, mean, inverse, first, second):
@@ -157,22 +181,43 @@ def dx(S, centre):
         put_wide(second, j, get_wide(second, j) + np.float64(product))
 
     @inline
-    def means(k, rows, n, base, channel, mean, inverse, direct, scale, first, second):
-        """Those of dz and of dz * xhat along a row, float32."""
-        whole = div(n, LANES) * LANES if direct else 0
+    def of_row(k, rows, at, channel, mean, inverse):
+        first, second, scale, n = new_wide(), new_wide(), new(), rows.c * rows.s
+        whole = div(n, LANES) * LANES if rows.s == 1 and k.gamma != 0 else 0
         reset(first, 0, 0.0)
         reset(second, 0, 0.0)
         for i in range(0, whole, LANES):
             for j in range(LANES):
                 s = _apart32(k.gamma, channel + i + j)
-                add(k, base + i, j, s, mean, inverse, first, second)
+                add(k, at + i, j, s, mean, inverse, first, second)
         for i in range(whole, n, LANES):
             m = min(LANES, n - i)
             _per_channel(scale, k.gamma, ONE, channel, rows, i, m)
             for j in range(m):
-                add(k, base + i, j, get(scale, j), mean, inverse, first, second)
-        a = np.float32(_tree(first) / real(n)) if centre else ZERO
-        return a, np.float32(_tree(second) / real(n))
+                add(k, at + i, j, get(scale, j), mean, inverse, first, second)
+        return _tree(first), _tree(second)
+
+    return of_row
+
+
+def dx(S, centre, slopes=_slopes):
+    """body(thread, nthreads, k, rows); see layernorm.py.
+
+    Args:
+      slopes: how a row's sums are made: `_slopes` or that of rowsums.py.
+    """
+    ld, st, of_row = loads_apart(S), stores_apart(S), slopes(S)
+
+    @inline
+    def means(k, rows, row):
+        """(mean, 1 / deviation, the means of dz and of dz * xhat) of a row, float32."""
+        n, channel = rows.c * rows.s, mod(row, rows.groups) * rows.c
+        mean, inverse = ZERO, _ld32(rows.inverses, row)
+        if centre:
+            mean = _ld32(rows.means, row)
+        first, second = of_row(k, rows, row * n, channel, mean, inverse)
+        level = np.float32(first / real(n)) if centre else ZERO
+        return mean, inverse, level, np.float32(second / real(n))
 
     @inline
     def slope(k, j, scale, mean, inverse, a, b):
@@ -180,34 +225,34 @@ def dx(S, centre):
         return inverse * (ld(k.dy, j) * scale - a - hat * b)
 
     @inline
-    def body(thread, nthreads, k, rows):
-        first, second, scale, n = new_wide(), new_wide(), new(), rows.c * rows.s
-        run = rows.s if k.gamma != 0 else n  # elements of one scale
+    def store(k, base, n, run, channel, of):
+        mean, inverse, a, b = of
         direct = run == 1 and k.gamma != 0
-        for row in range(
-            div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
-        ):
-            base, channel = row * n, mod(row, rows.groups) * rows.c
-            mean, inverse = ZERO, _ld32(rows.inverses, row)
-            if centre:
-                mean = _ld32(rows.means, row)
-            a, b = means(k, rows, n, base, channel, mean, inverse, direct, scale, first, second)
-            for i in range(0, n, n if direct else run):
-                if direct and k.acc:
-                    for j in range(n):
-                        s = _apart32(k.gamma, channel + j)
-                        v = slope(k, base + j, s, mean, inverse, a, b)
-                        st(k.dx, base + j, v + ld(k.dx, base + j))
-                elif direct:
-                    for j in range(n):
-                        s = _apart32(k.gamma, channel + j)
-                        st(k.dx, base + j, slope(k, base + j, s, mean, inverse, a, b))
-                else:
-                    s = _at(k.gamma, channel, ONE)
-                    channel += 1
-                    for j in range(base + i, base + i + run):
-                        v = slope(k, j, s, mean, inverse, a, b)
-                        st(k.dx, j, v + ld(k.dx, j) if k.acc else v)
+        for i in range(0, n, n if direct else run):
+            if direct and k.acc:
+                for j in range(n):
+                    s = _apart32(k.gamma, channel + j)
+                    v = slope(k, base + j, s, mean, inverse, a, b)
+                    st(k.dx, base + j, v + ld(k.dx, base + j))
+            elif direct:
+                for j in range(n):
+                    s = _apart32(k.gamma, channel + j)
+                    st(k.dx, base + j, slope(k, base + j, s, mean, inverse, a, b))
+            else:
+                s = _at(k.gamma, channel, ONE)
+                channel += 1
+                for j in range(base + i, base + i + run):
+                    v = slope(k, j, s, mean, inverse, a, b)
+                    st(k.dx, j, v + ld(k.dx, j) if k.acc else v)
+
+    @inline
+    def body(thread, nthreads, k, rows):
+        n = rows.c * rows.s
+        run = rows.s if k.gamma != 0 else n  # elements of one scale
+        lo, hi = div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
+        for row in range(lo, hi):
+            of = means(k, rows, row)
+            store(k, row * n, n, run, mod(row, rows.groups) * rows.c, of)
 
     return body
 
@@ -219,19 +264,9 @@ def _add_to(address, k, m, wide):
             _st32(address, k + j, _ld32(address, k + j) + np.float32(get_wide(wide, j)))
 
 
-def dparam(S, centre):
-    """body(thread, nthreads, k, rows); see layernorm.py.
-
-    With s = 1 a block of channels adds image by image; else a channel adds along its pixels.
-    """
-    ld, dbeta = loads_apart(S), _dbeta if centre else _none
-
-    @inline
-    def of_row(k, rows, row):
-        mean = ZERO
-        if centre:
-            mean = _ld32(rows.means, row)
-        return mean, _ld32(rows.inverses, row)
+def _adders(S):
+    """add, add_four: m neighbours of a row, or of four rows, add to their channels or lanes."""
+    ld = loads_apart(S)
 
     @inline
     def both(k, at, mean, inverse):
@@ -260,6 +295,23 @@ def dparam(S, centre):
             product, g = both(k, at + 3 * step + j, m3, i3)
             put_wide(products, j, p + product)
             put_wide(sums, j, s + g)
+
+    return add, add_four
+
+
+def dparam(S, centre):
+    """body(thread, nthreads, k, rows); see layernorm.py.
+
+    With s = 1 a block of channels adds image by image; else a channel adds along its pixels.
+    """
+    (add, add_four), dbeta = _adders(S), _dbeta if centre else _none
+
+    @inline
+    def of_row(k, rows, row):
+        mean = ZERO
+        if centre:
+            mean = _ld32(rows.means, row)
+        return mean, _ld32(rows.inverses, row)
 
     @inline
     def add_rows(k, rows, q, m, images, products, sums):
