@@ -47,6 +47,8 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
         sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
         states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
         return sides <= {weights} and states <= {weights, values}
+    if kernel.name.startswith("cmp_"):  # ONNX compares elements of one type
+        return (storages["A"] in FLOATS) == (storages["B"] in FLOATS)
     if kernel.name.startswith("attention"):
         return len({dtype for name, dtype in storages.items() if name != "B"}) == 1
     state = {storages[name] for name in "VMA" if name in storages}

@@ -137,7 +137,9 @@ def _linked(
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
-    own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
+    # LLVM 22 makes other numbers of lstm_bwd on riscv64 where loads of fp16 are functions.
+    whole = target.lanes > 1
+    own_texts = [rewritten(kernel_text(k, storages, bits, whole)) for k, storages in table.kernels]
     uses = Counter(one.kernel for one in table.instructions)
     # What several instructions call stays a function of its own where bytes are few.
     buffered = {

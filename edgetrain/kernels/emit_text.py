@@ -20,7 +20,7 @@ from .registry import Kernel
 # What passes may take for granted before the target is known; all targets are little-endian.
 LAYOUTS = {64: "e-p:64:64-i64:64-n32:64", 32: "e-p:32:32-i64:64-n32"}
 
-APART = "apart."  # how functions are named that kernels call and that are not inlined
+APART = "apart."  # how names of functions begin that kernels call and that are not inlined
 
 
 def direct(symbol: str) -> str:
@@ -28,18 +28,20 @@ def direct(symbol: str) -> str:
     return f"k.{symbol}"
 
 
-def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
+def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int, apart: bool = False) -> str:
     """LLVM text whose one external function is `void direct(symbol)(thread, nthreads, operands)`.
 
     Args:
       bits: of a pointer, 32 or 64.
+      apart: keep the functions that the kernel has outlined, for processors with vectors, whose
+        inner loops need every register; else all is inlined.
     """
 
     def build() -> Callable:
         return kernel.function(storages)
 
     symbol, spec = kernel.symbol(storages), kernel.spec
-    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields)
+    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields, apart)
 
 
 def text_of(
@@ -49,15 +51,17 @@ def text_of(
     bits: int,
     module: str,
     fields: native.Fields = (),
+    apart: bool = False,
 ) -> str:
     """As `kernel_text`, for any function of integers and floats; arguments as `jit.objects_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
-    identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
+    identity = repr(("text", symbol, kinds, bits, apart, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
     kept = cache.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
-    text = _simplified(native.llvm_text(symbol, build(), kinds, fields), symbol, kinds, bits)
+    lowered = native.llvm_text(symbol, build(), kinds, fields)
+    text = _simplified(lowered, symbol, kinds, bits, apart)
     if digest:
         cache.write(name, identity, text.encode())
     return text
@@ -78,7 +82,7 @@ def operand_types(kinds: str) -> list[str]:
     return ["i64", "i64", *map(parameter, kinds)]
 
 
-def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
+def _simplified(text: str, symbol: str, kinds: str, bits: int, apart: bool) -> str:
     entry = text.index(f"define void @{symbol}(")
     found = re.search(r'call i32 @("[^"]+")\(', text[entry:])
     assert found is not None
@@ -94,7 +98,7 @@ def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
         function.add_function_attribute("nounwind")
         if not function.is_declaration and function.name != direct(symbol):
             function.linkage = "internal"
-            if bits == 64 and function.name.startswith("et_"):  # of vectors: it needs all registers
+            if apart and function.name.startswith("et_"):
                 function.name = f"{APART}{function.name}"
             else:
                 function.add_function_attribute("alwaysinline")

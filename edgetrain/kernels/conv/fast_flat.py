@@ -21,14 +21,16 @@ _FETCHED = 64  # pixels of a run from which on the next tile's are fetched early
 
 
 @inline
-def is_flat(tile: Tile, width, window: Window):
-    """Whether a tile's pixels are one run of each image, each read as it is."""
+def is_flat(tile: Tile, source: Map, window: Window):
+    """Whether a tile's pixels are one run of each image, all of them in it and read as it is."""
     rows, columns = window.rows, window.columns
     if rows.taps * columns.taps * window.row_stride * window.column_stride != 1:
         return False
     if rows.low != 0 or columns.low != 0 or window.banks != 1 or window.extra != 0:
         return False
-    return tile.rows == 1 or (tile.images == 1 and tile.columns == width)
+    if tile.row0 + tile.rows > source.height or tile.column0 + tile.columns > source.width:
+        return False
+    return tile.rows == 1 or (tile.images == 1 and tile.columns == source.width)
 
 
 @functools.cache

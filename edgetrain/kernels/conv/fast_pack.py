@@ -180,7 +180,7 @@ def panel_fill(S: Storage):
         `nothing` is 0, which the compiler must not know: it would call memset for rows of a few
         zeros.
         """
-        if is_flat(tile, source.width, window):
+        if is_flat(tile, source, window):
             fill_flat(panel, source, first, channels, tile, window, prologue, ahead)
         elif holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
