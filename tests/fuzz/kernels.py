@@ -74,10 +74,11 @@ def changed(values: Mapping[str, int], integers: list[str], draw: random.Random)
     for name in draw.sample(integers, min(len(integers), draw.choice((1, 1, 2, 3, 4)))):
         v = out[name]
         other = out[draw.choice(integers)]
-        out[name] = draw.choice([
+        new = draw.choice([
             v + 1, v - 1, 2 * v, v // 2, 0, 1, 2, 3, -1, other, v + other, draw.randrange(1, 40),
             draw.randrange(1, 40), 1 << draw.randrange(40), 1_000_000, -v, v * other,
         ])  # fmt: skip
+        out[name] = max(-(2**63), min(new, 2**63 - 1))  # a word of a tape
     return out
 
 
@@ -119,7 +120,9 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
         layer = _layer(values)
         if layer is None or layer.chunk != values["chunk"]:
             return False
-        most = min(layer.size, values["slots"])
+        most = min(
+            layer.size, values["slots"], *(values[n] for n in ("room", "held") if values[n] > 0)
+        )
         chosen = rng.choice(layer.size, draw.randrange(most + 1), replace=False)
         columns, pointers = csr.encode(layer, np.sort(chosen), 0)
         dtype = np.uint8 if call.storages["I"] == "u8" else np.uint16
