@@ -41,7 +41,8 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     """Whether roles can meet so: a bias, a peephole or a first state is never finer than fp32, and
     is stored in fp16 only beside weights or values that are; what attention by blocks reads and
-    writes are activations and their gradients, but for a bias of its scores."""
+    writes are activations and their gradients, but for a bias of its scores; of what a binary op
+    reads one is an activation, as the gradient that comes back; what is absent counts as fp32."""
     if kernel.name in ("lstm", "gru", "rnn"):
         weights, values = storages["W"], storages["S"]
         sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
@@ -50,15 +51,26 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     if kernel.name.startswith("cmp_"):  # ONNX compares elements of one type
         return (storages["A"] in FLOATS) == (storages["B"] in FLOATS)
     if kernel.name.startswith("attention"):
-        return len({dtype for name, dtype in storages.items() if name != "B"}) == 1
-    state = {storages[name] for name in "VMA" if name in storages}
-    if INT8.name in storages.values() and len(state) > 1 and "G" in storages:
+        (values, *others) = {dtype for name, dtype in storages.items() if name != "B"}
+        return not others and storages.get("B", "f32") in ("f32", values)
+    if kernel.name.startswith("bgrad_"):
+        return storages["S"] in ("f16", storages["A"], storages["B"])
+    if kernel.name.endswith("rmsprop"):
+        return _states_of_rmsprop(storages["V"], storages["M"], storages["A"])
+    if kernel.name.endswith("adam") and storages["M"] != storages["V"]:
         return False
     if kernel.name in _UNPACKING and INT8.name not in storages.values():
         return False
     if kernel.name == "where" and storages["S"] not in FLOATS:
         return storages["S"] == storages["A"]
     return True
+
+
+def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
+    """Momentum and mean may be absent; a square beside a mean is never in blocks."""
+    if mean != "f32":
+        return mean == square != INT8.name and momentum in (square, "f32")
+    return momentum in (square, "f32") or (square, momentum) == ("f32", INT8.name)
 
 
 def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
