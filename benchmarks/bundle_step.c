@@ -15,6 +15,9 @@ int main(void) {
   if (find_weights("/proc/self/exe")) return fail("no weights");
   net *model = net_open(&memory, sizeof memory, read_weights, NULL);
   close(weights.fd);
+#if NET_THREADS > 1
+  if (start_threads(model)) return fail("no threads");
+#endif
   net_settings(model, NET_LR, NET_CONSTANT, 1000, 0, 0, 0);
   net_data(model, made_up, NULL, 4 * NET_MINIBATCH, 0);
   for (int c; (c = getchar()) != EOF;) {
