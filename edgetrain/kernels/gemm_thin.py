@@ -53,13 +53,17 @@ def outer_product(a, own, b, c, row, rows, columns, how):
 def turner(side: int):
     """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
     columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
-    row_of = turned_row(FP32, side)
+    row_of, pair_of = turned_row(FP32, side), turned_row(FP32, side, 2 * WIDTH)
 
     @inline
     def turn_all(left, b, at, c, columns, terms, how):
-        for j in range(0, columns, WIDTH):
-            valid = min(WIDTH, columns - j)
-            row_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+        j = 0
+        while columns - j > WIDTH:  # two chains at once: neither waits for its own last fma
+            valid = min(2 * WIDTH, columns - j)
+            pair_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+            j += 2 * WIDTH
+        if j < columns:
+            row_of(left, b.address, at + j * b.own, b.own, columns - j, c + 4 * j, terms, how)
 
     return turn_all
 

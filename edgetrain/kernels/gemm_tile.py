@@ -219,8 +219,9 @@ def transposer(storage, side: int):
 
 
 @functools.cache
-def turned_row(storage, side: int):
-    """(a, b, at, step, valid, c, k, how): c[16] (+)= a[k] * b[k][16]; b's columns lie along k.
+def turned_row(storage, side: int, across: int = WIDTH):
+    """(a, b, at, step, valid, c, k, how): c[across] (+)= a[k] * b[k][across]; b's columns lie
+    along k.
 
     a: float32 numbers `a.k` bytes apart; column j of b starts at element `at + j * step`, of those
     from `valid` on nothing is read; k is a multiple of `side`. A chain has KC terms, the chains are
@@ -232,7 +233,7 @@ def turned_row(storage, side: int):
     def emit(b, left, source, at, step, valid, c, count, how):
         base, row = b.inttoptr(left.at, POINTER), b.inttoptr(c, POINTER)
         last = b.sub(valid, I64(1))
-        places = [_at(b, row, I64(4 * first)) for first in range(0, WIDTH, side)]
+        places = [_at(b, row, I64(4 * first)) for first in range(0, across, side)]
         name = f"llvm.fma.v{side}f32"
         fma = b.module.globals.get(name) or ir.Function(
             b.module, ir.FunctionType(kind, [kind] * 3), name
@@ -241,7 +242,7 @@ def turned_row(storage, side: int):
         zeros = ir.Constant(ir.VectorType(I32, side), [0] * side)
         offsets = [
             b.mul(step, b.select(b.icmp_signed("<", I64(r), last), I64(r), last))
-            for r in range(WIDTH)
+            for r in range(across)
         ]
 
         def body(_, state):
@@ -285,4 +286,4 @@ def turned_row(storage, side: int):
                     b.store(value, place, align=4)
 
     integers = dict.fromkeys(("b", "at", "step", "valid", "c", "k", "how"), int)
-    return emitted(f"et_gemm_turned_{storage.name}_{side}", {"a": Rows, **integers}, emit)
+    return emitted(f"et_gemm_turned_{storage.name}_{side}_{across}", {"a": Rows, **integers}, emit)

@@ -28,6 +28,12 @@ YIELD = 26  # address of a `void yield(void)` for spins, or 0
 # Of a team (drive/team.py): number of the tape that it runs or ran last, workers that sleep until
 # there is another one, whether there will be none, entry of `run_tape`, its operands.
 JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
+# Behind the barrier's words, of numbers of tapes: the last one of which it is known whether workers
+# run it too, the last one that they do; from THERE on, by thread, the last one that it has seen.
+DECIDED, BEGUN, THERE = 48, 49, 64
+# Address of `clock_gettime`, seconds and nanoseconds that it tells.
+CLOCK, TIME, TEAM_WORDS = 56, 57, 128
+MEMO_WORDS = 3  # of a tape, outside of the block
 
 
 def _calls():

@@ -34,8 +34,8 @@ TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
 # Turns of loops: a tape of fewer, about two milliseconds, is over before the system has given the
-# threads a processor each.
-ALONE = 50_000_000
+# threads a processor each; one of fewer than BRIEF, before threads that have one have met.
+ALONE, BRIEF = 50_000_000, 100_000
 # What is filled in besides the model's inputs: targets, and weights of samples where it has any.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
@@ -127,10 +127,14 @@ class Program:
         """Bytes of all tapes: read-only, outside the arena."""
         return sum(tape.nbytes for tape in self.tapes.values())
 
-    def threads_of(self, tape: str) -> int:
-        """Threads that a tape is worth: one where it is over before a second one has come."""
+    def threads_of(self, tape: str, prompt: bool = False) -> int:
+        """Threads that a tape is worth: one where it is over before a second one has come.
+
+        Args:
+          prompt: the threads are awake.
+        """
         turns = sum(self.work.get(tape, {}).values())
-        return self.threads if turns >= ALONE else 1
+        return self.threads if turns >= (min(ALONE, BRIEF) if prompt else ALONE) else 1
 
     @property
     def mapped_nbytes(self) -> int:

@@ -14,6 +14,7 @@ from ..errors import ProgramError, UsageError
 from ..kernels import registry
 from ..kernels.decode import Bound
 from ..kernels.load import addresses
+from ..kernels.tape import MEMO_WORDS
 from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
@@ -29,6 +30,7 @@ class _Tape(NamedTuple):
 
     words: np.ndarray
     table: np.ndarray
+    memo: np.ndarray
     operands: np.ndarray
 
 
@@ -57,11 +59,12 @@ class Executor:
         self.team = team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}
         for name, words in program.tapes.items():
-            threads = min(self.threads, program.threads_of(name))
+            patient = program.threads_of(name) > 1
+            threads = min(self.threads, program.threads_of(name, self.team.prompt))
             if placed is None:
-                self._keep(name, words, self._table, self._base, threads)
+                self._keep(name, words, self._table, self._base, threads, patient)
             else:  # its words are addresses
-                self._keep(name, placed.words(words), self._table, 0, threads)
+                self._keep(name, placed.words(words), self._table, 0, threads, patient)
         self._placed = placed
 
     def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
@@ -79,12 +82,21 @@ class Executor:
         return self._load([(registry.variants(name)[0], {}) for name in names])[0].tolist()
 
     def _keep(
-        self, name: str, words: np.ndarray, table: np.ndarray, base: int, threads: int
+        self,
+        name: str,
+        words: np.ndarray,
+        table: np.ndarray,
+        base: int,
+        threads: int = 1,
+        patient: bool = False,
     ) -> None:
         words = np.ascontiguousarray(words, np.int64)
         start, barrier = words.ctypes.data, self.team.barrier.ctypes.data
-        operands = [base, start, start + words.nbytes, table.ctypes.data, barrier, threads]
-        self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
+        end = start + words.nbytes
+        memo = np.zeros(MEMO_WORDS, np.int64)
+        operands = [base, start, end, table.ctypes.data, barrier, threads, int(patient)]
+        operands.append(memo.ctypes.data)
+        self._tapes[name] = _Tape(words, table, memo, np.array(operands, np.int64))
 
     def operands(self, tape: str) -> int:
         """Address of the interpreter's operands for a tape; 0 where it has no instruction."""
@@ -102,7 +114,7 @@ class Executor:
             own = [operands[operand.name] for operand in kernel.spec.operands]
             words += [number, len(own), *own]
         table, _ = self._load([(kernel, {}) for kernel in kernels])
-        self._keep(tape, np.array(words, np.int64), table, self._base, 1)
+        self._keep(tape, np.array(words, np.int64), table, self._base)
         return self.operands(tape)
 
     def check_process(self) -> None:

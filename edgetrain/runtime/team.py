@@ -50,12 +50,15 @@ class Team:
       barrier: the block in which threads meet (kernels/tape.py).
       run_tape: address of what runs a tape's operands, as a kernel is entered.
       run: of `void run(void *user, void *tape)`, for tapes of several threads; 0: `run_tape` does.
+      prompt: whether workers that spin come at once, and only they do to tapes that are short.
     """
+
+    prompt = False
 
     def __init__(self, entry: int, count: int, find: Callable[..., Sequence[int]]) -> None:
         self.count, self.run_tape, self.run = count, entry, 0
         self._closed = False
-        self.barrier = _aligned(tape.BARRIER_WORDS)
+        self.barrier = _aligned(tape.TEAM_WORDS)
         self.barrier[[tape.WAIT, tape.YIELD]] = _address(ctypes.CDLL(None).sched_yield)
         if count <= _processors():
             self.barrier[[tape.LIMIT, tape.MOST]] = tape.MOST_SPIN
@@ -107,6 +110,8 @@ class Team:
 class Sleepers(Team):
     """Workers stay in machine code, where they spin and then sleep: on 64-bit Linux."""
 
+    prompt = True
+
     def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
         block, system = self.barrier, ctypes.CDLL(None)
         names = ("drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part")
@@ -114,7 +119,7 @@ class Sleepers(Team):
         called = block.ctypes.data, _address(system.syscall), _FUTEX[platform.machine()]
         block[tape.OPERANDS : tape.OPERANDS + len(called)] = called
         block[tape.PATIENCE + 1] = _LONGEST_SLEEP
-        block[tape.ENTRY] = entry
+        block[tape.ENTRY], block[tape.CLOCK] = entry, _address(system.clock_gettime)
         self._operands = np.array([block.ctypes.data], np.int64)
 
     def _worker(self, index: int) -> Callable[[], None]:

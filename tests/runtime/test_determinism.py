@@ -9,6 +9,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
 from edgetrain.kernels import tape
+from edgetrain.kernels.drive.team import CYCLE, TRIES
 from edgetrain.program import Program
 from edgetrain.runtime import team
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
@@ -75,6 +76,28 @@ def test_small_tapes_wake_no_worker(
             executor.run("eval")
             time.sleep(0.005)  # workers sleep by now
         assert executor.team.barrier[tape.JOB] == (0 if alone else 3)
+
+
+def test_a_short_tape_is_run_alone_and_with_workers_that_answer_to_the_same_bits(
+    forked: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, steps = forked(threads=2), 30
+    expected = trained_state(program, steps, threads=1)
+    monkeypatch.setattr("edgetrain.program.program.ALONE", 10**12)
+    monkeypatch.setattr("edgetrain.program.program.BRIEF", 0)
+    assert_same_bits(trained_state(program, steps), expected)
+    with et.Trainer(program) as trainer:
+        executor = trainer.session.executor
+        if not isinstance(executor.team, team.Sleepers):
+            pytest.skip("no 64-bit Linux: workers wait for locks")
+        for _ in range(CYCLE + 2 * TRIES):
+            executor.run("eval")
+        jobs, begun = executor.team.barrier[[tape.JOB, tape.BEGUN]]
+        # who sleeps is woken and not waited for; of each cycle some runs are timed alone
+        assert 0 < jobs <= CYCLE and 0 <= begun <= jobs
+        executor.team.barrier[[tape.JOB, tape.DECIDED]] = 2**31 - 3  # before numbers begin anew
+        for _ in range(CYCLE):
+            executor.run("eval")
 
 
 @pytest.mark.parametrize("stored", ["fp32", "int8", "saved"])

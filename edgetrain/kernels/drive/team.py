@@ -2,7 +2,13 @@
 `run_tape` is and has the others come along; each of those is in `drive_serve` until the end.
 
 Tapes follow each other within some microseconds, and to be woken takes longer than many of them:
-a worker spins for a while before it sleeps. For 64-bit Linux, as what makes it sleep (waiting.py).
+a worker spins for a while before it sleeps. So long a tape as `patient` says is worth its coming. A
+short one is begun with the workers that say at once that they are there; if one of them sleeps, or
+the system has given its processor to another program, the caller's thread runs the tape alone, and
+has who sleeps be awake for the next one. How far processors are from each other decides whether
+that pays, and nobody says: of CYCLE runs the first ones are timed, TRIES alone and TRIES together,
+and the others are as the fastest of these was. For 64-bit Linux, as what makes a worker sleep
+(waiting.py).
 """
 
 from .. import tape
@@ -10,52 +16,143 @@ from ..registry import kernel
 from .waiting import WAIT_OWN, WAKE_OWN, asks
 
 IDLE_SPIN = 1_000_000  # turns, some tenths of a millisecond
+CALLED = 1024  # turns in which a worker that spins has answered, half a microsecond
+CYCLE, TRIES = 512, 4
+RUNS, ALONE, TOGETHER = range(tape.MEMO_WORDS)  # of a tape: in a cycle; least nanoseconds in it
+_NEVER = 2**62
+_MONOTONIC = 1  # of the system's clocks
 _ALL = 2**31 - 1
 
 
-def _job():
-    """The number of the tape that is run, which all threads look at."""
+def _words():
+    """(look, tell): words of the block that several threads look at, int32 by number."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
 
     from ..words.prim import I32, I64
 
+    def place(builder, block, number):
+        where = builder.add(block, builder.mul(number, ir.Constant(I64, 8)))
+        return builder.inttoptr(where, I32.as_pointer())
+
     @intrinsic
-    def job(typingctx, block):
+    def look(typingctx, block, number):
         def codegen(context, builder, signature, operands):
-            where = builder.add(operands[0], ir.Constant(I64, 8 * tape.JOB))
-            where = builder.inttoptr(where, I32.as_pointer())
+            where = place(builder, *operands)
             return builder.sext(builder.load_atomic(where, "acquire", 4, typ=I32), I64)
 
-        return types.int64(types.int64), codegen
+        return types.int64(types.int64, types.int64), codegen
 
-    return job
+    @intrinsic
+    def tell(typingctx, block, number, value):
+        def codegen(context, builder, signature, operands):
+            where, value = place(builder, *operands[:2]), builder.trunc(operands[2], I32)
+            builder.store_atomic(value, where, "release", 4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 3), codegen
+
+    return look, tell
 
 
-@kernel("drive_lead", "base code end table barrier threads")
+def _memory():
+    """(tries, remember): how a short tape is run next, and how long it took."""
+    from ..jit import inline
+    from ..words.prim import ld_i64, st_i64
+
+    @inline
+    def tries(memo):
+        """(whether with the workers, whether that is timed)."""
+        runs = ld_i64(memo, RUNS)
+        if runs == 0:
+            st_i64(memo, ALONE, _NEVER)
+            st_i64(memo, TOGETHER, _NEVER)
+        st_i64(memo, RUNS, runs + 1 if runs + 1 < CYCLE else 0)
+        if runs < 2 * TRIES:
+            return runs >= TRIES, True
+        return ld_i64(memo, TOGETHER) < ld_i64(memo, ALONE), False
+
+    @inline
+    def remember(memo, together, nanoseconds):
+        word = TOGETHER if together else ALONE
+        st_i64(memo, word, min(ld_i64(memo, word), nanoseconds))
+
+    return tries, remember
+
+
+@kernel("drive_lead", "base code end table barrier threads patient memo")
 def drive_lead():
-    """Run a tape, with the other workers of `barrier` where `threads` is more than one."""
+    """Run a tape, with the other workers of `barrier` where `threads` is more than one.
+
+    They are waited for where `patient` is not 0; else they come if they all answer at once, and
+    `memo` is where it is kept whether that was faster.
+    """
+    from ..jit import inline
     from ..words.prim import ld_i64, st_i64
     from .words import call_entry
 
     ask, counted, count_after = asks()
+    look, tell = _words()
+    tries, remember = _memory()
     number, idle, entry, given = tape.JOB, tape.IDLE, tape.ENTRY, tape.JOB_OPERANDS
-    system = tape.OPERANDS + 1
+    there, decided, begun, system = tape.THERE, tape.DECIDED, tape.BEGUN, tape.OPERANDS + 1
+    clock, time = tape.CLOCK, tape.TIME
+
+    @inline
+    def awaken(block):
+        if count_after(block + 8 * idle) > 0:
+            to, call = ld_i64(block, system), ld_i64(block, system + 1)
+            ask(to, call, block + 8 * number, WAKE_OWN, _ALL, 0)
+            return True
+        return False
+
+    @inline
+    def next_job(block):
+        job = look(block, number) + 1
+        return job if job < 2**31 else -(2**31)  # as it is in the word
+
+    @inline
+    def called(block, threads):
+        """Whether the workers have begun with a short tape."""
+        if awaken(block):
+            return False
+        job, turns, thread = next_job(block), 0, 1
+        counted(block + 8 * number, 1)
+        while thread < threads and turns < CALLED:
+            thread += 1 if look(block, there + thread) == job else 0
+            turns += 1
+        if thread == threads:
+            tell(block, begun, job)
+        tell(block, decided, job)
+        return thread == threads
+
+    @inline
+    def now(block):
+        call_entry(ld_i64(block, clock), _MONOTONIC, block + 8 * time, 0, 0)
+        return ld_i64(block, time) * 1_000_000_000 + ld_i64(block, time + 1)
 
     def run(thread, nthreads, k):
-        block = k.barrier
+        block, threads, timed, since = k.barrier, k.threads, False, 0
         st_i64(block, given, k.base)
         st_i64(block, given + 1, k.code)
         st_i64(block, given + 2, k.end)
         st_i64(block, given + 3, k.table)
         st_i64(block, given + 4, block)
-        if k.threads > 1:
+        if threads > 1 and k.patient != 0:
+            job = next_job(block)
+            tell(block, begun, job)
+            tell(block, decided, job)
             counted(block + 8 * number, 1)
-            if count_after(block + 8 * idle) > 0:
-                to, call = ld_i64(block, system), ld_i64(block, system + 1)
-                ask(to, call, block + 8 * number, WAKE_OWN, _ALL, 0)
-        call_entry(ld_i64(block, entry), 0, block + 8 * given, 0, k.threads)
+            awaken(block)
+        elif threads > 1:
+            together, timed = tries(k.memo)
+            since = now(block) if timed else 0
+            if not (together and called(block, threads)):
+                threads = 1
+        call_entry(ld_i64(block, entry), 0, block + 8 * given, 0, threads)
+        if timed:
+            remember(k.memo, threads > 1, now(block) - since)
 
     return run
 
@@ -67,16 +164,15 @@ def drive_serve():
     from .words import call_entry
 
     ask, counted, _ = asks()
-    job = _job()
+    look, tell = _words()
     number, idle, over, give_way = tape.JOB, tape.IDLE, tape.OVER, tape.YIELD
     entry, given, system = tape.ENTRY, tape.JOB_OPERANDS, tape.OPERANDS + 1
-    last = tape.YIELD_EVERY - 1
+    there, decided, begun, last = tape.THERE, tape.DECIDED, tape.BEGUN, tape.YIELD_EVERY - 1
 
     def run(thread, nthreads, k):
-        block, seen = k.barrier, 0
+        block, seen, turns = k.barrier, 0, 0
         while True:
-            turns = 0
-            while job(block) == seen:
+            while look(block, number) == seen:
                 turns += 1
                 if turns & last == 0:
                     call_entry(ld_i64(block, give_way), 0, 0, thread, nthreads)
@@ -85,10 +181,22 @@ def drive_serve():
                     to, call = ld_i64(block, system), ld_i64(block, system + 1)
                     ask(to, call, block + 8 * number, WAIT_OWN, seen, 0)
                     counted(block + 8 * idle, -1)
-            seen = job(block)
+                    turns = 0
+            seen = look(block, number)
             if ld_i64(block, over) != 0:
                 return
-            call_entry(ld_i64(block, entry), 0, block + 8 * given, thread, nthreads)
+            tell(block, there + thread, seen)
+            turns = 0
+            # numbers begin anew after 2**32 of them: a later one is one whose distance is positive
+            while (look(block, decided) - seen) & 0x80000000 != 0:
+                turns += 1
+                if turns & last == 0:
+                    call_entry(ld_i64(block, give_way), 0, 0, thread, nthreads)
+            turns = 0
+            if look(block, begun) == seen:
+                call_entry(ld_i64(block, entry), 0, block + 8 * given, thread, nthreads)
+            else:
+                turns = IDLE_SPIN  # it has no processor of its own: who is woken may get one
 
     return run
 
