@@ -165,45 +165,75 @@ def bn_apply(S):
     return run
 
 
+def _terms(S):
+    """Inline functions that add to two sums: 16 pixels, or the first few of them."""
+    from .jit import inline
+    from .words.vector import loads, loads_first, vadd, vfma, vkeep, vmul, vsub
+    from .words.vector_act import vact_slope
+
+    vld, vld_first = loads(S), loads_first(S)
+
+    @inline
+    def added(k, i, act, to, t, q):
+        v = vld(k.x, i)
+        dz = vmul(vld(k.dy, i), vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
+        return vadd(t, dz), vfma(dz, vmul(vsub(v, to.mean), to.invstd), q)
+
+    @inline
+    def added_first(k, i, count, act, to, t, q):
+        v, d = vld_first(k.x, i, count), vld_first(k.dy, i, count)
+        dz = vmul(d, vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
+        along = vmul(dz, vmul(vsub(v, to.mean), to.invstd))
+        return vadd(t, vkeep(dz, 0, count)), vadd(q, vkeep(along, 0, count))
+
+    return added, added_first
+
+
 def _reduced(S):
     """Inline functions: two sums of a channel, of dz and of dz * xhat; those of four channels of
     four elements each."""
     from .jit import inline
     from .words.act import ZERO, norm_line
-    from .words.prim import FP32
+    from .words.prim import FP32, div
     from .words.quad import none, pair_sums, quad_add, quarter_sums, quarters
-    from .words.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vmul, vsplat, vsub
+    from .words.vector import WIDTH, loads, vfma, vmul, vsplat, vsub
     from .words.vector_act import vact_slope
 
-    vld, vld_first, ldf = loads(S), loads_first(S), FP32.ld
+    (added, added_first), vld, ldf = _terms(S), loads(S), FP32.ld
 
     @inline
-    def one(k, ch):
+    def part(k, unit, blocks):
+        """(first element of block `unit` of a channel whose maps begin at 0, its pixels)."""
+        image = div(unit, blocks)
+        start = (unit - image * blocks) * _BLOCK
+        return image * k.c * k.s + start, min(k.s - start, _BLOCK)
+
+    @inline
+    def one(k, ch, act):
+        """Two blocks of pixels at once: the sums of one are chains that wait for every addition."""
         line = norm_line(k, ch)
-        a, shift = vsplat(line[0]), vsplat(line[1])
         mean, invstd = vsplat(ldf(k.stat, ch)), vsplat(ldf(k.stat, k.c + ch))
-        both = none()
-        for b in range(k.n):
-            row = (b * k.c + ch) * k.s
-            for start in range(row, row + k.s, _BLOCK):
-                t, q = vsplat(ZERO), vsplat(ZERO)
-                stop = min(start + _BLOCK, row + k.s)
-                whole = start + ((stop - start) >> 4 << 4)
-                for i in range(start, whole, WIDTH):
-                    v = vld(k.x, i)
-                    dz = vmul(vld(k.dy, i), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
-                    t = vadd(t, dz)
-                    q = vfma(dz, vmul(vsub(v, mean), invstd), q)
-                if whole < stop:
-                    v, d = (
-                        vld_first(k.x, whole, stop - whole),
-                        vld_first(k.dy, whole, stop - whole),
-                    )
-                    dz = vmul(d, vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
-                    t = vadd(t, vkeep(dz, 0, stop - whole))
-                    dz = vmul(dz, vmul(vsub(v, mean), invstd))
-                    q = vadd(q, vkeep(dz, 0, stop - whole))
-                both = quad_add(both, pair_sums(t, q))
+        to, both = Line(vsplat(line[0]), vsplat(line[1]), mean, invstd, mean, mean), none()
+        unit, blocks = 0, div(k.s + _BLOCK - 1, _BLOCK)
+        while unit < k.n * blocks:
+            (first, count), (second, other) = part(k, unit, blocks), part(k, unit + 1, blocks)
+            two = unit + 1 < k.n * blocks and other == count
+            i, j = ch * k.s + first, ch * k.s + (second if two else first)
+            t0 = q0 = t1 = q1 = vsplat(ZERO)
+            stop = i + (count >> 4 << 4)
+            while i < stop:
+                t0, q0 = added(k, i, act, to, t0, q0)
+                t1, q1 = added(k, j, act, to, t1, q1)
+                i += WIDTH
+                j += WIDTH
+            m = count & (WIDTH - 1)
+            if m > 0:
+                t0, q0 = added_first(k, i, m, act, to, t0, q0)
+                t1, q1 = added_first(k, j, m, act, to, t1, q1)
+            both = quad_add(both, pair_sums(t0, q0))
+            if two:
+                both = quad_add(both, pair_sums(t1, q1))
+            unit += 2 if two else 1
         return both
 
     @inline
@@ -236,6 +266,7 @@ def _reduced(S):
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
     from .norm import keeper
+    from .words.act import RELU
     from .words.prim import div
     from .words.quad import first, fourth, second, third
 
@@ -251,7 +282,7 @@ def bn_reduce(S):
             keep(k, ch + 3, fourth(total), fourth(along))
             ch += 4
         while ch < hi:
-            both = one(k, ch)
+            both = one(k, ch, RELU) if k.act == RELU else one(k, ch, k.act)
             keep(k, ch, first(both), second(both))
             ch += 1
 
@@ -261,6 +292,7 @@ def bn_reduce(S):
 def _row_gradient(S):
     """Inline functions: the Line of a channel, the gradient of one run of it."""
     from .jit import inline
+    from .words.act import RELU
     from .words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
     from .words.vector_act import vact_slope
 
@@ -272,27 +304,34 @@ def _row_gradient(S):
         return Line(a, b, m, r, vsplat(level), vsplat(tilt))
 
     @inline
-    def step(v, d, to, k):
-        dz = vmul(d, vact_slope(k.act, vfma(v, to.scale, to.shift), k.lo, k.hi))
+    def step(v, d, act, to, k):
+        dz = vmul(d, vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
         centred = vmul(vsub(v, to.mean), to.invstd)
         return vmul(to.scale, vsub(vsub(dz, to.level), vmul(centred, to.tilt)))
 
     @inline
-    def gradient(k, row, to):
-        """dx (+)= scale * (dz - level - (x - mean) * invstd * tilt), s elements from row on."""
+    def run_gradient(k, row, act, to):
         whole = k.s >> 4 << 4
         for i in range(row, row + whole, WIDTH):
-            d = step(vld(k.x, i), vld(k.dy, i), to, k)
+            d = step(vld(k.x, i), vld(k.dy, i), act, to, k)
             if k.acc != 0:
                 d = vadd(d, vld(k.dx, i))
             vst(k.dx, i, d, WIDTH)
         if whole < k.s:
             i, rest = row + whole, k.s - whole
             v, d = vld_first(k.x, i, rest), vld_first(k.dy, i, rest)
-            d = step(v, d, to, k)
+            d = step(v, d, act, to, k)
             if k.acc != 0:
                 d = vadd(d, vld_first(k.dx, i, rest))
             vst(k.dx, i, d, rest)
+
+    @inline
+    def gradient(k, row, to):
+        """dx (+)= scale * (dz - level - (x - mean) * invstd * tilt), s elements from row on."""
+        if k.act == RELU:
+            run_gradient(k, row, RELU, to)
+        else:
+            run_gradient(k, row, k.act, to)
 
     return line, gradient
 

@@ -11,60 +11,65 @@ from .words.strides import windows
 _SIZES = "n c h wd oh ow kh kw sh sw ph pw"
 _X, _Y = "[n*c*h*wd]", "[n*c*oh*ow]"
 _CHECK = "min(n, c, h, wd, oh, ow) > 0;min(ph, pw) >= 0;min(kh, kw, sh, sw) > 0"
-_MAX_CHECK = f"{_CHECK};min(dh, dw) > 0;kh * kw <= 65536;{windows('dh', 'dw')}"
+MAX_CHECK = f"{_CHECK};min(dh, dw) > 0;kh * kw <= 65536;{windows('dh', 'dw')}"
 _WORK = "n*c*oh*ow*kh*kw"
 _BACKWARD_WORK = f"{_WORK} + n*c*h*kh"
+maxpool_operands = f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw"
+maxpool_bwd_operands = f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc"
 
 
-@kernel(
-    "maxpool",
-    f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw",
-    check=_MAX_CHECK,
-    work=_WORK,
-)
+def one_window(S, I):  # noqa: E741
+    """Inline (operands, plane, oy, ox): the maximum of a window."""
+    import numpy as np
+
+    from .jit import inline
+
+    ld, st, sti = S.ld, S.st, I.st
+    lowest = np.float32(-np.inf)
+
+    @inline
+    def one(k, u, oy, ox):
+        y0, x0, p = oy * k.sh - k.ph, ox * k.sw - k.pw, (u * k.oh + oy) * k.ow + ox
+        best, where, none = lowest, 0, True
+        for r in range(k.kh):
+            iy = y0 + r * k.dh
+            if iy < 0 or iy >= k.h:
+                continue
+            row = (u * k.h + iy) * k.wd
+            for s in range(k.kw):
+                ix = x0 + s * k.dw
+                if ix >= 0 and ix < k.wd:
+                    v = ld(k.x, row + ix)
+                    if none or v > best or v != v:
+                        best, where, none = v, r * k.kw + s, False
+        st(k.y, p, best)
+        if k.idx != 0:
+            sti(k.idx, p, where)
+
+    return one
+
+
+@kernel("maxpool", maxpool_operands, check=MAX_CHECK, work=_WORK)
 def maxpool(S, I):  # noqa: E741
     """y = maximum of each window; idx = its position r * kw + s, the first among equals.
 
     Written: y, idx whole (idx as u8 holds windows of at most 256). A NaN wins, the last one
     where there are several, as in torch. Threads split (image, channel).
     """
-    import numpy as np
-
     from .words.prim import div, mod
 
-    ld, st, sti = S.ld, S.st, I.st
-    lowest = np.float32(-np.inf)
+    one = one_window(S, I)
 
     def run(thread, nthreads, k):
         planes = k.n * k.c
         for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
             for p in range(k.oh * k.ow):
-                y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
-                best, where, none = lowest, 0, True
-                for r in range(k.kh):
-                    iy = y0 + r * k.dh
-                    if iy < 0 or iy >= k.h:
-                        continue
-                    row = (u * k.h + iy) * k.wd
-                    for s in range(k.kw):
-                        ix = x0 + s * k.dw
-                        if ix >= 0 and ix < k.wd:
-                            v = ld(k.x, row + ix)
-                            if none or v > best or v != v:
-                                best, where, none = v, r * k.kw + s, False
-                st(k.y, u * k.oh * k.ow + p, best)
-                if k.idx != 0:
-                    sti(k.idx, u * k.oh * k.ow + p, where)
+                one(k, u, div(p, k.ow), mod(p, k.ow))
 
     return run
 
 
-@kernel(
-    "maxpool_bwd",
-    f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc",
-    check=_MAX_CHECK,
-    work=_BACKWARD_WORK,
-)
+@kernel("maxpool_bwd", maxpool_bwd_operands, check=MAX_CHECK, work=_BACKWARD_WORK)
 def maxpool_bwd(I, S):  # noqa: E741
     """dx (+)= dy of every window whose maximum the pixel was.
 

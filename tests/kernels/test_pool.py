@@ -115,3 +115,40 @@ def test_maxpool_propagates_nan():
     out = call("maxpool", {"S": "f32", "I": "u8"}, **operands)
     assert np.isnan(out["y"][0, 0, 0, 0]) and np.isnan(out["y"]).sum() == 1
     assert out["idx"][0, 0, 0, 0] == 2
+
+
+WIDE = [
+    {"n": 2, "c": 3, "h": 5, "wd": 40, "kh": 3, "kw": 3, "sh": 2, "sw": 2, "ph": 1, "pw": 1},
+    {"n": 1, "c": 2, "h": 6, "wd": 53, "kh": 3, "kw": 3, "ph": 1, "pw": 1},
+    {"n": 2, "c": 2, "h": 7, "wd": 37, "kh": 2, "kw": 5, "sh": 3, "sw": 2, "ph": 1, "pw": 2},
+    {"n": 3, "c": 4, "h": 3, "wd": 3, "kh": 3, "kw": 3, "sw": 2, "ph": 1, "pw": 1},
+    {"n": 1, "c": 1, "h": 2, "wd": 16, "kh": 1, "kw": 9, "sw": 2, "pw": 4},
+]
+
+
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (1, 3)])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("case", WIDE)
+def test_maxpool_of_vectors_has_the_plain_bits(case, storage, dilation):
+    """Ties, infinities and NaN among them; sums of gradients too."""
+    if (case["kw"] - 1) * dilation[1] >= case["wd"] or (case["kh"] - 1) * dilation[0] >= case["h"]:
+        dilation = (1, 1)
+    s, _ = _sizes(case, dilation)
+    s |= {"dh": dilation[0], "dw": dilation[1]}
+    x, dy = _arrays(s, storage)
+    rng = np.random.default_rng(8)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0):
+        x[rng.random(x.shape) < 0.1] = value
+    dy[rng.random(dy.shape) < 0.1] = -0.0
+    dy[rng.random(dy.shape) < 0.02] = np.nan
+    storages, given = {"S": storage, "I": "u8"}, {"x": x, "y": dy.shape, "idx": dy.shape}
+    plain = call("maxpool", storages, variant="plain", **given, **s)
+    fast = same_for_threads("maxpool", storages, variant="fast", **given, **s)
+    assert fast["idx"].tobytes() == plain["idx"].tobytes()
+    np.testing.assert_array_equal(fast["y"], plain["y"])
+    for acc in (0, 1):
+        given = {"idx": plain["idx"], "dy": dy, "dx": np.zeros_like(x), "acc": acc}
+        want = call("maxpool_bwd", storages, variant="plain", **given, **s)
+        found = same_for_threads("maxpool_bwd", storages, variant="fast", **given, **s)
+        np.testing.assert_array_equal(found["dx"], want["dx"])
+        assert (np.signbit(found["dx"]) == np.signbit(want["dx"]))[~np.isnan(want["dx"])].all()
