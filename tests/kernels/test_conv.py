@@ -57,16 +57,20 @@ def _close(found, expected, storage):
 
 
 def _prologue(rng, p, kind, x):
-    """(operands, the input after the prologue) for none, an activation, batch-norm and relu."""
+    """(operands, the input after the prologue) for none, an activation, batch-norm and relu or
+    alone."""
     if kind == "none":
         return {"act": 0, "lo": 0.0, "hi": 0.0}, x
+    if kind == "relu":
+        return {"act": 1, "lo": 0.0, "hi": 0.0}, naive_norm.act(1, x)
     if kind == "clip":
         return {"act": 2, "lo": -0.5, "hi": 0.75}, naive_norm.act(2, x, -0.5, 0.75)
     stat = rng.standard_normal((3, p.c)).astype(np.float32)
     gamma, beta = rng.standard_normal((2, p.c)).astype(np.float32)
     z = naive_norm.normalised(x.reshape(p.n, p.c, -1), stat, gamma, beta).reshape(x.shape)
-    operands = {"stat": stat, "gamma": gamma, "beta": beta, "act": 1, "lo": 0.0, "hi": 0.0}
-    return operands, naive_norm.act(1, z)
+    act = 0 if kind == "affine" else 1
+    operands = {"stat": stat, "gamma": gamma, "beta": beta, "act": act, "lo": 0.0, "hi": 0.0}
+    return operands, naive_norm.act(act, z)
 
 
 def check_forward(p, storage, kind, variant="", threads=(1, 3)):

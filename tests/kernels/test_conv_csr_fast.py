@@ -30,6 +30,14 @@ SPARSE_CASES = [
     Conv(n=2, c=80, h=8, wd=8, k=40, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),  # blocks of channels
     Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
 ]
+# Lines whose ends lie anywhere in a vector, alone and, of maps 8 wide, two images at once.
+LINES = [
+    *(Conv(n=2, c=3, h=5, wd=wd, k=4, kh=3, kw=3, ph=1, pw=1) for wd in (9, 12, 15, 17, 31, 33)),
+    *(Conv(n=n, c=5, h=9 - n, wd=8, k=6, kh=3, kw=3, ph=1, pw=1) for n in (1, 2, 3, 4)),
+    Conv(n=1, c=2, h=3, wd=16, k=3, kh=3, kw=3, ph=2, pw=1, extra_h=-1),
+    Conv(n=1, c=2, h=4, wd=20, k=3, kh=5, kw=3, ph=4, pw=1),
+    Conv(n=2, c=2, h=1, wd=64, k=3, kh=1, kw=3, pw=1),
+]
 EACH = pytest.mark.parametrize("p", SPARSE_CASES)
 VARIANTS = pytest.mark.parametrize(
     ("variant", "storage"), [("wide", "f32"), ("wide", "f16"), ("narrow", "f32")]
@@ -42,6 +50,17 @@ def test_fast_conv_csr_equals_plain_bit_for_bit(p, storage, variant):
     for kind in ("clip", "norm"):
         plain = check_forward(p, storage, kind, "plain", (1,))
         assert check_forward(p, storage, kind, variant, (1, 3, 8)).tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["none", "relu", "affine", "norm"])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", LINES)
+def test_lines_that_end_anywhere_give_the_plain_bits(p, storage, kind):
+    plain = check_forward(p, storage, kind, "plain", (1,))
+    assert check_forward(p, storage, kind, "wide", (1, 3)).tobytes() == plain.tobytes()
+    check_dw(p, storage, kind, "wide", (1, 3))
+    plain = check_dx(p, storage, 0, "plain", (1,))
+    assert check_dx(p, storage, 0, "wide", (1, 3)).tobytes() == plain.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["none", "norm"])

@@ -20,7 +20,6 @@ from ..words.vector import (
     loads,
     loads_first,
     prefetch,
-    shuffle,
     splat,
     stores,
     vfma,
@@ -76,46 +75,6 @@ def _moved(target, middle, shift, count, width):
             _vst(target, j, vinside(_vld(middle, j + shift), start, width, shift), WIDTH)
             start += step
             start -= width if start >= width else 0
-
-
-def _lanes(*lanes):
-    """(a, b) -> lanes of a (0..) and b (16..), those below 0 zero."""
-
-    def emit(builder, args):
-        value = shuffle(builder, *args, [max(lane, 0) for lane in lanes])
-        if min(lanes) >= 0:
-            return value
-        kept = ir.Constant(ir.VectorType(ir.IntType(1), WIDTH), [lane >= 0 for lane in lanes])
-        return builder.select(kept, value, constant(0.0))
-
-    return define(V16(V16, V16), emit)
-
-
-_later = _lanes(*range(15, 31))  # lane i of b moved to i + 1, the last of a before them
-_sooner = _lanes(*range(1, 17))  # lane i + 1 of a moved to i, the first of b after them
-_later8 = _lanes(*[i - 1 if i % 8 else -1 for i in range(WIDTH)])  # two lines of 8
-_sooner8 = _lanes(*[i + 1 if i % 8 != 7 else -1 for i in range(WIDTH)])
-
-
-@inline
-def _sides(left, right, middle, count, width):
-    """`_moved` by -1 to the left and by 1 to the right; width 8 or a multiple of 16."""
-    zero = vsplat(ZERO)
-    if width == 8:
-        for j in range(0, count, WIDTH):
-            v = _vld(middle, j)
-            _vst(left, j, _later8(v, v), WIDTH)
-            _vst(right, j, _sooner8(v, v), WIDTH)
-    else:
-        for line in range(0, count, width):
-            before, v, last = zero, _vld(middle, line), line + width - WIDTH
-            for j in range(line, last, WIDTH):
-                after = _vld(middle, j + WIDTH)
-                _vst(left, j, _later(before, v), WIDTH)
-                _vst(right, j, _sooner(v, after), WIDTH)
-                before, v = v, after
-            _vst(left, last, _later(before, v), WIDTH)
-            _vst(right, last, _sooner(v, zero), WIDTH)
 
 
 @inline
@@ -250,8 +209,6 @@ def lines_fill(S: Storage):
         pitch, count = pitch_of(tile), tile.rows + window.extra
         region, floats = 4 * tile_region(window, tile), window.banks * count * pitch
         centre = div(-columns.low, columns.distance) if columns.low != 0 else 0
-        near = columns.taps == 3 and columns.low == -1 and columns.distance == 1
-        near = near and (wd == 8 or mod(wd, WIDTH) == 0)
         for i in range(channels):
             how = affine_of(prologue, first + i, source.channels)
             plane = (tile.image0 * source.channels + first + i) * source.height * wd
@@ -261,9 +218,6 @@ def lines_fill(S: Storage):
                 low = tile.row0 * window.row_stride + rows.low + b * rows.distance
                 here = target + centre * region + 4 * b * count * pitch
                 bank(here, source, plane, tile.images, count, low, window.row_stride, how)
-            if near:
-                _sides(target, target + 2 * region, target + region, floats, wd)
-                continue
             for p in range(columns.taps):
                 if p != centre:
                     shift = columns.low + p * columns.distance

@@ -25,6 +25,7 @@ from ..words.vector_gemm import gemm_columns
 from .calls import outline
 from .fast_flat import flat_fill, is_flat
 from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill
+from .fast_sides import has_sides, sides_fill
 from .fast_tile import ceil_div, pitch_of, tile_region
 from .records import Affine, Ahead, Lines, Map, PixelClass, Prologue, Range, Tile, Window
 
@@ -162,7 +163,8 @@ def _shifted_fill(S: Storage):
 @functools.cache
 def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
-    fill_flat, fill_lines, fill_shifted = flat_fill(S), lines_fill(S), _shifted_fill(S)
+    fill_flat, fill_sides = flat_fill(S), sides_fill(S)
+    fill_lines, fill_shifted = lines_fill(S), _shifted_fill(S)
 
     def fill(
         panel,
@@ -182,6 +184,8 @@ def panel_fill(S: Storage):
         """
         if is_flat(tile, source, window):
             fill_flat(panel, source, first, channels, tile, window, prologue, ahead)
+        elif has_sides(tile, source, window, prologue):
+            fill_sides(panel, source, first, channels, tile, window, prologue, ahead)
         elif holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
         else:
