@@ -37,6 +37,11 @@ LINES = [
     Conv(n=1, c=2, h=3, wd=16, k=3, kh=3, kw=3, ph=2, pw=1, extra_h=-1),
     Conv(n=1, c=2, h=4, wd=20, k=3, kh=5, kw=3, ph=4, pw=1),
     Conv(n=2, c=2, h=1, wd=64, k=3, kh=1, kw=3, pw=1),
+    Conv(n=2, c=3, h=6, wd=20, k=4, kh=2, kw=2, extra_h=1, extra_w=1),
+    Conv(n=2, c=3, h=18, wd=18, k=4, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=4, c=3, h=16, wd=16, k=4, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=1, c=3, h=22, wd=44, k=4, kh=3, kw=5, sh=2, sw=2, ph=1, pw=2),
+    Conv(n=2, c=3, h=21, wd=43, k=4, kh=3, kw=3, sh=1, sw=2, ph=1, pw=1),
 ]
 EACH = pytest.mark.parametrize("p", SPARSE_CASES)
 VARIANTS = pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ..words.prim import FP32, Storage, div, fma, mod, to_float
 from ..words.vector import (
     WIDTH,
     loads,
+    loads_first,
     stores,
     vadd,
     vfma,
@@ -230,28 +231,37 @@ def tile_store(S: Storage):
 @functools.cache
 def class_store(S: Storage):
     """Function that stores one row class of one channel, the column classes alternating."""
-    vlds, vst, ld, st = loads(S), stores(S), S.ld, S.st
+    vfirst, vst, ld, st = loads_first(S), stores(S), S.ld, S.st
+
+    @inline
+    def put(y, index, v, left, acc):
+        if left > 0:
+            vst(y, index, vadd(v, vfirst(y, index, left)) if acc != 0 else v, left)
 
     def store(target: Map, channel, source, tile: Tile, pixels: PixelClass, acc):
         """Pixel (row, column * sw + b) of the class (+)= map b at (row, column)."""
         y, wd, sw, map_bytes = target.at, target.width, pixels.sw, pixels.map_bytes
         count = min(tile.columns * sw, wd - tile.column0 * sw)
         first = first_of(target, channel, tile) + tile.column0 * sw
-        for part in range(tile.rows * tile.images):
-            row, image = div(part, tile.images), mod(part, tile.images)
+        image_step = target.channels * target.height * wd
+        for row in range(tile.rows):
             iy = (tile.row0 + row) * pixels.sh + pixels.row
-            index = first + image * target.channels * target.height * wd + iy * wd
-            at = source + 4 * part * tile.columns
-            for j in range(0, count if iy < target.height else 0, WIDTH):
-                if sw == 2 and (count - j >= WIDTH or acc == 0):
-                    half = div(j, 2 * WIDTH) * WIDTH
-                    even, odd = _vld(at, half), _vld(at + map_bytes, half)
-                    v = vinterleave(even, odd, mod(div(j, WIDTH), 2))
-                    if acc != 0:
-                        v = vadd(v, vlds(y, index + j))
-                    vst(y, index + j, v, count - j)
+            if iy >= target.height:
+                continue
+            for image in range(tile.images):
+                index = first + image * image_step + iy * wd
+                at = source + 4 * (row * tile.images + image) * tile.columns
+                if sw == 1:
+                    for j in range(0, count, WIDTH):
+                        put(y, index + j, _vld(at, j), count - j, acc)
+                elif sw == 2:
+                    for j in range(0, count, 2 * WIDTH):
+                        even, odd = _vld(at, j >> 1), _vld(at + map_bytes, j >> 1)
+                        put(y, index + j, vinterleave(even, odd, 0), count - j, acc)
+                        further = index + j + WIDTH
+                        put(y, further, vinterleave(even, odd, 1), count - j - WIDTH, acc)
                 else:
-                    for i in range(j, min(j + WIDTH, count)):
+                    for i in range(count):
                         total = _ld(at + mod(i, sw) * map_bytes, div(i, sw))
                         st(y, index + i, total + ld(y, index + i) if acc != 0 else total)
 

@@ -1,11 +1,14 @@
-"""Packing of panels (conv/fast_tile.py) of three neighbouring columns, as windows 3 wide read them.
+"""Packing of panels (conv/fast_tile.py) of up to three neighbouring columns, as windows 3 wide and
+the input gradients of those with a stride of 2 read them.
 
 The rows of a tile follow each other in the map. A vector of them is read, converted and normalised
 once; the column to the left is the same one lane later, that to the right one lane sooner, with
-zeros where lines begin and end. Of maps 8 wide, a vector is a line each of two images.
+zeros where lines begin and end. Of maps 8 wide, a vector is a line each of two images. A side that
+a window does not read has the place of the column in the middle, which is written last.
 """
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -108,26 +111,37 @@ def _pairs(S: Storage):
 
 @inline
 def has_sides(tile, source, window, prologue):
-    """Whether a tile's panel has the columns to the left and to the right of whole lines."""
+    """Whether a tile's panel has columns of whole lines, none more than one to a side."""
     if prologue.act != NONE and prologue.act != RELU:
         return False
     rows, columns = window.rows, window.columns
     if window.row_stride * window.column_stride * window.banks != 1 or tile.columns != source.width:
         return False
-    if columns.taps != 3 or columns.low != -1 or columns.distance != 1 or source.width < _HALF:
+    last = columns.low + columns.taps - 1
+    if columns.low < -1 or columns.low > 0 or last < 0 or last > 1 or source.width < _HALF:
+        return False
+    if columns.taps > 1 and columns.distance != 1:
         return False
     paired = source.width == _HALF and tile.images & 1 == 0
     return rows.taps == window.extra + 1 and (tile.images == 1 or paired)
 
 
 @inline
-def _nothing(target, region, first, count):
-    """`count` zeros, and up to 15 more, from float `first` of three columns on."""
+def _nothing(to, first, count):
+    """`count` zeros, and up to 15 more, from float `first` of the columns on."""
     zero = vsplat(ZERO)
     for j in range(first, first + count, WIDTH):
-        _vst(target, j, zero, WIDTH)
-        _vst(target + region, j, zero, WIDTH)
-        _vst(target + 2 * region, j, zero, WIDTH)
+        _vst(to.left, j, zero, WIDTH)
+        _vst(to.right, j, zero, WIDTH)
+        _vst(to.middle, j, zero, WIDTH)
+
+
+class _To(NamedTuple):
+    """Where columns of a channel lie."""
+
+    left: int
+    middle: int
+    right: int
 
 
 @functools.cache
@@ -136,7 +150,7 @@ def _columns(S: Storage):
     vld, vfirst, pair = loads(S), loads_first(S), _pairs(S)
 
     @inline
-    def run(target, region, source, at, count, places, how):
+    def run(to, source, at, count, places, how):
         """Elements from `at` on, `count` of them, and up to 15 more."""
         wd, x, size = source.width, source.at, source.size
         step = WIDTH if wd >= WIDTH else WIDTH - wd  # lines of 8 to 15: one further
@@ -149,14 +163,14 @@ def _columns(S: Storage):
                 whole = further + WIDTH <= size
                 after = vld(x, further) if whole else vfirst(x, further, count - j - WIDTH)
                 after = _changed(after, how.scale, how.shift, how.act)
-            _vst(target, j, _left_of(before, v, places), WIDTH)
-            _vst(target + region, j, v, WIDTH)
-            _vst(target + 2 * region, j, _right_of(v, after, places, wd), WIDTH)
+            _vst(to.left, j, _left_of(before, v, places), WIDTH)
+            _vst(to.right, j, _right_of(v, after, places, wd), WIDTH)
+            _vst(to.middle, j, v, WIDTH)
             before, v, j = v, after, j + WIDTH
             places = _next_places(places, step, wd)
 
     @inline
-    def lines(target, region, source, at, images, rows, places, how):
+    def lines(to, source, at, images, rows, places, how):
         """`rows` of lines of 8, each of so many images, an even number."""
         plane = source.channels * source.height * _HALF
         none, j = vsplat(ZERO), 0
@@ -165,17 +179,17 @@ def _columns(S: Storage):
             for _ in range(images >> 1):
                 v = pair(source.at, first, first + plane)
                 v = _changed(v, how.scale, how.shift, how.act)
-                _vst(target, j, _left_of(none, v, places), WIDTH)
-                _vst(target + region, j, v, WIDTH)
-                _vst(target + 2 * region, j, _right_of(v, none, places, _HALF), WIDTH)
+                _vst(to.left, j, _left_of(none, v, places), WIDTH)
+                _vst(to.right, j, _right_of(v, none, places, _HALF), WIDTH)
+                _vst(to.middle, j, v, WIDTH)
                 first, j = first + 2 * plane, j + WIDTH
 
     @inline
-    def columns(target, region, source, at, images, rows, places, how):
+    def columns(to, source, at, images, rows, places, how):
         if images == 1:
-            run(target, region, source, at, rows * source.width, places, how)
+            run(to, source, at, rows * source.width, places, how)
         else:
-            lines(target, region, source, at, images, rows, places, how)
+            lines(to, source, at, images, rows, places, how)
 
     return columns
 
@@ -198,6 +212,7 @@ def sides_fill(S: Storage):
         """Arguments as of fast_pack.panel_fill."""
         h, wd, count = source.height, source.width, tile.rows + window.extra
         pitch, region, low = tile.images * wd, 4 * tile_region(window, tile), window.rows.low
+        before, after = -window.columns.low * region, (window.columns.taps - 1) * region
         low += tile.row0
         top = min(max(-low, 0), count)
         bottom = max(min(h - low, count), top)
@@ -210,11 +225,13 @@ def sides_fill(S: Storage):
                 how = Affine(0, ONE, MINUS_ZERO, how.act, how.lo, how.hi)
             plane = (tile.image0 * source.channels + first + i) * h * wd
             fetch(source, plane + tile.row0 * wd, tile, ahead)
-            _nothing(panel, region, 0, top * pitch)
-            inside, at = panel + 4 * top * pitch, plane + (low + top) * wd
+            to = _To(panel, panel + before, panel + after)
+            _nothing(to, 0, top * pitch)
             if top < bottom:
-                columns(inside, region, source, at, tile.images, bottom - top, places, how)
-            _nothing(panel, region, bottom * pitch, (count - bottom) * pitch)
-            panel += 3 * region
+                at, step = plane + (low + top) * wd, 4 * top * pitch
+                inside = _To(to.left + step, to.middle + step, to.right + step)
+                columns(inside, source, at, tile.images, bottom - top, places, how)
+            _nothing(to, bottom * pitch, (count - bottom) * pitch)
+            panel += after + region
 
     return outline(f"et_sides_{S.name}", fill)
