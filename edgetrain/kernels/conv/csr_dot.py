@@ -69,23 +69,30 @@ class _Dot:
             out.append(self.S.widen(builder, value))
         return out
 
-    def product(self, pixels, panel, offset):
-        """A line's pixels times those of a row of the panel, by lane."""
-        place = place_at(self.builder, panel, offset, 1)
-        total = self.builder.fmul(pixels[0], self.load(place, 0))
+    def products(self, pixels, panel, offsets):
+        """A line's pixels times those of rows of the panel, by lane.
+
+        The rows take turns: each one's sum is a chain, and processors look some instructions ahead.
+        """
+        places = [place_at(self.builder, panel, offset, 1) for offset in offsets]
+        totals = [self.builder.fmul(pixels[0], self.load(place, 0)) for place in places]
         for v in range(1, self.vectors):
-            total = fused(self.builder, pixels[v], self.load(place, v), total)
-        return total
+            found = [self.load(place, v) for place in places]
+            pairs = zip(found, totals, strict=True)
+            totals = [fused(self.builder, pixels[v], value, total) for value, total in pairs]
+        return totals
 
 
 @functools.cache
-def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int):
+def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: int):
     """Sum of e += sum over pixels of line[o] * panel[table[column of e]], as `sparse_axpy`.
 
     Arguments: sums, shifts, line, valid, panel, table, columns, walk. A line is vectors of float32
     where `piece` is 0; else it is pieces of 8 or 16 elements of S. The sum of nonzero e of row o
     is the float32 sums[shifts[o] + e]. `valid` lanes of the last vector count, all of them where
     there are pieces; a sum is taken in 16 lanes by fma, then over the lanes in a fixed order.
+    `abreast`: nonzeros whose sums are made at once, by the processor's registers: 8, or a
+    divisor of 4.
     """
 
     def emit(builder, sums, shifts, line, valid, panel, table, columns, walk):
@@ -97,27 +104,38 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int):
             shift = builder.mul(load_i32(builder, place_at(builder, shifts, o, 4)), I64(4))
             target = builder.inttoptr(builder.add(sums, shift), POINTER)
 
-            def product(e):
-                place = place_at(builder, table, row.column(e), 4)
-                return dot.product(pixels, panel, load_i32(builder, place))
+            def products(e, count):
+                columns = [row.column(builder.add(e, I64(i))) for i in range(count)]
+                places = [place_at(builder, table, column, 4) for column in columns]
+                offsets = [load_i32(builder, place) for place in places]
+                found = []
+                for first in range(0, count, abreast):
+                    found += dot.products(pixels, panel, offsets[first : first + abreast])
+                return found
 
-            def four(e, _):
-                found = _four_sums(builder, [product(builder.add(e, I64(i))) for i in range(4)])
-                place = place_at(builder, target, e, 4)
-                old = builder.load(place, typ=_FOUR, align=4)
-                builder.store(builder.fadd(old, found), place, align=4)
-                return builder.add(e, I64(4)), []
+            def several(e, count):
+                found = products(e, count)
+                for first in range(0, count, 4):
+                    place = place_at(builder, target, builder.add(e, I64(first)), 4)
+                    old = builder.load(place, typ=_FOUR, align=4)
+                    four = _four_sums(builder, found[first : first + 4])
+                    builder.store(builder.fadd(old, four), place, align=4)
+                return builder.add(e, I64(count)), []
 
             def one(e, _):
-                found = _four_sums(builder, [product(e), none, none, none])
+                found = _four_sums(builder, [*products(e, 1), none, none, none])
                 place = place_at(builder, target, e, 4)
                 old = builder.load(place, typ=F32, align=4)
                 total = builder.fadd(old, builder.extract_element(found, I32(0)))
                 builder.store(total, place, align=4)
                 return builder.add(e, I64(1)), []
 
-            middle, _ = while_loop(builder, row.start, [], row.more(4), four)
-            return while_loop(builder, middle, [], row.more(1), one)[0]
+            at = row.start
+            for count in (8, 4) if abreast == 8 else (4,):
+                at, _ = while_loop(
+                    builder, at, [], row.more(count), lambda e, _, n=count: several(e, n)
+                )
+            return while_loop(builder, at, [], row.more(1), one)[0]
 
         for_rows(builder, walk, row_stop)
 
@@ -129,7 +147,10 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int):
 @functools.cache
 def row_dots(most: int, S: Storage, index: Storage, piece: int):
     """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors, most 4, 8 or 16."""
-    one, two, four, eight, sixteen = (sparse_dots(v, S, index, piece) for v in (1, 2, 4, 8, 16))
+    abreast = 8 if most > 8 else (4 if most > 4 else 2)
+    one, two, four, eight, sixteen = (
+        sparse_dots(v, S, index, piece, abreast) for v in (1, 2, 4, 8, 16)
+    )
     step_of_line, step_of_places = (0, 64 // piece) if piece else (64, 0)
 
     @inline
