@@ -7,8 +7,8 @@ short one is begun with the workers that say at once that they are there; if one
 the system has given its processor to another program, the caller's thread runs the tape alone, and
 has who sleeps be awake for the next one. How far processors are from each other decides whether
 that pays, and nobody says: of CYCLE runs the first ones are timed, TRIES alone and TRIES together,
-and the others are as the fastest of these was. For 64-bit Linux, as what makes a worker sleep
-(waiting.py).
+and the others are as the fastest of these was; where workers never answer, alone. For 64-bit Linux,
+as what makes a worker sleep (waiting.py).
 """
 
 from .. import tape
@@ -18,7 +18,8 @@ from .waiting import WAIT_OWN, WAKE_OWN, asks
 IDLE_SPIN = 1_000_000  # turns, some tenths of a millisecond
 CALLED = 1024  # turns in which a worker that spins has answered, half a microsecond
 CYCLE, TRIES = 512, 4
-RUNS, ALONE, TOGETHER = range(tape.MEMO_WORDS)  # of a tape: in a cycle; least nanoseconds in it
+MOST_MISSED = 64  # runs of a cycle that are tried together in vain
+RUNS, ALONE, TOGETHER, MISSED = range(tape.MEMO_WORDS)  # of a cycle; least nanoseconds in it
 _NEVER = 2**62
 _MONOTONIC = 1  # of the system's clocks
 _ALL = 2**31 - 1
@@ -68,15 +69,22 @@ def _memory():
         if runs == 0:
             st_i64(memo, ALONE, _NEVER)
             st_i64(memo, TOGETHER, _NEVER)
+            st_i64(memo, MISSED, 0)
+        if runs >= TRIES and runs < 2 * TRIES:
+            return True, True
         st_i64(memo, RUNS, runs + 1 if runs + 1 < CYCLE else 0)
-        if runs < 2 * TRIES:
-            return runs >= TRIES, True
-        return ld_i64(memo, TOGETHER) < ld_i64(memo, ALONE), False
+        return ld_i64(memo, TOGETHER) < ld_i64(memo, ALONE), runs < TRIES
 
     @inline
-    def remember(memo, together, nanoseconds):
-        word = TOGETHER if together else ALONE
+    def remember(memo, asked, together, nanoseconds):
+        word, missed = TOGETHER if together else ALONE, ld_i64(memo, MISSED)
         st_i64(memo, word, min(ld_i64(memo, word), nanoseconds))
+        if together:
+            st_i64(memo, RUNS, ld_i64(memo, RUNS) + 1)
+        elif asked:
+            st_i64(memo, MISSED, missed + 1)
+            if missed + 1 >= MOST_MISSED:
+                st_i64(memo, RUNS, 2 * TRIES)
 
     return tries, remember
 
@@ -133,7 +141,7 @@ def drive_lead():
         return ld_i64(block, time) * 1_000_000_000 + ld_i64(block, time + 1)
 
     def run(thread, nthreads, k):
-        block, threads, timed, since = k.barrier, k.threads, False, 0
+        block, threads, asked, timed, since = k.barrier, k.threads, False, False, 0
         st_i64(block, given, k.base)
         st_i64(block, given + 1, k.code)
         st_i64(block, given + 2, k.end)
@@ -146,13 +154,13 @@ def drive_lead():
             counted(block + 8 * number, 1)
             awaken(block)
         elif threads > 1:
-            together, timed = tries(k.memo)
+            asked, timed = tries(k.memo)
             since = now(block) if timed else 0
-            if not (together and called(block, threads)):
+            if not (asked and called(block, threads)):
                 threads = 1
         call_entry(ld_i64(block, entry), 0, block + 8 * given, 0, threads)
         if timed:
-            remember(k.memo, threads > 1, now(block) - since)
+            remember(k.memo, asked, threads > 1, now(block) - since)
 
     return run
 
