@@ -163,7 +163,7 @@ def fmas_of(name: str, v: Mapping[str, int], nonzeros: float = 0.0) -> int:
         taps = v["k"] * (v["c"] // v["g"]) * v["kh"] * v["kw"]
         return int((nonzeros if "csr" in name else taps) * v["n"] * v["oh"] * v["ow"])
     if name.removesuffix("_bwd") in RECURRENT or name == "recurrent_dr":
-        gates = v.get("gates") or {"lstm": 4, "gru": 3, "rnn": 1}[name.removesuffix("_bwd")]
+        gates = {"lstm": 4, "gru": 3, "rnn": 1}.get(name.removesuffix("_bwd")) or v["gates"]
         return gates * v["d"] * v["t"] * v["b"] * v["n"] * v["n"]
     return 0
 

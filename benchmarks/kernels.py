@@ -28,6 +28,7 @@ from .kernel_peers import peers
 from .machine import SIZES, bandwidth, least, multiply_adds
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "kernels.md"
+COUNTED = "## NEON"  # from there on: benchmarks/neon.py
 SECONDS = 0.4  # for an instruction
 EACH = 2  # instructions of every family of a net
 NORMS = ("bn_", "layer_norm", "group_norm", "instance_norm", "lrn", "softmax")
@@ -203,23 +204,23 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
 
 def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
     """docs/kernels.md."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in processor.description().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
+    described = (line.partition(":") for line in processor.description().splitlines())
+    told = {name.strip(): value.strip() for name, _, value in described}
+    model = told.get("model name", platform.machine())
+    if "cpu family" in told:
+        model += f", family {told['cpu family']}, model {told.get('model', '')}"
     lines = [
         "# Kernels beside the limit",
         "",
-        f"Made by `make bench-kernels` on one thread of: {model}. {__doc__.split(chr(10) * 2)[2]}",
+        f"Made by `make bench-kernels` on one thread of: {model}.",
+        "",
+        __doc__.split("\n\n")[2],
         "",
     ]
     for title, target, found in parts:
         lines += section(title, target, found)
-    return "\n".join(lines)
+    _, title, counted = DOCUMENT.read_text().partition(COUNTED)
+    return "\n".join(lines) + "\n" + title + counted
 
 
 def main() -> None:
