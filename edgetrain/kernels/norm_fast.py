@@ -213,13 +213,14 @@ def _reduced(S):
         """Two blocks of pixels at once: the sums of one are chains that wait for every addition."""
         line = norm_line(k, ch)
         mean, invstd = vsplat(ldf(k.stat, ch)), vsplat(ldf(k.stat, k.c + ch))
-        to, both = Line(vsplat(line[0]), vsplat(line[1]), mean, invstd, mean, mean), none()
+        zero, both = vsplat(ZERO), none()
+        to = Line(vsplat(line[0]), vsplat(line[1]), mean, invstd, zero, zero)
         unit, blocks = 0, div(k.s + _BLOCK - 1, _BLOCK)
         while unit < k.n * blocks:
             (first, count), (second, other) = part(k, unit, blocks), part(k, unit + 1, blocks)
             two = unit + 1 < k.n * blocks and other == count
             i, j = ch * k.s + first, ch * k.s + (second if two else first)
-            t0 = q0 = t1 = q1 = vsplat(ZERO)
+            t0 = q0 = t1 = q1 = zero
             stop = i + (count >> 4 << 4)
             while i < stop:
                 t0, q0 = added(k, i, act, to, t0, q0)

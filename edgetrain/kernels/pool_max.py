@@ -13,6 +13,7 @@ from llvmlite import ir
 from .pool import MAX_CHECK, maxpool_bwd_operands, maxpool_operands, one_window
 from .registry import kernel
 from .words.prim import Storage
+from .words.strides import reach
 from .words.vector import V16, VECTOR, WIDTH, constant, define, loads, stores
 
 _FAST = {"variant": "fast", "when": "lanes >= 4 and sw <= 2", "check": MAX_CHECK}
@@ -49,23 +50,6 @@ def _positions(I: Storage):  # noqa: E741
     return loads(counted), stores(counted)
 
 
-def _reach():
-    """Inline functions: the first window whose element `at` lies in the map, and the one after the
-    last; `size` elements of the map, windows `stride` apart."""
-    from .jit import inline
-    from .words.prim import div
-
-    @inline
-    def first(at, stride):
-        return 0 if at >= 0 else div(stride - 1 - at, stride)
-
-    @inline
-    def end(at, stride, size, count):
-        return 0 if at >= size else min(count, div(size - 1 - at, stride) + 1)
-
-    return first, end
-
-
 @kernel("maxpool", maxpool_operands, **_FAST)
 def maxpool(S, I):  # noqa: E741
     """As the plain variant."""
@@ -74,7 +58,7 @@ def maxpool(S, I):  # noqa: E741
     from .words.vector import vsplat
 
     vld, vld2, vst, one = loads(S), loads(S, 2), stores(S), one_window(S, I)
-    (_, st_where), (first_of, end_of) = _positions(I), _reach()
+    (_, st_where), (first_inside, end_inside) = _positions(I), reach()
 
     @inline
     def load(k, at):
@@ -98,14 +82,14 @@ def maxpool(S, I):  # noqa: E741
 
     def run(thread, nthreads, k):
         lines, last = k.n * k.c * k.oh, (k.kw - 1) * k.dw
-        left = min(first_of(-k.pw, k.sw), k.ow)
-        right = max(end_of(last - k.pw, k.sw, k.wd, k.ow), left)
+        left = min(first_inside(-k.pw, k.sw), k.ow)
+        right = max(end_inside(last - k.pw, k.sw, k.wd, k.ow), left)
         size = k.n * k.c * k.h * k.wd - WIDTH * k.sw - last
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
             u = div(q, k.oh)
             oy = q - u * k.oh
-            top = first_of(oy * k.sh - k.ph, k.dh)
-            bottom = end_of(oy * k.sh - k.ph, k.dh, k.h, k.kh)
+            top = first_inside(oy * k.sh - k.ph, k.dh)
+            bottom = end_inside(oy * k.sh - k.ph, k.dh, k.h, k.kh)
             last_row = (u * k.h + oy * k.sh - k.ph + (bottom - 1) * k.dh) * k.wd
             for ox in range(left):
                 one(k, u, oy, ox)
@@ -131,7 +115,7 @@ def maxpool_bwd(I, S):  # noqa: E741
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
     sums_first, put = loads_first(FP32), stores(FP32)
     ld, ldi, ldf, stf = S.ld, I.ld, FP32.ld, FP32.st
-    (ld_where, _), (first_of, end_of) = _positions(I), _reach()
+    (ld_where, _), (first_inside, end_inside) = _positions(I), reach()
 
     @inline
     def add_element(k, line, r, s, sums):
@@ -140,7 +124,7 @@ def maxpool_bwd(I, S):  # noqa: E741
         odd = at & (k.sw - 1)
         shift = div(at - odd, k.sw) if at >= odd else -div(odd - at, k.sw)
         target = sums + 4 * odd * ((k.wd + 1) >> 1) + 4 * shift
-        ox, stop = first_of(at, k.sw), end_of(at, k.sw, k.wd, k.ow)
+        ox, stop = first_inside(at, k.sw), end_inside(at, k.sw, k.wd, k.ow)
         while ox < stop and line + ox + WIDTH <= k.n * k.c * k.oh * k.ow:
             found = ld_where(k.idx, line + ox)
             v = _of_equal(found, vsplat(to_float(position)), vld(k.dy, line + ox))

@@ -9,7 +9,8 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
 from edgetrain.kernels import tape
-from edgetrain.kernels.drive.team import CYCLE, TRIES
+from edgetrain.kernels.drive.team import TRIES
+from edgetrain.kernels.workers import processors
 from edgetrain.program import Program
 from edgetrain.runtime import team
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
@@ -90,14 +91,18 @@ def test_a_short_tape_is_run_alone_and_with_workers_that_answer_to_the_same_bits
         executor = trainer.session.executor
         if not isinstance(executor.team, team.Sleepers):
             pytest.skip("no 64-bit Linux: workers wait for locks")
-        for _ in range(CYCLE + 2 * TRIES):
+        if processors() < 2:
+            pytest.skip("one processor: a worker answers when the caller gives way")
+        block, runs, end = executor.team.barrier, 0, time.monotonic() + 60
+        while block[tape.BEGUN] == 0 and time.monotonic() < end:
             executor.run("eval")
-        jobs, begun = executor.team.barrier[[tape.JOB, tape.BEGUN]]
-        # who sleeps is woken and not waited for; of each cycle some runs are timed alone
-        assert 0 < jobs <= CYCLE and 0 <= begun <= jobs
-        executor.team.barrier[[tape.JOB, tape.DECIDED]] = 2**31 - 3  # before numbers begin anew
-        for _ in range(CYCLE):
+            runs += 1
+        # of a cycle some runs are timed alone; a worker that sleeps or waits is not waited for
+        assert runs > TRIES and 0 < block[tape.BEGUN] <= block[tape.JOB] <= runs - TRIES
+        block[[tape.JOB, tape.DECIDED]] = 2**31 - 3  # some before numbers begin anew
+        while block[tape.JOB] < 2**31 + 3 and time.monotonic() < end:
             executor.run("eval")
+        assert block[tape.JOB] >= 2**31 + 3
 
 
 @pytest.mark.parametrize("stored", ["fp32", "int8", "saved"])

@@ -12,6 +12,7 @@ so. Pointers and columns are trusted: whoever fills them has checked them.
 from ..jit import inline
 from ..registry import kernel
 from ..words.prim import ld_i32
+from ..words.strides import reach
 from .plain import CHECK, DX_WORK, INTS, WORK
 
 PIXELS = 1024  # of a band of rows that is summed in scratch
@@ -60,22 +61,6 @@ def pool_base(address, nbytes, k):
     return address if k.room == 0 else address - nbytes * ld_i32(k.pointers, 0)
 
 
-def _geometry():
-    """first_output(offset, stride): least j with j * stride + offset >= 0; outputs below a size."""
-    from ..words.prim import div
-
-    @inline
-    def first_output(offset, stride):
-        return 0 if offset >= 0 else div(stride - 1 - offset, stride)
-
-    @inline
-    def end_output(offset, stride, size, count):
-        last = size - 1 - offset
-        return 0 if last < 0 else min(count, div(last, stride) + 1)
-
-    return first_output, end_output
-
-
 @kernel("conv_csr", forward_operands(FORWARD_BAND), check=CSR_CHECK, work=WORK)
 def conv_csr(S, W, INDEX):
     """y = conv(prologue(x), w) + bias.
@@ -88,7 +73,7 @@ def conv_csr(S, W, INDEX):
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
-    first_output, end_output = _geometry()
+    first_inside, end_inside = reach()
 
     def run(thread, nthreads, k):
         cg, taps, pool = div(k.c, k.g), k.kh * k.kw, pool_base(k.w, nbytes, k)
@@ -113,7 +98,7 @@ def conv_csr(S, W, INDEX):
                         if k.stat != 0:
                             a = norm_scale(k.stat, k.gamma, ch, k.c)
                             b = norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
-                        left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
+                        left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
                         for row in range(rows):
                             iy = (top + row) * k.sh + iy0
                             if iy < 0 or iy >= k.h:
@@ -144,7 +129,7 @@ def conv_csr_dx(S, W, INDEX):
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
-    first_output, end_output = _geometry()
+    first_inside, end_inside = reach()
 
     @inline
     def lower_bound(columns, low, high, wanted):
@@ -175,9 +160,9 @@ def conv_csr_dx(S, W, INDEX):
                     while e < end and ldc(k.columns, e) < wanted + taps:
                         tap, weight = ldc(k.columns, e) - wanted, ldw(pool, e)
                         iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
-                        left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
-                        low = first_output(iy0 - top, k.sh)
-                        high = end_output(iy0 - top, k.sh, rows, k.oh)
+                        left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
+                        low = first_inside(iy0 - top, k.sh)
+                        high = end_inside(iy0 - top, k.sh, rows, k.oh)
                         for oy in range(low, high):
                             source = ((div(u, k.c) * k.k + o) * k.oh + oy) * k.ow
                             out = (oy * k.sh + iy0 - top) * k.wd + ix0
@@ -209,7 +194,7 @@ def conv_csr_dw(S, INDEX, G):
     from .records import Affine, LinePair
 
     ld, ldc, ldg, sr, nbytes = S.ld, INDEX.ld, G.ld, G.sr, G.nbytes
-    first_output, end_output = _geometry()
+    first_inside, end_inside = reach()
 
     @inline
     def product(line, j, how):
@@ -242,8 +227,8 @@ def conv_csr_dw(S, INDEX, G):
             for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
                 ch, tap = channel + div(ldc(k.columns, e), taps), mod(ldc(k.columns, e), taps)
                 iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
-                left, right = first_output(ix0, k.sw), end_output(ix0, k.sw, k.wd, k.ow)
-                low, high = first_output(iy0, k.sh), end_output(iy0, k.sh, k.h, k.oh)
+                left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
+                low, high = first_inside(iy0, k.sh), end_inside(iy0, k.sh, k.h, k.oh)
                 norm, a, b = 0, ONE, ZERO
                 if k.stat != 0:
                     norm, a = 1, norm_scale(k.stat, k.gamma, ch, k.c)

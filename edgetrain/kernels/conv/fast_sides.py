@@ -40,10 +40,7 @@ _vst = stores(FP32)
 MINUS_ZERO = np.float32(-0.0)
 _HALF = 8  # floats of a line of which a vector has two
 _PLACES = ir.VectorType(I32, WIDTH)
-
-
-def _lanes() -> ir.Constant:
-    return ir.Constant(_PLACES, list(range(WIDTH)))
+_LANES = ir.Constant(_PLACES, list(range(WIDTH)))
 
 
 def _wrapped(builder, places, width):
@@ -92,7 +89,7 @@ def _prologue(builder, args):
 
 _i64 = types.int64
 _changed = define(V16(V16, types.float32, types.float32, _i64), _prologue)
-_first_places = define(V16(), lambda b, args: b.bitcast(_lanes(), VECTOR))
+_first_places = define(V16(), lambda b, args: b.bitcast(_LANES, VECTOR))
 _next_places = define(V16(V16, _i64, _i64), _moved_on)
 _left_of, _right_of = define(V16(V16, V16, V16), _later), define(V16(V16, V16, V16, _i64), _sooner)
 

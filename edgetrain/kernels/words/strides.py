@@ -1,4 +1,4 @@
-"""Windows over images in declarations of kernels."""
+"""Windows over images: their checks in declarations of kernels, and which of them lie inside."""
 
 
 def windows(dh: str, dw: str) -> str:
@@ -22,3 +22,24 @@ def windows(dh: str, dw: str) -> str:
             f"{reach} <= 16*({size}+{before})",
         ]
     return ";".join(checks)
+
+
+def reach():
+    """Inline functions of windows or their elements, `stride` apart from place `at` on.
+
+    first_inside(at, stride): the first one that does not lie before place 0; end_inside(at, stride,
+    size, count): the one after the last of `count` that lies before place `size`.
+    """
+    from ..jit import inline
+    from .prim import div
+
+    @inline
+    def first_inside(at, stride):
+        return 0 if at >= 0 else div(stride - 1 - at, stride)
+
+    @inline
+    def end_inside(at, stride, size, count):
+        last = size - 1 - at
+        return 0 if last < 0 else min(count, div(last, stride) + 1)
+
+    return first_inside, end_inside
