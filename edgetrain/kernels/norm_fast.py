@@ -266,12 +266,22 @@ def _reduced(S):
 @kernel("bn_reduce", reduce_operands, **_FAST)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
+    from .jit import inline
     from .norm import keeper
-    from .words.act import RELU
+    from .words.act import CLIP, NONE, RELU
     from .words.prim import div
     from .words.quad import first, fourth, second, third
 
     (one, four), keep = _reduced(S), keeper()
+
+    @inline
+    def of_channel(k, ch):
+        """`one` without a choice between activations in its loop, for the usual ones."""
+        if k.act == RELU:
+            return one(k, ch, RELU)
+        if k.act == CLIP:
+            return one(k, ch, CLIP)
+        return one(k, ch, NONE) if k.act == NONE else one(k, ch, k.act)
 
     def run(thread, nthreads, k):
         ch, hi = div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)
@@ -283,7 +293,7 @@ def bn_reduce(S):
             keep(k, ch + 3, fourth(total), fourth(along))
             ch += 4
         while ch < hi:
-            both = one(k, ch, RELU) if k.act == RELU else one(k, ch, k.act)
+            both = of_channel(k, ch)
             keep(k, ch, first(both), second(both))
             ch += 1
 
@@ -293,7 +303,7 @@ def bn_reduce(S):
 def _row_gradient(S):
     """Inline functions: the Line of a channel, the gradient of one run of it."""
     from .jit import inline
-    from .words.act import RELU
+    from .words.act import CLIP, NONE, RELU
     from .words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
     from .words.vector_act import vact_slope
 
@@ -331,6 +341,10 @@ def _row_gradient(S):
         """dx (+)= scale * (dz - level - (x - mean) * invstd * tilt), s elements from row on."""
         if k.act == RELU:
             run_gradient(k, row, RELU, to)
+        elif k.act == CLIP:
+            run_gradient(k, row, CLIP, to)
+        elif k.act == NONE:
+            run_gradient(k, row, NONE, to)
         else:
             run_gradient(k, row, k.act, to)
 

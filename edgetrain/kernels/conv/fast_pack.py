@@ -27,20 +27,11 @@ from .calls import outline
 from .fast_flat import flat_fill, is_flat
 from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill
 from .fast_sides import has_sides, sides_fill
-from .fast_tile import ceil_div, pitch_of, tile_region
-from .records import Affine, Ahead, Lines, Map, PixelClass, Prologue, Range, Tile, Window
+from .fast_strided import is_strided, strided_fill
+from .fast_tile import pitch_of, tile_region, valid_range
+from .records import Affine, Ahead, Lines, Map, PixelClass, Prologue, Tile, Window
 
 _vld, _vst, _ld, _st = loads(FP32), stores(FP32), FP32.ld, FP32.st
-
-
-@inline
-def _valid(offset, stride, size, count):
-    """Those j < count with 0 <= offset + j * stride < size."""
-    if stride == 1:
-        return Range(count, min(max(-offset, 0), count), max(min(size - offset, count), 0))
-    first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
-    last = min(count, ceil_div(size - offset, stride)) if offset < size else 0
-    return Range(count, first, max(first, last))
 
 
 @inline
@@ -148,11 +139,11 @@ def _shifted_fill(S: Storage):
             fetch(source, at, tile, ahead)
             for p in range(columns.taps):
                 offset = column0 * sx + columns.low + p * columns.distance
-                across = _valid(offset, sx, wd, tile.columns)
+                across = valid_range(offset, sx, wd, tile.columns)
                 target = panel + (i * columns.taps + p) * region
                 for bank in range(window.banks):
                     low = row0 * sy + rows.low + bank * rows.distance
-                    down = _valid(low, sy, h, count)
+                    down = valid_range(low, sy, h, count)
                     x, at, line_step = source.at, plane + low * wd + offset, sy * wd
                     lines = Lines(x, at, line_step, step, tile.images, down, across, sx, fast)
                     fill_rows(target, nothing, lines, prologue, how.scale, how.shift)
@@ -166,6 +157,7 @@ def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
     fill_flat, fill_sides = flat_fill(S), sides_fill(S)
     fill_lines, fill_shifted = lines_fill(S), _shifted_fill(S)
+    fill_strided = strided_fill(S)
 
     def fill(
         panel,
@@ -189,6 +181,8 @@ def panel_fill(S: Storage):
             fill_sides(panel, source, first, channels, tile, window, prologue, ahead)
         elif holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
+        elif is_strided(window):
+            fill_strided(panel, nothing, source, first, channels, tile, window, prologue, ahead)
         else:
             fill_shifted(panel, nothing, source, first, channels, tile, window, prologue, ahead)
 

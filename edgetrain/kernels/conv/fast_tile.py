@@ -17,7 +17,7 @@ from ..jit import inline
 from ..words.prim import div, mod, st_i32
 from ..words.vector import WIDTH
 from .calls import outline
-from .records import Ahead, Axis, Conv, Grid, Map, Prologue, Tile, Window
+from .records import Ahead, Axis, Conv, Grid, Map, Prologue, Range, Tile, Window
 
 
 @inline
@@ -135,6 +135,16 @@ def power_vectors(tile):
     while count * WIDTH < pixels_of(tile):
         count *= 2
     return count
+
+
+@inline
+def valid_range(offset, stride, size, count):
+    """Those j < count with 0 <= offset + j * stride < size."""
+    if stride == 1:
+        return Range(count, min(max(-offset, 0), count), max(min(size - offset, count), 0))
+    first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
+    last = min(count, ceil_div(size - offset, stride)) if offset < size else 0
+    return Range(count, first, max(first, last))
 
 
 @inline

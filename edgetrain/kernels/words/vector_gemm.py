@@ -5,8 +5,18 @@ import functools
 from llvmlite import ir
 from numba import types
 
-from .prim import F32, I8, I32, I64, POINTER
-from .vector import VECTOR, WIDTH, constant, define, fused, outlined, shuffle, splat
+from .prim import F32, I8, I32, I64, POINTER, Storage, element
+from .vector import (
+    VECTOR,
+    WIDTH,
+    constant,
+    define,
+    fused,
+    load_vector,
+    outlined,
+    shuffle,
+    splat,
+)
 
 
 def _offset(builder, pointer, nbytes):
@@ -180,6 +190,17 @@ def _lane_sum(builder, args):
 lane_sum = define(types.void(types.int64, types.int64), _lane_sum)
 
 
+def _desk(builder, args):
+    with builder.goto_entry_block():
+        square = builder.alloca(ir.ArrayType(F32, WIDTH * WIDTH))
+        square.align = 64
+    return builder.ptrtoint(square, I64)
+
+
+# () -> address of 16 x 16 float32 that are the function's own
+square16 = define(types.int64(), _desk)
+
+
 def _transposed(builder, rows):
     """16 vectors -> the 16 columns, by exchanging blocks of 8, 4, 2, 1."""
     for half in (8, 4, 2, 1):
@@ -208,3 +229,20 @@ def _transpose(builder, args):
 
 # (target, target_stride, source, source_stride): 16 x 16 float32, strides in bytes
 transpose16 = outlined("et_transpose16", 4, _transpose)
+
+
+@functools.cache
+def turned_lines(storage: Storage):
+    """(target, x, at, stride): float32 target[j][i] = x[at + i * stride + j], i and j < 16."""
+
+    def emit(builder, args):
+        target, x, at, stride = args
+        first, rows = element(builder, x, at, storage.nbytes), []
+        for i in range(WIDTH):
+            step = builder.mul(stride, I64(i * storage.nbytes))
+            rows.append(load_vector(builder, storage, _offset(builder, first, step)))
+        target = builder.inttoptr(target, POINTER)
+        for j, column in enumerate(_transposed(builder, rows)):
+            builder.store(column, _offset(builder, target, I64(64 * j)), align=64)
+
+    return outlined(f"et_turned_{storage.name}", 4, emit)
