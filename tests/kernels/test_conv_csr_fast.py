@@ -17,6 +17,7 @@ DIRECT_CASES = [
     ("direct", Conv(n=2, c=10, h=20, wd=20, k=12, kh=1, kw=1)),
     ("direct", Conv(n=1, c=3, h=2, wd=400, k=5, kh=1, kw=3, ph=0, pw=1)),
     ("direct8", Conv(n=6, c=40, h=8, wd=8, k=30, kh=3, kw=3, ph=1, pw=1)),
+    ("direct8", Conv(n=8, c=20, h=8, wd=8, k=30, kh=3, kw=3, ph=1, pw=1)),
     ("direct8", Conv(n=3, c=12, h=6, wd=40, k=9, kh=3, kw=3, ph=1, pw=1)),
     ("direct8", Conv(n=5, c=8, h=4, wd=24, k=8, kh=3, kw=3, g=2, ph=1, pw=1)),
     ("direct8", Conv(n=9, c=6, h=16, wd=16, k=10, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1)),

@@ -24,7 +24,7 @@ HELD = "(held if held > 0 else slots)"  # slots that hold all of a layer's nonze
 _POOL = "[(room if room > 0 else slots)]"
 
 
-def aimed(usual: int, least: int) -> str:
+def aimed(usual: int | str, least: int | str) -> str:
     """Bytes or counts aimed at: fewer where `held` asks for that."""
     return f"({usual} if held == 0 else {least})"
 

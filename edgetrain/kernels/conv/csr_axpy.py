@@ -149,20 +149,20 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
 
 @functools.cache
 def row_products(most: int, W: Storage, index: Storage, S: Storage):
-    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
+    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors, most 4 or 16."""
     one, two, four = (sparse_axpy(v, W, index) for v in (1, 2, 4))
-    eight = sparse_axpy(most, W, index)
+    eight, sixteen = (sparse_axpy(min(most, v), W, index) for v in (8, 16))
     by8, by16 = (sparse_axpy(most, W, index, S, piece) for piece in (8, 16))
 
     @inline
     def products(sums, fresh, count, panel, table, pool, walk, target):
-        """`count` vectors of a row, 1, 2, 4 or 8.
+        """`count` vectors of a row, 1, 2, 4, 8 or 16.
 
         Where the target's pieces are of 8 or 16 elements, `count` is `most` and results are left
         there instead of in sums.
         """
         for v in range(0, count, most):
-            part, column = Sums(sums + 64 * v, 64 * min(count, 8), fresh), panel + 64 * v
+            part, column = Sums(sums + 64 * v, 64 * count, fresh), panel + 64 * v
             if target.elements == 8:
                 by8(part, column, table, pool, walk, target)
             elif target.elements == 16:
@@ -171,9 +171,11 @@ def row_products(most: int, W: Storage, index: Storage, S: Storage):
                 one(part, column, table, pool, walk, target)
             elif count == 2:
                 two(part, column, table, pool, walk, target)
-            elif count == 4:
+            elif count == 4 or most == 4:
                 four(part, column, table, pool, walk, target)
-            else:
+            elif count == 8:
                 eight(part, column, table, pool, walk, target)
+            else:
+                sixteen(part, column, table, pool, walk, target)
 
     return products
