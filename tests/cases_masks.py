@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .op_case import BATCH, A, C, Case, P, X, floats, ints
+from .op_case import BATCH, A, C, Case, Ids, P, X, floats, ints
 
 _FULL = (BATCH, 3, 4)
 _X = X(_FULL)
@@ -59,6 +59,10 @@ def _scalar_cases() -> list[Case]:
         Case("Pow", "cube", [_X, floats(3.0)], lambda x, _: x**3),
         Case("Pow", "reciprocal", [X(_FULL, True), floats(-1.0)], lambda x, _: 1 / x),
         Case("Pow", "one", [_X, floats(1.0)], lambda x, _: x),
+        Case(
+            "Pow", "integers", [X(_FULL, True), C([0, 1, 2, 3])], lambda x, n: x ** torch.tensor(n)
+        ),
+        Case("Pow", "given", [X(_FULL, True), Ids(_FULL, 4)], lambda x, n: x**n),
         Case("Selu", "attributes", [_X], lambda x: 3 * F.elu(x, 2.0), {"alpha": 2.0, "gamma": 3.0}),
         Case("Swish", "alpha", [_X], lambda x: x * torch.sigmoid(1.5 * x), {"alpha": 1.5}, 24),
         Case("Floor", "plain", [_X], lambda x: torch.floor(x.detach()) + 0 * x),

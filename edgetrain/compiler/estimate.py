@@ -2,14 +2,15 @@
 
 The planner compares schedules of one graph, for which FLOPs and bytes are enough. People wait for
 the update and for Python, too, which stages the samples of each microbatch and counts the step:
-of a small net that is most of the time. Constants are of an ordinary core and of a source in
-memory; reading and decoding files comes on top.
+of a small net that is most of the time. Constants are of an ordinary core, which Python's calls of
+an instruction compare with this machine's, and of a source in memory; reading and decoding files
+comes on top.
 """
 
-from .cost import rates
+from .cost import Rates, rates
 from .plan.candidates import Plan
 
-# Seconds of Python: a step; a microbatch; a byte of its samples.
+# Seconds of Python on an ordinary core: a step; a microbatch; a byte of its samples.
 _STEP, _MICROBATCH, _BYTE = 1.5e-4, 1.0e-4, 1.0e-9
 _IN_TAPE = 0.35  # of what an instruction costs when it is called by itself
 
@@ -31,4 +32,4 @@ def seconds_per_minibatch(plan: Plan, minibatch: int, threads: int) -> float:
     graph = tape.graph
     samples = sum(graph.values[graph.root(name)].nbytes for name in graph.inputs)
     feeding = _STEP + repeats * (_MICROBATCH + _BYTE * samples)
-    return steps + moving + feeding
+    return steps + moving + feeding * known.step / Rates().step

@@ -255,13 +255,13 @@ register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 
 
 
 def _variadic(context, node, kernel: str) -> None:
-    """Operands folded from the left."""
+    """Operands folded from the left, as floats; integers where the first is one."""
     names = [context.value(node, k) for k in range(len(node.inputs))]
     if len(names) == 1:
         context.bind(node, 0, names[0].name)
         return
-    whole = all(value.dtype != "f32" for value in names)
-    names = [as_floats(context, node, value) for value in names] if whole else names
+    whole = names[0].dtype != "f32"
+    names = [as_floats(context, node, value) for value in names]
     left = names[0]
     for k, right in enumerate(names[1:], 1):
         shape = np.broadcast_shapes(left.shape, right.shape)

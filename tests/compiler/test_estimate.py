@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler import plan_model
+from edgetrain.compiler import cost, plan_model
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.estimate import seconds_per_minibatch
 from edgetrain.exporters import export_torch
@@ -59,7 +60,16 @@ def taken(program: et.Program, data: tuple[np.ndarray, np.ndarray]) -> float:
     return min(found)
 
 
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's rates, as `plan --calibrate` measures them, kept for one test."""
+    monkeypatch.setattr(cost, "_measured", [])
+    monkeypatch.setattr(cost, "cache", SimpleNamespace(write=lambda *_: None))
+    cost.calibrate()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("calibrated")
 @pytest.mark.parametrize("name", NETS)
 def test_estimates_are_within_a_factor_of_two(tmp_path: Path, name: str) -> None:
     model, options, (plan, _, facts), data = planned(name, tmp_path)

@@ -19,6 +19,7 @@ from edgetrain.compiler.bind.fold import FOLDS, fold
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
+from edgetrain.ops.allowance import Allowance
 from edgetrain.ops.registry import OnnxNode
 
 # Where the test data depart from the standard's text.
@@ -97,7 +98,7 @@ def _outputs(proto: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.nd
     if len(proto.graph.node) == 1 and _is_folded(node, arrays):
         attrs = {a.name: _attribute(a) for a in node.attribute}
         plain = OnnxNode(node.name, node.op_type, tuple(node.input), tuple(node.output), attrs)
-        return fold(plain, [arrays.get(name) for name in node.input])
+        return fold(plain, [arrays.get(name) for name in node.input], Allowance())
     runtime = _runtime(arrays)
     if not runtime:
         raise ModelError("node '' no input has a batch dimension")

@@ -206,6 +206,6 @@ def test_transformer_learns_by_adapters_alone(exported):
     trainer = et.Trainer(program)
     given = x.numpy().astype(np.int32) if x.dtype == torch.int64 else x.numpy()
     target = np.zeros(trainer.session.output.shape[:-1], np.int32)
-    losses = [trainer.step(given, target).loss for _ in range(8)]
+    losses = [trainer.step(given, target).loss for _ in range(24)]
     trainer.close()
     assert losses[-1] < losses[0] - 0.05
