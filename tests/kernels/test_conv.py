@@ -186,7 +186,7 @@ def test_plain_conv_dw_equals_naive(p, storage, kind):
 )
 @pytest.mark.parametrize("p", FAST_CASES)
 def test_fast_conv_equals_plain_bit_for_bit(p, storage, variant):
-    for kind in ("clip", "norm"):
+    for kind in ("none", "clip", "norm"):
         plain = check_forward(p, storage, kind, "plain", (1,))
         assert check_forward(p, storage, kind, variant).tobytes() == plain.tobytes()
     for acc in (0, 1):

@@ -62,9 +62,10 @@ def _layout(
     `inputs`, `outputs`: (channels of a group, elements) of the map that is read, that is made.
     """
     (read, elements), (made, results) = inputs, outputs
+    fewer = "(128 + 64 * (kh * kw > 128))"  # pixels, where weights are many; a window's, too
     sizes = {
         # pixels of a tile; those of this convolution's
-        "limit": f"256 - 128 * ({maps} == 1) * ({made} > 64)",
+        "limit": f"256 - {fewer} * ({maps} == 1) * ({made} > 64)",
         "most": f"min(limit, ({pixels} + 15) // 16 * 16)",
         "aim": within(PANEL, LEAST, elements, 4),
         "products": f"min(max({TAPS}, kh * kw), {read} * kh * kw)",

@@ -7,6 +7,7 @@ sixteen windows side by side are read as a vector, and turned: a vector of pixel
 import functools
 
 from ..jit import inline
+from ..words.act import NONE
 from ..words.prim import FP32, Storage, to_float
 from ..words.vector import WIDTH, loads, stores, vfma, vkeep, vsplat
 from ..words.vector_act import vact_value
@@ -32,38 +33,45 @@ def strided_fill(S: Storage):
     turned, fetch, ld = turned_lines(S), fetch_ahead(S), S.ld
 
     @inline
-    def turn(square, source, at, stride, taps):
-        """square[tap][j] = element at + j * stride + tap, 0 outside the array."""
+    def turn(target, step, source, at, stride, taps):
+        """target[tap][j] = element at + j * stride + tap, 0 outside the array, j < 16."""
         if at >= 0 and at + (WIDTH - 1) * stride + WIDTH <= source.size:
-            turned(square, source.at, at, stride)
+            turned(target, step, taps, source.at, at, stride)
         else:
             for tap in range(taps):
                 for j in range(WIDTH):
                     e = at + j * stride + tap
                     held = e >= 0 and e < source.size
-                    _st(square, tap * WIDTH + j, ld(source.at, e) if held else 0)
+                    _st(target + tap * step, j, ld(source.at, e) if held else 0)
+
+    @inline
+    def change(target, region, square, taps, kept, how):
+        """The same of what `square` has, as `how` says; 0 but for `kept` of the first tap's range,
+        stride and size, and of those after it."""
+        offset, stride, size, count = kept
+        for tap in range(taps):
+            v = _vld(square, tap * WIDTH)
+            if how.norm != 0:
+                v = vfma(v, vsplat(how.scale), vsplat(how.shift))
+            inside = valid_range(offset + tap, stride, size, count)
+            v = vact_value(how.act, v, how.lo, how.hi)
+            _vst(target + tap * region, 0, vkeep(v, inside.first, inside.last), WIDTH)
 
     @inline
     def line(target, region, square, source, at, tile, window, how):
         """A line of every tap column, `region` bytes apart, from element `at` on."""
         columns, sx, wd = window.columns, window.column_stride, source.width
-        a, b = vsplat(how.scale), vsplat(how.shift)
+        plain = how.norm == 0 and how.act == NONE
         for j in range(0, tile.columns, WIDTH):
             count = min(WIDTH, tile.columns - j)
             for tap0 in range(0, columns.taps, WIDTH):
-                taps = min(WIDTH, columns.taps - tap0)
-                offset = (tile.column0 + j) * sx + columns.low + tap0
-                turn(square, source, at + j * sx + tap0, sx, taps)
-                whole = offset >= 0 and offset + (count - 1) * sx + taps <= wd
-                for tap in range(taps):
-                    v = _vld(square, tap * WIDTH)
-                    if how.norm != 0:
-                        v = vfma(v, a, b)
-                    v = vact_value(how.act, v, how.lo, how.hi)
-                    if not whole:
-                        kept = valid_range(offset + tap, sx, wd, count)
-                        v = vkeep(v, kept.first, kept.last)
-                    _vst(target + (tap0 + tap) * region, j, v, WIDTH)
+                taps, to = min(WIDTH, columns.taps - tap0), target + tap0 * region + 4 * j
+                offset, e = (tile.column0 + j) * sx + columns.low + tap0, at + j * sx + tap0
+                if plain and offset >= 0 and offset + (count - 1) * sx + taps <= wd:
+                    turn(to, region, source, e, sx, taps)
+                else:
+                    turn(square, 4 * WIDTH, source, e, sx, taps)
+                    change(to, region, square, taps, (offset, sx, wd, count), how)
 
     def fill(
         panel,

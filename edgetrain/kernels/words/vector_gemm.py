@@ -233,16 +233,21 @@ transpose16 = outlined("et_transpose16", 4, _transpose)
 
 @functools.cache
 def turned_lines(storage: Storage):
-    """(target, x, at, stride): float32 target[j][i] = x[at + i * stride + j], i and j < 16."""
+    """(target, step, count, x, at, stride): float32 target[j][i] = x[at + i * stride + j].
+
+    For i < 16 and j < count, rows of target being `step` bytes apart; 16 lines of 16 are read.
+    """
 
     def emit(builder, args):
-        target, x, at, stride = args
+        target, step, count, x, at, stride = args
         first, rows = element(builder, x, at, storage.nbytes), []
         for i in range(WIDTH):
-            step = builder.mul(stride, I64(i * storage.nbytes))
-            rows.append(load_vector(builder, storage, _offset(builder, first, step)))
+            place = _offset(builder, first, builder.mul(stride, I64(i * storage.nbytes)))
+            rows.append(load_vector(builder, storage, place))
         target = builder.inttoptr(target, POINTER)
         for j, column in enumerate(_transposed(builder, rows)):
-            builder.store(column, _offset(builder, target, I64(64 * j)), align=64)
+            with builder.if_then(builder.icmp_signed("<", I64(j), count), likely=True):
+                place = _offset(builder, target, builder.mul(step, I64(j)))
+                builder.store(column, place, align=4)
 
-    return outlined(f"et_turned_{storage.name}", 4, emit)
+    return outlined(f"et_turned_{storage.name}", 6, emit)
