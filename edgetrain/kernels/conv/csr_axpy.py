@@ -76,30 +76,46 @@ class _Axpy:
         builder = self.builder
         panel, table, w = pointers(builder, panel, table, pool.w)
 
-        def add(e, weight, totals):
-            offset = load_i32(builder, place_at(builder, table, row.column(e), 4))
-            source = self.vectors_at(place_at(builder, panel, offset, 1))
-            weight = splat(builder, builder.load(weight, typ=F32, align=4))
-            values = [builder.load(place, typ=VECTOR, align=4) for place in source]
-            pairs = zip(values, totals, strict=True)
-            return builder.add(e, I64(1)), [fused(builder, weight, v, t) for v, t in pairs]
+        def add(e, totals, count, weight_at):
+            """`count` nonzeros from e on: the loads of one need not wait for those before it."""
+            found = []
+            for i in range(count):
+                at = builder.add(e, I64(i))
+                offset = load_i32(builder, place_at(builder, table, row.column(at), 4))
+                weight = splat(builder, builder.load(weight_at(at), typ=F32, align=4))
+                found.append((self.vectors_at(place_at(builder, panel, offset, 1)), weight))
+            for source, weight in found:
+                values = [builder.load(place, typ=VECTOR, align=4) for place in source]
+                pairs = zip(values, totals, strict=True)
+                totals = [fused(builder, weight, v, t) for v, t in pairs]
+            return builder.add(e, I64(count)), totals
+
+        def run(e, totals, last, weight_at):
+            """Nonzeros from e on, two and two, before `last`."""
+            for count in (2, 1):
+                more = row.more(count)
+                if last is not None:
+                    more = (
+                        *more,
+                        lambda e, n=count: builder.icmp_signed("<=", builder.add(e, I64(n)), last),
+                    )
+                e, totals = while_loop(
+                    builder, e, totals, more, lambda e, t, n=count: add(e, t, n, weight_at)
+                )
+            return e, totals
 
         def widened(first, totals):
             _widen(builder, self.W, self.buffer, w, first, pool.slots)
             last = builder.add(first, I64(RUN))
-            return while_loop(
-                builder,
-                first,
-                totals,
-                [*row.more(1), lambda e: builder.icmp_signed("<", e, last)],
-                lambda e, t: add(e, place_at(builder, self.buffer, builder.sub(e, first), 4), t),
-            )
 
-        def direct(e, totals):
-            return add(e, place_at(builder, w, e, 4), totals)
+            def weight_at(e):
+                return place_at(builder, self.buffer, builder.sub(e, first), 4)
 
-        body = widened if self.buffer else direct
-        return while_loop(builder, row.start, totals, row.more(1), body)
+            return run(first, totals, last, weight_at)
+
+        if self.buffer:
+            return while_loop(builder, row.start, totals, row.more(1), widened)
+        return run(row.start, totals, None, lambda e: place_at(builder, w, e, 4))
 
     def leave(self, target, S: Storage, piece: int, o, totals):
         """Row o's sums as elements of S, in pieces of so many."""
