@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgetrain.api import gradients, make_options, run_microbatch
+from edgetrain.api import gradients, make_options
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.options import Options
 from edgetrain.compiler.plan.candidates import Plan
@@ -26,6 +26,7 @@ from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.kernels import targets
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
 from .sequences import lstm_net

@@ -24,7 +24,7 @@ from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
-from .program import TARGET, WEIGHT, Program
+from .program import WEIGHT, Program
 from .units.hints import did_you_mean
 from .units.options import check_needs
 from .units.public import as_path, public
@@ -295,10 +295,9 @@ def loss_and_gradients(
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
     Returns:
-      The mean loss, and name -> float32 array in the parameter's shape.
+      The mean loss, and name -> float32 array in the parameter's shape. Where fp16 does not hold a
+      gradient it is made again at half the loss scale, unless `loss_scale` gives one.
     """
-    from .runtime.session import Session
-
     model, chosen = _known(model), Loss.of(loss)
     inputs = _named(model, inputs)
     target = None if target is None else as_array("target", target)
@@ -319,12 +318,31 @@ def loss_and_gradients(
         budget=budget,
         **options,
     )
-    session = Session(program)
-    try:
-        value = run_microbatch(session, inputs, target)
-        return value, gradients(session)
-    finally:
-        session.close()
+    return _finite(program, inputs, target, options.get("loss_scale") is None)
+
+
+def _finite(
+    program: Program, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, moves: bool
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Loss and gradients at the highest loss scale that lets them be finite.
+
+    Args:
+      moves: whether the loss scale may be lowered, as a run does that meets what is not finite.
+    """
+    from .kernels import control
+    from .runtime.microbatch import run_microbatch
+    from .runtime.session import Session
+
+    scale = 0.0
+    while True:
+        session = Session(program)
+        try:
+            session.reals[control.LOSS_SCALE] = scale = scale / 2 or session.loss_scale
+            value, found = run_microbatch(session, inputs, target), gradients(session)
+        finally:
+            session.close()
+        if not moves or scale <= 1 or all(np.isfinite(array).all() for array in found.values()):
+            return value, found
 
 
 def gradient_program(
@@ -357,30 +375,6 @@ def gradient_program(
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
     sizes = {"minibatch": batch, "microbatch": batch, "fused_update": False}  # gradients are read
     return compile(model, budget=budget, loss=chosen, **options | sizes)
-
-
-def run_microbatch(session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None) -> float:
-    """Fill the staging bytes, run the micro tape once; returns the mean loss.
-
-    Args:
-      inputs: by name; WEIGHT: of the samples, 1 each by default.
-    Raises:
-      DataError: inputs or target are not of the shapes that were compiled, or out of range.
-    """
-    from .kernels import control
-    from .runtime.feed import check_weights
-    from .runtime.staging import stage, stage_inputs
-
-    program = session.program
-    inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}
-    check_weights(np.asarray(inputs[WEIGHT], np.float32), lambda row: f"sample {row}")
-    stage_inputs(program, session.arena, program.inputs["micro"], inputs)
-    if target is not None:
-        stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
-    session.ints[control.COUNT] = program.microbatch
-    session.reals[control.NOMINAL] = program.minibatch * program.target_count
-    session.executor.run("micro")
-    return float(session.reals[control.LOSS_SUM]) / session.divisor
 
 
 def gradients(session) -> dict[str, np.ndarray]:

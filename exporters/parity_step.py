@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from edgetrain.api import gradients, run_microbatch
+from edgetrain.api import gradients
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
@@ -19,6 +19,7 @@ from edgetrain.kernels import control
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
 # fp32 torch departs from fp64 by its own sums and flips of masks (a ReLU at zero); nobody is asked

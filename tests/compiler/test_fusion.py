@@ -124,7 +124,7 @@ def test_dropout_keeps_its_share_and_scales_it():
     x, target = np.ones((64, 64), np.float32), np.zeros((64, 64), np.float32)
     program = gradient_program(net.model("y"), {"x": x}, target, loss="mse", dropout=True)
     session = Session(program)
-    from edgetrain.api import run_microbatch
+    from edgetrain.runtime.microbatch import run_microbatch
 
     loss = run_microbatch(session, {"x": x}, target)
     session.close()

@@ -7,7 +7,7 @@ import pytest
 
 import edgetrain as et
 from benchmarks.sequences import lstm_net
-from edgetrain.api import gradients, loss_and_gradients, make_options, run_microbatch
+from edgetrain.api import gradients, loss_and_gradients, make_options
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan.frontier import find_frontier
@@ -17,6 +17,7 @@ from edgetrain.compiler.segments.picks import picked
 from edgetrain.compiler.segments.region import segment_steps, spans_of
 from edgetrain.errors import DataError, UsageError
 from edgetrain.kernels import jit
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from edgetrain.api import gradient_program, gradients, run_microbatch
+from edgetrain.api import gradient_program, gradients
 from edgetrain.compiler import slicing
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv, graphs

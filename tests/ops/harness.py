@@ -11,11 +11,12 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from edgetrain.api import gradient_program, gradients, run_microbatch
+from edgetrain.api import gradient_program, gradients
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.ops.model import Model
 from edgetrain.program import Program
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
 from ..op_case import BATCH, A, C, Case, Ids, P, X

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import edgetrain as et
-from edgetrain.api import gradient_program, gradients, run_microbatch
+from edgetrain.api import gradient_program, gradients
 from edgetrain.exporters import export_torch
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
+from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 from examples.zoo import ZOO, ZooModel
 from examples.zoo.spec import Scale
