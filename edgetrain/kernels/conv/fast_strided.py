@@ -28,9 +28,9 @@ def is_strided(window):
 
 
 @functools.cache
-def strided_fill(S: Storage):
-    """Function that packs a chunk of channels, for windows that are strided."""
-    turned, fetch, ld = turned_lines(S), fetch_ahead(S), S.ld
+def _line(S: Storage):
+    """Inline function that writes a line of all tap columns of a channel."""
+    turned, ld = turned_lines(S), S.ld
 
     @inline
     def turn(target, step, source, at, stride, taps):
@@ -72,6 +72,14 @@ def strided_fill(S: Storage):
                 else:
                     turn(square, 4 * WIDTH, source, e, sx, taps)
                     change(to, region, square, taps, (offset, sx, wd, count), how)
+
+    return line
+
+
+@functools.cache
+def strided_fill(S: Storage):
+    """Function that packs a chunk of channels, for windows that are strided."""
+    line, fetch = _line(S), fetch_ahead(S)
 
     def fill(
         panel,
