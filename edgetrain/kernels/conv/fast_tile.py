@@ -148,6 +148,26 @@ def valid_range(offset, stride, size, count):
 
 
 @inline
+def unit_after(grid, each, pixels):
+    """The unit, `each` of them to a tile, before which units compute so many pixels together."""
+    done = 0
+    for t in range(tiles_of(grid)):
+        count = pixels_of(tile_at(t, grid))
+        if done + count * each > pixels:
+            return t * each + div(pixels - done, count)
+        done += count * each
+    return tiles_of(grid) * each
+
+
+@inline
+def units_of(grid, each, thread, nthreads):
+    """(first unit, unit after the last) of a thread: all have about as many pixels."""
+    pixels = grid.n * grid.height * grid.width * each
+    first = unit_after(grid, each, div(pixels * thread, nthreads))
+    return first, unit_after(grid, each, div(pixels * (thread + 1), nthreads))
+
+
+@inline
 def first_pixel(target, channel, tile):
     """The element of a map where a channel's tile begins."""
     plane = (tile.image0 * target.channels + channel) * target.height
