@@ -14,8 +14,6 @@ GRADIENTS = {
     "pow_b": "ab",
     "min_a": "ab",
     "min_b": "ab",
-    "max_a": "ab",
-    "max_b": "ab",
     "prelu_a": "ab",
     "prelu_b": "a",
     "fmod_b": "ab",

@@ -244,7 +244,7 @@ BINARY: dict[str, tuple[str, tuple[str, str]]] = {
     "Div": ("div", ("div_a", "div_b")),
     "Pow": ("pow", ("pow_a", "pow_b")),
     "Min": ("min", ("min_a", "min_b")),
-    "Max": ("max", ("max_a", "max_b")),
+    "Max": ("max", ("min_b", "min_a")),
     "PRelu": ("prelu", ("prelu_a", "prelu_b")),
     "Mod": ("mod", ("id", "mod_b")),
 }

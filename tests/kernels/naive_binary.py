@@ -31,8 +31,6 @@ GRADIENT = {
     "pow_b": lambda a, b, dy: dy * a**b * np.log(a),
     "min_a": lambda a, b, dy: _share(a < b, a == b, dy),
     "min_b": lambda a, b, dy: _share(b < a, a == b, dy),
-    "max_a": lambda a, b, dy: _share(a > b, a == b, dy),
-    "max_b": lambda a, b, dy: _share(b > a, a == b, dy),
     "prelu_a": lambda a, b, dy: dy * np.where(a > 0, 1, b),
     "prelu_b": lambda a, b, dy: dy * np.where(a > 0, 0, a),
     "fmod_b": lambda a, b, dy: -dy * np.trunc(a / b),

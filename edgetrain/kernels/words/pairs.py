@@ -147,6 +147,6 @@ def _mod_b(a, b, dy):
 # The arguments before dy are the operands that binary.GRADIENTS says are read.
 GRADIENT = {
     "id": _id, "neg": _neg, "mul_a": _mul_a, "mul_b": _mul_a, "div_a": _div_a, "div_b": _div_b,
-    "pow_a": _pow_a, "pow_b": _pow_b, "min_a": _min_a, "min_b": _min_b, "max_a": _min_b,
-    "max_b": _min_a, "prelu_a": _prelu_a, "prelu_b": _prelu_b, "fmod_b": _fmod_b, "mod_b": _mod_b,
+    "pow_a": _pow_a, "pow_b": _pow_b, "min_a": _min_a, "min_b": _min_b,
+    "prelu_a": _prelu_a, "prelu_b": _prelu_b, "fmod_b": _fmod_b, "mod_b": _mod_b,
 }  # fmt: skip
