@@ -87,7 +87,7 @@ def _forward(vectors: int, pixels: int, S, W, INDEX):
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
         part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
-        u, end = tiles.units_of(grid, p.g * blocks, thread, nthreads)
+        u, end = tiles.units_of(at.table, grid, p.g * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
             b1 = min(blocks, b0 + end - u, b0 + most)

@@ -249,7 +249,6 @@ def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
     Threads split (block of input channels, tile, row class). Scratch of a thread: tables,
     cursors, counts, bounds, panel, then sums and lists of a block.
     """
-    from ..jit import inline
     from ..words.prim import div, mod
     from . import fast_tile as tiles
     from .records import POINT, Group, PoolRows
@@ -259,21 +258,6 @@ def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
     block_from, count_blocks = _blocks(_listed(S, W))
     gradient, places = _tile_gradient(vectors, pixels, S, W), _layout(pixels).places
     ceil_div, nbytes, usual = tiles.ceil_div, W.nbytes, SPACE[pixels]
-
-    @inline
-    def unit_at(grid, classes, pixels):
-        """The unit (block, tile, row class) before which units compute so many pixels."""
-        every = grid.n * grid.height * grid.width * classes
-        block = div(pixels, every)
-        within = tiles.unit_after(grid, classes, pixels - block * every)
-        return block * tiles.tiles_of(grid) * classes + within
-
-    @inline
-    def part_of(grid, classes, blocks, thread, nthreads):
-        """(first unit, unit after the last) of a thread."""
-        pixels = grid.n * grid.height * grid.width * classes * blocks
-        first = unit_at(grid, classes, div(pixels * thread, nthreads))
-        return first, unit_at(grid, classes, div(pixels * (thread + 1), nthreads))
 
     def run(thread, nthreads, k):
         nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
@@ -291,7 +275,7 @@ def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
             count_channels(at.counts, at.slots, pool, classes * cg)
             blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim)
             i0, number = 0, 0
-            u, end = part_of(grid, p.sh, blocks, thread, nthreads)
+            u, end = tiles.units_of(at.table, grid, p.sh, blocks, thread, nthreads)
             while u < end:
                 block = block_from(at, i0, cg, classes, map_bytes, space)
                 if number == div(u, turns):

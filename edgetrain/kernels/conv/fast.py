@@ -120,7 +120,7 @@ def _forward(block: int, vectors: int, S, W):
         channel = tiles.largest_channel(window, grid)
         chunk = tiles.chunk_channels(cg, channel, size, TAPS, at.aim)
         blocks = tiles.ceil_div(kg, block)
-        u, end = tiles.units_of(grid, p.g * blocks, thread, nthreads)
+        u, end = tiles.units_of(at.table, grid, p.g * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
             b1 = min(blocks, b0 + end - u, b0 + at.together)
@@ -193,7 +193,7 @@ def _input_gradient(block: int, vectors: int, S, W):
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
         blocks = ceil_div(cg, block)
-        u, end = tiles.units_of(grid, p.g * p.sh * blocks, thread, nthreads)
+        u, end = tiles.units_of(at.table, grid, p.g * p.sh * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
             b1 = min(blocks, b0 + end - u, b0 + at.together)

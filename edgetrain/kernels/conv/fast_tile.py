@@ -14,7 +14,7 @@ times a weight, where ey and ex run over arithmetic progressions of tap offsets.
 """
 
 from ..jit import inline
-from ..words.prim import div, mod, st_i32
+from ..words.prim import div, ld_i64, mod, st_i32, st_i64
 from ..words.vector import WIDTH
 from .calls import outline
 from .records import Ahead, Axis, Conv, Grid, Map, Prologue, Range, Tile, Window
@@ -145,26 +145,6 @@ def valid_range(offset, stride, size, count):
     first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
     last = min(count, ceil_div(size - offset, stride)) if offset < size else 0
     return Range(count, first, max(first, last))
-
-
-@inline
-def unit_after(grid, each, pixels):
-    """The unit, `each` of them to a tile, before which units compute so many pixels together."""
-    done = 0
-    for t in range(tiles_of(grid)):
-        count = pixels_of(tile_at(t, grid))
-        if done + count * each > pixels:
-            return t * each + div(pixels - done, count)
-        done += count * each
-    return tiles_of(grid) * each
-
-
-@inline
-def units_of(grid, each, thread, nthreads):
-    """(first unit, unit after the last) of a thread: all have about as many pixels."""
-    pixels = grid.n * grid.height * grid.width * each
-    first = unit_after(grid, each, div(pixels * thread, nthreads))
-    return first, unit_after(grid, each, div(pixels * (thread + 1), nthreads))
 
 
 @inline
@@ -338,3 +318,40 @@ def _fill_pairs(
 
 fill_table = outline("et_fill_table", _fill_table)
 fill_pairs = outline("et_fill_pairs", _fill_pairs)
+
+
+@inline
+def _unit_after(grid, each, pixels):
+    """The unit, `each` of them to a tile, before which units compute so many pixels together."""
+    done = 0
+    for t in range(tiles_of(grid)):
+        count = pixels_of(tile_at(t, grid))
+        if done + count * each > pixels:
+            return t * each + div(pixels - done, count)
+        done += count * each
+    return tiles_of(grid) * each
+
+
+def _share_out(place, grid: Grid, each, rounds, thread, nthreads):
+    """place[0], place[1]: int64, what `units_of` gives."""
+    every = grid.n * grid.height * grid.width * each
+    for i in range(2):
+        pixels = div(every * rounds * (thread + i), nthreads)
+        done = div(pixels, every)
+        unit = done * tiles_of(grid) * each
+        if done < rounds:
+            unit += _unit_after(grid, each, pixels - done * every)
+        st_i64(place, i, unit)
+
+
+_shared_out = outline("et_units", _share_out)
+
+
+@inline
+def units_of(place, grid, each, rounds, thread, nthreads):
+    """(first unit, unit after the last) of a thread: all threads have about as many pixels.
+
+    A round of all tiles has `each` units a tile. `place`: 16 bytes of scratch.
+    """
+    _shared_out(place, grid, each, rounds, thread, nthreads)
+    return ld_i64(place, 0), ld_i64(place, 1)
