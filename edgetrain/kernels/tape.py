@@ -33,7 +33,7 @@ JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
 DECIDED, BEGUN, THERE = 48, 49, 64
 # Address of `clock_gettime`, seconds and nanoseconds that it tells.
 CLOCK, TIME, TEAM_WORDS = 56, 57, 128
-MEMO_WORDS = 4  # of a tape, outside of the block
+MEMO_WORDS, TIMES = 4, 2  # outside of the block: of all tapes, then of each one
 
 
 def _calls():

@@ -14,7 +14,7 @@ from ..errors import ProgramError, UsageError
 from ..kernels import registry
 from ..kernels.decode import Bound
 from ..kernels.load import addresses
-from ..kernels.tape import MEMO_WORDS
+from ..kernels.tape import MEMO_WORDS, TIMES
 from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
@@ -30,7 +30,6 @@ class _Tape(NamedTuple):
 
     words: np.ndarray
     table: np.ndarray
-    memo: np.ndarray
     operands: np.ndarray
 
 
@@ -58,6 +57,8 @@ class Executor:
         self._table, entry = self._load(kernels)
         self.team = team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}
+        self._memo = np.zeros(MEMO_WORDS + TIMES * len(program.tapes), np.int64)
+        self._memo[MEMO_WORDS - 1] = len(program.tapes)
         for name, words in program.tapes.items():
             patient = program.threads_of(name) > 1
             threads = min(self.threads, program.threads_of(name, self.team.prompt))
@@ -93,10 +94,9 @@ class Executor:
         words = np.ascontiguousarray(words, np.int64)
         start, barrier = words.ctypes.data, self.team.barrier.ctypes.data
         end = start + words.nbytes
-        memo = np.zeros(MEMO_WORDS, np.int64)
         operands = [base, start, end, table.ctypes.data, barrier, threads, int(patient)]
-        operands.append(memo.ctypes.data)
-        self._tapes[name] = _Tape(words, table, memo, np.array(operands, np.int64))
+        operands += [self._memo.ctypes.data, len(self._tapes)]
+        self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
 
     def operands(self, tape: str) -> int:
         """Address of the interpreter's operands for a tape; 0 where it has no instruction."""

@@ -6,9 +6,10 @@ a worker spins for a while before it sleeps. So long a tape as `patient` says is
 short one is begun with the workers that say at once that they are there; if one of them sleeps, or
 the system has given its processor to another program, the caller's thread runs the tape alone, and
 has who sleeps be awake for the next one. How far processors are from each other decides whether
-that pays, and nobody says: of CYCLE runs the first ones are timed, TRIES alone and TRIES together,
-and the others are as the fastest of these was; where workers never answer, alone. For 64-bit Linux,
-as what makes a worker sleep (waiting.py).
+that pays, and nobody says: of CYCLE runs of short tapes the first ones are timed, TRIES alone and
+TRIES together, and the others are what was faster of all tapes that were seen both ways: what one
+tape leaves in a processor's caches the next one reads, so all of them are run the same way. Where
+workers never answer, alone. For 64-bit Linux, as what makes a worker sleep (waiting.py).
 """
 
 from .. import tape
@@ -17,9 +18,12 @@ from .waiting import WAIT_OWN, WAKE_OWN, asks
 
 IDLE_SPIN = 1_000_000  # turns, some tenths of a millisecond
 CALLED = 1024  # turns in which a worker that spins has answered, half a microsecond
-CYCLE, TRIES = 512, 4
+CYCLE, TRIES = 2048, 16
 MOST_MISSED = 64  # runs of a cycle that are tried together in vain
-RUNS, ALONE, TOGETHER, MISSED = range(tape.MEMO_WORDS)  # of a cycle; least nanoseconds in it
+# Words of the tapes' memory. Of a cycle: runs, those that workers did not come to, whether they
+# come to the others. Then TIMES of each tape, the least nanoseconds in the cycle.
+RUNS, MISSED, CHOSEN, TAPES = range(tape.MEMO_WORDS)
+ALONE, TOGETHER = range(tape.TIMES)
 _NEVER = 2**62
 _MONOTONIC = 1  # of the system's clocks
 _ALL = 2**31 - 1
@@ -63,38 +67,61 @@ def _memory():
     from ..words.prim import ld_i64, st_i64
 
     @inline
+    def times_of(memo, number):
+        return memo + 8 * (tape.MEMO_WORDS + tape.TIMES * number)
+
+    @inline
+    def forget(memo):
+        st_i64(memo, MISSED, 0)
+        for number in range(ld_i64(memo, TAPES)):
+            st_i64(times_of(memo, number), ALONE, _NEVER)
+            st_i64(times_of(memo, number), TOGETHER, _NEVER)
+
+    @inline
+    def gained(memo):
+        """Nanoseconds by which tapes are faster with the workers."""
+        total = 0
+        for number in range(ld_i64(memo, TAPES)):
+            alone = ld_i64(times_of(memo, number), ALONE)
+            together = ld_i64(times_of(memo, number), TOGETHER)
+            if alone < _NEVER and together < _NEVER:
+                total += alone - together
+        return total
+
+    @inline
     def tries(memo):
         """(whether with the workers, whether that is timed)."""
         runs = ld_i64(memo, RUNS)
         if runs == 0:
-            st_i64(memo, ALONE, _NEVER)
-            st_i64(memo, TOGETHER, _NEVER)
-            st_i64(memo, MISSED, 0)
+            forget(memo)
         if runs >= TRIES and runs < 2 * TRIES:
             return True, True
         st_i64(memo, RUNS, runs + 1 if runs + 1 < CYCLE else 0)
-        return ld_i64(memo, TOGETHER) < ld_i64(memo, ALONE), runs < TRIES
+        return runs >= TRIES and ld_i64(memo, CHOSEN) != 0, runs < TRIES
 
     @inline
-    def remember(memo, asked, together, nanoseconds):
-        word, missed = TOGETHER if together else ALONE, ld_i64(memo, MISSED)
-        st_i64(memo, word, min(ld_i64(memo, word), nanoseconds))
+    def remember(memo, number, asked, together, nanoseconds):
+        times, word = times_of(memo, number), TOGETHER if together else ALONE
+        st_i64(times, word, min(ld_i64(times, word), nanoseconds))
         if together:
             st_i64(memo, RUNS, ld_i64(memo, RUNS) + 1)
         elif asked:
-            st_i64(memo, MISSED, missed + 1)
-            if missed + 1 >= MOST_MISSED:
+            missed = ld_i64(memo, MISSED) + 1
+            st_i64(memo, MISSED, missed)
+            if missed >= MOST_MISSED:
                 st_i64(memo, RUNS, 2 * TRIES)
+        if asked:
+            st_i64(memo, CHOSEN, 1 if gained(memo) > 0 else 0)
 
     return tries, remember
 
 
-@kernel("drive_lead", "base code end table barrier threads patient memo")
+@kernel("drive_lead", "base code end table barrier threads patient memo tape")
 def drive_lead():
     """Run a tape, with the other workers of `barrier` where `threads` is more than one.
 
     They are waited for where `patient` is not 0; else they come if they all answer at once, and
-    `memo` is where it is kept whether that was faster.
+    `memo` is where it is kept whether that was faster, of the tape with this number too.
     """
     from ..jit import inline
     from ..words.prim import ld_i64, st_i64
@@ -160,7 +187,7 @@ def drive_lead():
                 threads = 1
         call_entry(ld_i64(block, entry), 0, block + 8 * given, 0, threads)
         if timed:
-            remember(k.memo, asked, threads > 1, now(block) - since)
+            remember(k.memo, k.tape, asked, threads > 1, now(block) - since)
 
     return run
 
