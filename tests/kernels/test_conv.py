@@ -157,6 +157,16 @@ FAST_CASES = [
     Conv(n=1, c=2, h=40, wd=66, k=4, kh=17, kw=19, sh=16, sw=17, ph=9, pw=18),
     Conv(n=3, c=5, h=7, wd=55, k=6, kh=2, kw=1, sh=1, sw=3, ph=1),
     Conv(n=1, c=2, h=3, wd=1100, k=3, kh=2, kw=5, sh=2, sw=4, ph=1, pw=3),
+    # two columns apart: one tap, lines of several vectors, odd ones, more places than columns,
+    # rows that are not two apart, maps of a few pixels, taps that nothing is left of
+    Conv(n=2, c=9, h=16, wd=16, k=5, sh=2, sw=2),
+    Conv(n=1, c=3, h=9, wd=75, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=2, c=4, h=7, wd=6, k=5, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1, extra_h=3, extra_w=9),
+    Conv(n=2, c=3, h=10, wd=33, k=4, kh=3, kw=5, sh=1, sw=2, ph=1, pw=2),
+    Conv(n=5, c=19, h=4, wd=4, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
+    Conv(n=2, c=3, h=9, wd=18, k=4, kh=2, kw=2, sh=2, sw=2),
+    Conv(n=2, c=3, h=9, wd=17, k=4, kh=3, kw=3, sh=2, sw=2),
+    Conv(n=1, c=3, h=12, wd=64, k=4, kh=3, kw=17, sh=3, sw=2, ph=1, pw=8),
 ]
 
 
@@ -186,7 +196,7 @@ def test_plain_conv_dw_equals_naive(p, storage, kind):
 )
 @pytest.mark.parametrize("p", FAST_CASES)
 def test_fast_conv_equals_plain_bit_for_bit(p, storage, variant):
-    for kind in ("none", "clip", "norm"):
+    for kind in ("none", "relu", "clip", "norm", "affine"):
         plain = check_forward(p, storage, kind, "plain", (1,))
         assert check_forward(p, storage, kind, variant).tobytes() == plain.tobytes()
     for acc in (0, 1):

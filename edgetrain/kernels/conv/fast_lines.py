@@ -55,7 +55,7 @@ vinside = define(V16(V16, types.int64, types.int64, types.int64), _keep_inside)
 
 
 @inline
-def _moved(target, middle, shift, count, width):
+def moved(target, middle, shift, count, width):
     """target[j] = middle[j + shift], 0 where that is in another line; count floats in all."""
     head, tail = max(-shift, 0), WIDTH - max(shift, 0)
     if mod(width, WIDTH) == 0:
@@ -78,7 +78,7 @@ def _moved(target, middle, shift, count, width):
 
 
 @inline
-def _nothing(target, count):
+def nothing_at(target, count):
     """`count` zeros and up to 15 more."""
     zero = vsplat(ZERO)
     for j in range(0, count, WIDTH):
@@ -141,17 +141,17 @@ def _bank(S: Storage):
         if stride == 1 and images == 1:
             top = min(max(-low, 0), rows)
             bottom = max(min(h - low, rows), top)
-            _nothing(target, top * line)
+            nothing_at(target, top * line)
             inside = target + top * step
             span(inside, source, plane + (low + top) * wd, (bottom - top) * line, how)
-            _nothing(target + bottom * step, (rows - bottom) * line)
+            nothing_at(target + bottom * step, (rows - bottom) * line)
             return
         short = wd <= WIDTH and plane + (images - 1) * map_size + h * wd + WIDTH <= source.size
         for row in range(rows):
             y = low + row * stride
             at = plane + y * wd
             if y < 0 or y >= h:
-                _nothing(target, line)
+                nothing_at(target, line)
             elif short:
                 for image in range(images):
                     short_line(target + 4 * image * wd, source.at, at + image * map_size, how)
@@ -221,7 +221,7 @@ def lines_fill(S: Storage):
             for p in range(columns.taps):
                 if p != centre:
                     shift = columns.low + p * columns.distance
-                    _moved(target + p * region, target + centre * region, shift, floats, wd)
+                    moved(target + p * region, target + centre * region, shift, floats, wd)
 
     return outline(f"et_lines_{S.name}", fill)
 

@@ -25,6 +25,7 @@ from ..words.vector_act import vact_value
 from ..words.vector_gemm import gemm_columns
 from .calls import outline
 from .fast_flat import flat_fill, is_flat
+from .fast_halved import halved_fill, is_halved
 from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill
 from .fast_sides import has_sides, sides_fill
 from .fast_strided import is_strided, strided_fill
@@ -157,7 +158,7 @@ def panel_fill(S: Storage):
     """Function that packs a chunk of channels into a panel."""
     fill_flat, fill_sides = flat_fill(S), sides_fill(S)
     fill_lines, fill_shifted = lines_fill(S), _shifted_fill(S)
-    fill_strided = strided_fill(S)
+    fill_halved, fill_strided = halved_fill(S), strided_fill(S)
 
     def fill(
         panel,
@@ -181,6 +182,8 @@ def panel_fill(S: Storage):
             fill_sides(panel, source, first, channels, tile, window, prologue, ahead)
         elif holds_lines(tile, source.width, window):
             fill_lines(panel, source, first, channels, tile, window, prologue, ahead)
+        elif is_halved(tile, source, window):
+            fill_halved(panel, source, first, channels, tile, window, prologue, ahead)
         elif is_strided(window):
             fill_strided(panel, nothing, source, first, channels, tile, window, prologue, ahead)
         else:
