@@ -82,21 +82,26 @@ def _parts(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def read(lines, at, scale, shift, act, how):
-        v = vld(lines.x, at) if lines.fast != 0 else vfirst(lines.x, at, lines.size - at)
-        return vact_value(act, vfma(v, scale, shift), how.lo, how.hi)
+    def fast(lines, at):
+        return vld(lines.x, at)
 
     @inline
-    def every(even, odd, lines, act, how):
+    def careful(lines, at):
+        return vfirst(lines.x, at, lines.size - at)
+
+    @inline
+    def every(even, odd, lines, read, act, how):
         width, columns, at = lines.width, lines.columns, lines.at
         scale, shift = vsplat(how.scale), vsplat(how.shift)
         for _ in range(lines.rows):
             first = at
             for _ in range(lines.images):
                 for j in range(0, columns, WIDTH):
-                    v, w = read(lines, first + 2 * j, scale, shift, act, how), vsplat(ZERO)
+                    v = vfma(read(lines, first + 2 * j), scale, shift)
+                    v, w = vact_value(act, v, how.lo, how.hi), vsplat(ZERO)
                     if width > WIDTH:
-                        w = read(lines, first + 2 * j + WIDTH, scale, shift, act, how)
+                        w = vfma(read(lines, first + 2 * j + WIDTH), scale, shift)
+                        w = vact_value(act, w, how.lo, how.hi)
                     e, o = _evens(v, w), _odds(v, w)
                     if 2 * columns > width:
                         e, o = vkeep(e, 0, ((width + 1) >> 1) - j), vkeep(o, 0, (width >> 1) - j)
@@ -106,14 +111,16 @@ def _parts(S: Storage):
             at += lines.row_step
 
     def parts(even, odd, lines: Halves, how: Affine):
-        if how.act == NONE:
-            every(even, odd, lines, NONE, how)
+        if lines.fast == 0:
+            every(even, odd, lines, careful, how.act, how)
+        elif how.act == NONE:
+            every(even, odd, lines, fast, NONE, how)
         elif how.act == RELU:
-            every(even, odd, lines, RELU, how)
+            every(even, odd, lines, fast, RELU, how)
         elif how.act == CLIP:
-            every(even, odd, lines, CLIP, how)
+            every(even, odd, lines, fast, CLIP, how)
         else:
-            every(even, odd, lines, how.act, how)
+            every(even, odd, lines, fast, how.act, how)
 
     return outline(f"et_parts_{S.name}", parts)
 

@@ -8,15 +8,16 @@ import functools
 from typing import NamedTuple
 
 from ..jit import inline
+from ..random_store import random_stores
 from ..words.act import ZERO, norm_scale, norm_shift
 from ..words.prim import FP32, Storage, div, mod
 from ..words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vkeep, vsplat
 from ..words.vector_act import vact_value
-from ..words.vector_gemm import lane_sum
+from ..words.vector_gemm import nine_sums
 from . import fast_tile as tiles
+from .calls import outline
 from .fast_lines import vinside
-from .fast_sum import accumulate_row
-from .near_parts import Taps, every, vand
+from .near_parts import Taps, every, taken, vand
 from .records import AS_IT_IS, Conv, Prologue, Tile
 
 _vld, _vst = loads(FP32), stores(FP32)
@@ -84,10 +85,10 @@ def _sides(start, wd):
     return vinside(every(), start, wd, -1), vinside(every(), start, wd, 1)
 
 
-@inline
-def _products(t: Taps, line, at, count, row, wd):
-    """t + the products of `count` gradients, as `gemm_dots` adds them."""
-    whole, start = count >> 4 << 4, 0
+def _products(sums, line, at, count, row, wd):
+    """What is at address `sums`, a vector for each tap, + the products of `count` gradients, as
+    `gemm_dots` adds them."""
+    whole, start, t = count >> 4 << 4, 0, taken(sums)
     if mod(WIDTH, wd) == 0:
         left, right = vinside(every(), 0, wd, -1), vinside(every(), 0, wd, 1)
         for j in range(0, whole, WIDTH):
@@ -97,37 +98,49 @@ def _products(t: Taps, line, at, count, row, wd):
             left, right = _sides(start, wd)
             t = _added(t, _vld(line, j), at + 4 * j, row, left, right)
             start = mod(start + WIDTH, wd)
-    if whole == count:
-        return t
-    left, right = _sides(mod(whole, wd), wd)
-    kept = vkeep(every(), 0, count - whole)
-    d, at = vand(_vld(line, whole), kept), at + 4 * whole
-    return Taps(
-        vfma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
-        vfma(vand(_vld(at - row, 0), kept), d, t.w1),
-        vfma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
-        vfma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
-        vfma(vand(_vld(at, 0), kept), d, t.w4),
-        vfma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
-        vfma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
-        vfma(vand(_vld(at + row, 0), kept), d, t.w7),
-        vfma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
-    )
-
-
-@inline
-def _close(at, t: Taps):
-    """The sum of each tap's lanes, as float32 in a row from address `at` on."""
+    if whole < count:
+        left, right = _sides(mod(whole, wd), wd)
+        kept = vkeep(every(), 0, count - whole)
+        d, at = vand(_vld(line, whole), kept), at + 4 * whole
+        t = Taps(
+            vfma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
+            vfma(vand(_vld(at - row, 0), kept), d, t.w1),
+            vfma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
+            vfma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
+            vfma(vand(_vld(at, 0), kept), d, t.w4),
+            vfma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
+            vfma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
+            vfma(vand(_vld(at + row, 0), kept), d, t.w7),
+            vfma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
+        )
     for q, value in enumerate((t.w0, t.w1, t.w2, t.w3, t.w4, t.w5, t.w6, t.w7, t.w8)):
-        _vst(at + 64 * q, 0, vadd(value, vsplat(ZERO)), WIDTH)
-    for q in range(9):
-        lane_sum(at + 4 * q, at + 64 * q)
+        _vst(sums, WIDTH * q, value, WIDTH)
+
+
+# a function of its own: in the kernel's loops the compiler would not keep all sums in registers
+_multiply = outline("et_near_products", _products)
+
+
+@functools.cache
+def _closer(G: Storage):
+    """Function that adds the sum of each tap's lanes to a gradient accumulator."""
+    vfirst, put = loads_first(G), random_stores(G)
+
+    def close(target, index, sums, numbers):
+        t, zero = taken(sums), vsplat(ZERO)
+        a, b, c = vadd(t.w0, zero), vadd(t.w1, zero), vadd(t.w2, zero)
+        d, e, f = vadd(t.w3, zero), vadd(t.w4, zero), vadd(t.w5, zero)
+        g, h, i = vadd(t.w6, zero), vadd(t.w7, zero), vadd(t.w8, zero)
+        total = nine_sums(a, b, c, d, e, f, g, h, i)
+        put(target, index, vadd(vfirst(target, index, 9), total), 9, numbers)
+
+    return outline(f"et_near_sums_{G.name}", close)
 
 
 @functools.cache
 def near_dw(S: Storage, G: Storage):
     """Inline function (thread, nthreads, x, dy, dwt, shapes, prologue, desk, numbers, limit)."""
-    lay, add = _lay(S), accumulate_row(G)
+    lay, close = _lay(S), _closer(G)
 
     @inline
     def zeros(at, count):
@@ -136,9 +149,9 @@ def near_dw(S: Storage, G: Storage):
 
     @inline
     def run(thread, nthreads, x, dy, dwt, p: Conv, pro: Prologue, desk: Desk, numbers, limit):
-        grid, zero = tiles.tile_grid(p.n, p.h, p.wd, limit), vsplat(ZERO)
+        grid = tiles.tile_grid(p.n, p.h, p.wd, limit)
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
-            t = Taps(zero, zero, zero, zero, zero, zero, zero, zero, zero)
+            zeros(desk.sums, 9 * WIDTH)
             for spot in range(tiles.tiles_of(grid)):
                 tile = tiles.tile_at(spot, grid)
                 pitch, end = tiles.pitch_of(tile), tile.row0 + tile.rows
@@ -151,8 +164,7 @@ def near_dw(S: Storage, G: Storage):
                     zeros(at + 4 * (begin + (bottom - top) * pitch), pitch + WIDTH)
                 lay(desk.line, dy, ch, p, tile, tile.row0, end, AS_IT_IS)
                 pixels = tile.rows * pitch
-                t = _products(t, desk.line, at + 4 * pitch, pixels, 4 * pitch, p.wd)
-            _close(desk.sums, t)
-            add(dwt, ch * 9, desk.sums, 9, numbers)
+                _multiply(desk.sums, desk.line, at + 4 * pitch, pixels, 4 * pitch, p.wd)
+            close(dwt, ch * 9, desk.sums, numbers)
 
     return run

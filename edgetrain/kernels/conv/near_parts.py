@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from ..jit import inline
-from ..words.prim import I32, Storage
-from ..words.vector import V16, WIDTH, define, loads_first, stores, vadd
+from ..words.prim import FP32, I32, Storage
+from ..words.vector import V16, WIDTH, define, loads, loads_first, stores, vadd
 
-_BITS = ir.VectorType(I32, WIDTH)
+_vld, _BITS = loads(FP32), ir.VectorType(I32, WIDTH)
 
 
 def _and(builder, args):
@@ -65,6 +65,22 @@ class Ends(NamedTuple):
     last: Any
     top: Any
     bottom: Any
+
+
+@inline
+def taken(at):
+    """`Taps` that are listed at an address, a vector each."""
+    return Taps(
+        _vld(at, 0),
+        _vld(at, 16),
+        _vld(at, 32),
+        _vld(at, 48),
+        _vld(at, 64),
+        _vld(at, 80),
+        _vld(at, 96),
+        _vld(at, 112),
+        _vld(at, 128),
+    )
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from ..words.act import ZERO, norm_scale, norm_shift
 from ..words.prim import FP32, Storage, div, mod, st_i32
 from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
 from ..words.vector_act import vact_value
-from .near_parts import Ends, Place, Room, Taps, storing, vand
+from .near_parts import Ends, Place, Room, Taps, storing, taken, vand
 from .records import Conv, Prologue
 
 _RING = 4  # images of small maps that are copied before they are read
@@ -98,22 +98,6 @@ def _lane_lister(W: Storage):
     return list_lanes
 
 
-@inline
-def _taken(at):
-    """`Taps` that are listed at an address."""
-    return Taps(
-        _vld(at, 0),
-        _vld(at, 16),
-        _vld(at, 32),
-        _vld(at, 48),
-        _vld(at, 64),
-        _vld(at, 80),
-        _vld(at, 96),
-        _vld(at, 112),
-        _vld(at, 128),
-    )
-
-
 @functools.cache
 def _images(S: Storage, turn: int):
     """Inline function: the images of a vector of small maps, a few at a time."""
@@ -157,6 +141,6 @@ def small_maps(S: Storage, W: Storage, turn: int):
             channels = min(many, hi - ch)
             list_lanes(at, place, ch, channels, p, pro)
             lanes = _Lanes(_vld(at, 144), _vld(at, 160), _vld(at, 176), channels * p.h * p.wd)
-            images(place, p, pro, ch, at + 768, lanes, _taken(at), ends)
+            images(place, p, pro, ch, at + 768, lanes, taken(at), ends)
 
     return run

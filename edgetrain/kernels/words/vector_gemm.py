@@ -7,6 +7,7 @@ from numba import types
 
 from .prim import F32, I8, I32, I64, POINTER, Storage, element
 from .vector import (
+    V16,
     VECTOR,
     WIDTH,
     constant,
@@ -176,18 +177,43 @@ def gemm_dots(rows: int):
     return outlined(f"et_gemm_dots_{rows}", 5, emit)
 
 
+def _total(builder, value):
+    """The sum of the lanes in each of them, halves first."""
+    for half in (8, 4, 2, 1):
+        swapped = shuffle(builder, value, value, [lane ^ half for lane in range(WIDTH)])
+        value = builder.fadd(value, swapped)
+    return value
+
+
 def _lane_sum(builder, args):
     value = builder.load(builder.inttoptr(args[1], POINTER), typ=VECTOR, align=4)
-    lanes = list(range(WIDTH))
-    for half in (8, 4, 2, 1):
-        swapped = shuffle(builder, value, value, [lane ^ half for lane in lanes])
-        value = builder.fadd(value, swapped)
-    total = builder.extract_element(value, I32(0))
+    total = builder.extract_element(_total(builder, value), I32(0))
     builder.store(total, builder.inttoptr(args[0], POINTER), align=4)
 
 
 # (target, source): float32 sum of the 16 lanes at `source`, halves first
 lane_sum = define(types.void(types.int64, types.int64), _lane_sum)
+
+
+def _nine_sums(builder, args):
+    *values, ninth = args
+    for half in (8, 4, 2):
+        low = [lane for lane in range(2 * WIDTH) if not lane & half]
+        high = [lane | half for lane in low]
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [
+            builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high))
+            for a, b in pairs
+        ]
+    even, odd = ([lane % WIDTH for lane in range(at, 2 * WIDTH, 2)] for at in (0, 1))
+    (value,) = values
+    sums = builder.fadd(shuffle(builder, value, value, even), shuffle(builder, value, value, odd))
+    last = _total(builder, ninth)
+    return shuffle(builder, sums, last, [*range(8), *[WIDTH] * 8])
+
+
+# (nine vectors) -> what `lane_sum` makes of each, the ninth in the other lanes too
+nine_sums = define(V16(*[V16] * 9), _nine_sums)
 
 
 def _desk(builder, args):
