@@ -8,13 +8,16 @@ bias first, each product by fma.
 
 import functools
 
+import numpy as np
+
 from ..jit import inline
 from ..words.act import ZERO, norm_scale, norm_shift
 from ..words.prim import FP32, Storage, div, mod
 from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vkeep, vsplat
 from ..words.vector_act import vact_value
+from .calls import outline
 from .fast_lines import vinside
-from .near_parts import Ends, Place, Room, Taps, every, storing, vand
+from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand
 from .near_small import is_small, small_maps
 from .records import Conv, Prologue
 
@@ -71,18 +74,22 @@ def _copier(S: Storage):
 
 @functools.cache
 def _band(S: Storage, turn: int):
-    """Inline function: outputs of a band of rows from a copy of their pixels."""
+    """Function: outputs of a band of rows from a copy of their pixels.
+
+    One of its own: in the kernel's loops the compiler would not keep all weights in registers.
+    """
     store = storing(S)
 
-    @inline
-    def band(place, index, at, count, wd, bias, taps):
-        """`count` outputs from element `index` on, of a copy at address `at`."""
+    def band(place: Place, room: Room, index, at, count, wd, bias: np.float32):
+        """`count` outputs from element `index` on, of a copy at address `at`; `Taps` are where
+        scratch begins."""
         row, step, all_ = 4 * wd * turn, 4 * turn, every()
+        first, taps = vsplat(bias), taken(room.at)
         if mod(WIDTH, wd) == 0:
             left, right = vinside(all_, 0, wd, -turn), vinside(all_, 0, wd, turn)
             ends = Ends(left, right, all_, all_)
             for j in range(0, count, WIDTH):
-                total = _multiplied(bias, at + 4 * j, row, step, taps, ends)
+                total = _multiplied(first, at + 4 * j, row, step, taps, ends)
                 store(place, index + j, total, min(WIDTH, count - j))
             return
         start = 0
@@ -95,32 +102,22 @@ def _band(S: Storage, turn: int):
             else:
                 left, right = vinside(all_, start, wd, -turn), vinside(all_, start, wd, turn)
             ends = Ends(left, right, all_, all_)
-            total = _multiplied(bias, at + 4 * j, row, step, taps, ends)
+            total = _multiplied(first, at + 4 * j, row, step, taps, ends)
             store(place, index + j, total, min(WIDTH, count - j))
             start = mod(start + WIDTH, wd)
 
-    return band
+    return outline(f"et_near_band_{S.name}_{'back' if turn < 0 else 'forward'}", band)
 
 
 @functools.cache
 def _spread(W: Storage):
-    """Inline (place, channel): its `Taps`, one weight to all lanes."""
+    """Inline (place, channel, address): its `Taps` go there, one weight to all lanes."""
     ldw = W.ld
 
     @inline
-    def spread(place, ch):
-        w, i = place.weights, 9 * ch
-        return Taps(
-            vsplat(ldw(w, i)),
-            vsplat(ldw(w, i + 1)),
-            vsplat(ldw(w, i + 2)),
-            vsplat(ldw(w, i + 3)),
-            vsplat(ldw(w, i + 4)),
-            vsplat(ldw(w, i + 5)),
-            vsplat(ldw(w, i + 6)),
-            vsplat(ldw(w, i + 7)),
-            vsplat(ldw(w, i + 8)),
-        )
+    def spread(place, ch, at):
+        for tap in range(9):
+            _vst(at, WIDTH * tap, vsplat(ldw(place.weights, 9 * ch + tap)), WIDTH)
 
     return spread
 
@@ -138,8 +135,9 @@ def _bands(S: Storage, W: Storage, turn: int):
         whole = ((rows + 2) * wd + 3 * WIDTH) // 4 * 4
         together = max(1, min(p.n, div(room.floats, whole)))
         for ch in range(lo, hi):
-            bias = vsplat(_ld(place.bias, ch)) if place.bias != 0 else vsplat(ZERO)
-            scale, shift, taps = vsplat(ZERO), vsplat(ZERO), spread(place, ch)
+            bias = _ld(place.bias, ch) if place.bias != 0 else ZERO
+            scale, shift = vsplat(ZERO), vsplat(ZERO)
+            spread(place, ch, room.at)
             if pro.stat != 0:
                 scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))
                 shift = vsplat(norm_shift(pro.stat, pro.gamma, pro.beta, ch, p.c))
@@ -160,7 +158,7 @@ def _bands(S: Storage, W: Storage, turn: int):
                     for b in range(b0, last):
                         at = room.bands + 4 * ((b - b0) * whole + WIDTH + wd)
                         index = ((b * p.c + ch) * p.h + r0) * wd
-                        band(place, index, at, (r1 - r0) * wd, wd, bias, taps)
+                        band(place, room, index, at, (r1 - r0) * wd, wd, bias)
 
     return run
 
