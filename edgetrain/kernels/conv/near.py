@@ -22,6 +22,7 @@ from .near_small import is_small, small_maps
 from .records import Conv, Prologue
 
 _MOST = 256  # pixels of a band of rows
+_TAPS = 9 * 64  # bytes of `Taps`
 _vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
 
 
@@ -133,7 +134,8 @@ def _bands(S: Storage, W: Storage, turn: int):
         wd, rows = p.wd, max(1, min(p.h, div(_MOST, p.wd)))
         # a line of zeros or of the map before and after the rows; what vectors reach past them
         whole = ((rows + 2) * wd + 3 * WIDTH) // 4 * 4
-        together = max(1, min(p.n, div(room.floats, whole)))
+        images = max(room.bands, room.at + _TAPS)
+        together = max(1, min(p.n, div(room.floats - ((images - room.bands) >> 2), whole)))
         for ch in range(lo, hi):
             bias = _ld(place.bias, ch) if place.bias != 0 else ZERO
             scale, shift = vsplat(ZERO), vsplat(ZERO)
@@ -147,7 +149,7 @@ def _bands(S: Storage, W: Storage, turn: int):
                     r1 = min(p.h, r0 + rows)
                     top, bottom = max(r0 - 1, 0), min(r1 + 1, p.h)
                     for b in range(b0, last):
-                        at = room.bands + 4 * ((b - b0) * whole + WIDTH)
+                        at = images + 4 * ((b - b0) * whole + WIDTH)
                         first = ((b * p.c + ch) * p.h + top) * wd
                         if r0 == 0:
                             _zeros(at, -WIDTH, wd)
@@ -156,7 +158,7 @@ def _bands(S: Storage, W: Storage, turn: int):
                         if r1 == p.h:
                             _zeros(at, begin + count, (rows + 2) * wd + WIDTH)
                     for b in range(b0, last):
-                        at = room.bands + 4 * ((b - b0) * whole + WIDTH + wd)
+                        at = images + 4 * ((b - b0) * whole + WIDTH + wd)
                         index = ((b * p.c + ch) * p.h + r0) * wd
                         band(place, room, index, at, (r1 - r0) * wd, wd, bias)
 
