@@ -24,6 +24,7 @@ from ..words.vector import (
     vkeep,
     vsplat,
 )
+from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Place, Room, every, storing, vand
 from .records import Conv
@@ -31,6 +32,7 @@ from .records import Conv
 _MOST = 256  # pixels of a band of rows, of longer rows two
 _vld, _vst = loads(FP32), stores(FP32)
 _BITS = ir.VectorType(I32, WIDTH)
+_LISTED = 13  # vectors that scratch begins with: lanes of lines in odd rows, three `_Weights`
 
 
 def _pick(builder, args):
@@ -75,7 +77,7 @@ def _rows(p: Conv):
 @inline
 def needs(p: Conv):
     """Floats of scratch."""
-    return (_rows(p) + 4) * p.wd + 5 * WIDTH
+    return (_rows(p) + 4) * p.wd + (4 + _LISTED) * WIDTH
 
 
 @inline
@@ -90,10 +92,74 @@ def _taken(total, at, row, odd_row, right, weights: _Weights):
 
 
 @functools.cache
+def _spread(W: Storage):
+    """Inline (place, channel, scratch): `_Weights` of even and of odd rows, or of lines of both,
+    go to where `_listed` finds them."""
+    ldw = W.ld
+
+    @inline
+    def weights(w, i, odd_row):
+        odd = _odd_columns()
+        w0, w1, w2 = vsplat(ldw(w, i)), vsplat(ldw(w, i + 1)), vsplat(ldw(w, i + 2))
+        w3, w4, w5 = vsplat(ldw(w, i + 3)), vsplat(ldw(w, i + 4)), vsplat(ldw(w, i + 5))
+        w6, w7, w8 = vsplat(ldw(w, i + 6)), vsplat(ldw(w, i + 7)), vsplat(ldw(w, i + 8))
+        a = vpick(odd_row, vpick(odd, w0, w1), vpick(odd, w3, w4))
+        return _Weights(a, vpick(odd_row, w2, w5), vpick(odd, w6, w7), w8)
+
+    @inline
+    def spread(place, ch, at):
+        for number, odd_row in enumerate((vsplat(ZERO), every(), _vld(at, 0))):
+            lanes = weights(place.weights, 9 * ch, odd_row)
+            for q, value in enumerate(lanes):
+                _vst(at, WIDTH * (1 + 4 * number + q), value, WIDTH)
+
+    return spread
+
+
+@inline
+def _listed(at, number):
+    first = WIDTH * (1 + 4 * number)
+    a, b = _vld(at, first), _vld(at, first + WIDTH)
+    return _Weights(a, b, _vld(at, first + 2 * WIDTH), _vld(at, first + 3 * WIDTH))
+
+
+@functools.cache
+def _band(S: Storage):
+    """Function: pixels of a band of rows from copies of their gradients.
+
+    One of its own: in the kernel's loops the compiler would not keep all weights in registers.
+    """
+    store = storing(S)
+
+    def band(place: Place, room: Room, index, at, count, wd):
+        """`count` pixels from element `index` on; the first is in an even row. Scratch begins with
+        lanes of lines in odd rows."""
+        row, all_, odd_lines = 4 * wd, every(), _vld(room.at, 0)
+        if wd < WIDTH:
+            lanes, right = _listed(room.at, 2), vinside(all_, 0, wd, 1)
+            for j in range(0, count, WIDTH):
+                total = _taken(vsplat(ZERO), at + 4 * j, row, odd_lines, right, lanes)
+                store(place, index + j, total, WIDTH)
+            return
+        even = vsplat(ZERO)
+        lanes0, lanes1 = _listed(room.at, 0), _listed(room.at, 1)
+        for first in range(0, count, 2 * wd):
+            for j in range(first, first + wd, WIDTH):
+                right = vkeep(all_, 0, WIDTH - 1 if j + WIDTH == first + wd else WIDTH)
+                here = at + 4 * j
+                total = _taken(vsplat(ZERO), here, row, even, right, lanes0)
+                store(place, index + j, total, WIDTH)
+                total = _taken(vsplat(ZERO), here + row, row, all_, right, lanes1)
+                store(place, index + j + wd, total, WIDTH)
+
+    return outline(f"et_near_halved_{S.name}", band)
+
+
+@functools.cache
 def halved(S: Storage, W: Storage):
     """Inline function (thread, nthreads, place, shapes, room): the gradient. Threads split
     channels."""
-    vld, vfirst, ldw, store = loads(S), loads_first(S), W.ld, storing(S)
+    vld, vfirst, band, spread = loads(S), loads_first(S), _band(S), _spread(W)
 
     @inline
     def zeros(at, first, last):
@@ -113,42 +179,13 @@ def halved(S: Storage, W: Storage):
                     _vst(at, row * p.wd + 2 * j + WIDTH, vinterleave(v, v, 1), WIDTH)
 
     @inline
-    def weights(place, ch, odd_row):
-        w, i, odd = place.weights, 9 * ch, _odd_columns()
-        w0, w1, w2 = vsplat(ldw(w, i)), vsplat(ldw(w, i + 1)), vsplat(ldw(w, i + 2))
-        w3, w4, w5 = vsplat(ldw(w, i + 3)), vsplat(ldw(w, i + 4)), vsplat(ldw(w, i + 5))
-        w6, w7, w8 = vsplat(ldw(w, i + 6)), vsplat(ldw(w, i + 7)), vsplat(ldw(w, i + 8))
-        a = vpick(odd_row, vpick(odd, w0, w1), vpick(odd, w3, w4))
-        return _Weights(a, vpick(odd_row, w2, w5), vpick(odd, w6, w7), w8)
-
-    @inline
-    def band(place, index, at, count, p, ch, odd_lines):
-        """`count` pixels from element `index` on; the first is in an even row."""
-        wd, row, all_ = p.wd, 4 * p.wd, every()
-        if wd < WIDTH:
-            lanes, right = weights(place, ch, odd_lines), vinside(all_, 0, wd, 1)
-            for j in range(0, count, WIDTH):
-                total = _taken(vsplat(ZERO), at + 4 * j, row, odd_lines, right, lanes)
-                store(place, index + j, total, WIDTH)
-            return
-        even = vsplat(ZERO)
-        lanes0, lanes1 = weights(place, ch, even), weights(place, ch, all_)
-        for first in range(0, count, 2 * wd):
-            for j in range(first, first + wd, WIDTH):
-                right = vkeep(all_, 0, WIDTH - 1 if j + WIDTH == first + wd else WIDTH)
-                here = at + 4 * j
-                total = _taken(vsplat(ZERO), here, row, even, right, lanes0)
-                store(place, index + j, total, WIDTH)
-                total = _taken(vsplat(ZERO), here + row, row, all_, right, lanes1)
-                store(place, index + j + wd, total, WIDTH)
-
-    @inline
     def run(thread, nthreads, place: Place, p: Conv, room: Room):
         rows, wd = _rows(p), p.wd
         for lane in range(WIDTH):
             st_i32(room.at, lane, -mod(div(lane, wd), 2))
-        odd_lines, bands = _vld(room.at, 0), room.at + 64
+        bands = room.at + 64 * _LISTED
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
+            spread(place, ch, room.at)
             for b in range(p.n):
                 for r0 in range(0, p.h, rows):
                     r1, plane = min(p.h, r0 + rows), b * p.c + ch
@@ -161,6 +198,6 @@ def halved(S: Storage, W: Storage):
                     if r1 == p.h:
                         zeros(at, (r1 - r0 + 2) * wd, (r1 - r0 + 3) * wd + WIDTH)
                     index = (plane * p.h + r0) * wd
-                    band(place, index, at + 8 * wd, (r1 - r0) * wd, p, ch, odd_lines)
+                    band(place, room, index, at + 8 * wd, (r1 - r0) * wd, wd)
 
     return run
