@@ -40,6 +40,7 @@ class Executor:
       threads: workers; at most the Program's.
     Attributes:
       team: the workers.
+      memo: how long short tapes took alone and together (kernels/drive/team.py).
       signals: held back while machine code runs.
     """
 
@@ -57,8 +58,8 @@ class Executor:
         self._table, entry = self._load(kernels)
         self.team = team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}
-        self._memo = np.zeros(MEMO_WORDS + TIMES * len(program.tapes), np.int64)
-        self._memo[MEMO_WORDS - 1] = len(program.tapes)
+        self.memo = np.zeros(MEMO_WORDS + TIMES * len(program.tapes), np.int64)
+        self.memo[MEMO_WORDS - 1] = len(program.tapes)
         for name, words in program.tapes.items():
             patient = program.threads_of(name) > 1
             threads = min(self.threads, program.threads_of(name, self.team.prompt))
@@ -95,7 +96,7 @@ class Executor:
         start, barrier = words.ctypes.data, self.team.barrier.ctypes.data
         end = start + words.nbytes
         operands = [base, start, end, table.ctypes.data, barrier, threads, int(patient)]
-        operands += [self._memo.ctypes.data, len(self._tapes)]
+        operands += [self.memo.ctypes.data, len(self._tapes)]
         self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
 
     def operands(self, tape: str) -> int:

@@ -9,7 +9,17 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
 from edgetrain.kernels import tape
-from edgetrain.kernels.drive.team import TRIES
+from edgetrain.kernels.drive.team import (
+    ALONE,
+    CHOSEN,
+    CYCLE,
+    MISSED,
+    MOST_MISSED,
+    RUNS,
+    TAPES,
+    TOGETHER,
+    TRIES,
+)
 from edgetrain.kernels.workers import processors
 from edgetrain.program import Program
 from edgetrain.runtime import team
@@ -103,6 +113,31 @@ def test_a_short_tape_is_run_alone_and_with_workers_that_answer_to_the_same_bits
         while block[tape.JOB] < 2**31 + 3 and time.monotonic() < end:
             executor.run("eval")
         assert block[tape.JOB] >= 2**31 + 3
+
+
+def test_short_tapes_are_all_run_the_way_that_was_faster_of_their_sum(
+    forked: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgetrain.program.program.ALONE", 10**12)
+    monkeypatch.setattr("edgetrain.program.program.BRIEF", 0)
+    with et.Trainer(forked(threads=2)) as trainer:
+        executor = trainer.session.executor
+        if not isinstance(executor.team, team.Sleepers):
+            pytest.skip("no 64-bit Linux: workers wait for locks")
+        memo, end = executor.memo, time.monotonic() + 60
+        while not 2 * TRIES < memo[RUNS] < CYCLE - 4 and time.monotonic() < end:
+            for tape_name in ("micro", "eval"):
+                executor.run(tape_name)
+        found = memo[tape.MEMO_WORDS :].reshape(-1, tape.TIMES)
+        both = found[(found < 2**62).all(axis=1)]
+        assert len(found) == memo[TAPES]
+        if memo[MISSED] < MOST_MISSED:
+            assert len(both) == 2
+            assert memo[CHOSEN] == ((both[:, ALONE] - both[:, TOGETHER]).sum() > 0)
+        block, begun = executor.team.barrier, int(executor.team.barrier[tape.BEGUN])
+        for tape_name in ("micro", "eval"):
+            executor.run(tape_name)
+        assert memo[CHOSEN] or block[tape.BEGUN] == begun
 
 
 @pytest.mark.parametrize("stored", ["fp32", "int8", "saved"])
