@@ -7,9 +7,10 @@ short one is begun with the workers that say at once that they are there; if one
 the system has given its processor to another program, the caller's thread runs the tape alone, and
 has who sleeps be awake for the next one. How far processors are from each other decides whether
 that pays, and nobody says: of CYCLE runs of short tapes the first ones are timed, TRIES alone and
-TRIES together, and the others are what was faster of all tapes that were seen both ways: what one
-tape leaves in a processor's caches the next one reads, so all of them are run the same way. Where
-workers never answer, alone. For 64-bit Linux, as what makes a worker sleep (waiting.py).
+TRIES together, and the others are together where that takes an eighth or more off all tapes that
+were seen both ways: what one tape leaves in a processor's caches the next one reads, so all of them
+are run the same way. Where workers never answer, alone. For 64-bit Linux, as what makes a worker
+sleep (waiting.py).
 """
 
 from .. import tape
@@ -79,13 +80,13 @@ def _memory():
 
     @inline
     def gained(memo):
-        """Nanoseconds by which tapes are faster with the workers."""
+        """Nanoseconds by which tapes are faster with the workers, beyond an eighth."""
         total = 0
         for number in range(ld_i64(memo, TAPES)):
             alone = ld_i64(times_of(memo, number), ALONE)
             together = ld_i64(times_of(memo, number), TOGETHER)
             if alone < _NEVER and together < _NEVER:
-                total += alone - together
+                total += alone - (alone >> 3) - together
         return total
 
     @inline
