@@ -105,7 +105,8 @@ class Executor:
         return found.operands.ctypes.data if len(found.words) else 0
 
     def add(self, tape: str, calls: Sequence[tuple[str, Mapping[str, int]]]) -> int:
-        """Another tape, of kernels without storages and the words of their operands.
+        """Another tape, of kernels without storages and the words of their operands; of one thread,
+        which `memo` has no place for.
 
         Returns:
           As `operands`.
