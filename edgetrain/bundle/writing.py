@@ -145,7 +145,7 @@ def _write(path: Path, content: bytes) -> None:
     def write(file: BinaryIO) -> None:
         file.write(content)
 
-    write_atomically(path, write)
+    write_atomically(path, write, links=False)
 
 
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:

@@ -19,6 +19,7 @@ from itertools import chain, count
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 from edgetrain.units.hints import did_you_mean
 
 from .arrays import Splits
@@ -57,7 +58,7 @@ class CsvSource(Source):
         self.labels = table.words or None
         self._numbers = {word: k for k, word in enumerate(table.words)}
         self._table, self._lock, self._alone = table, threading.Lock(), alone
-        self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
+        self._file = open_regular(path)  # lives as long as the source
         weakref.finalize(self, self._file.close)
 
     def read(
@@ -194,7 +195,7 @@ def _largest_class(largest: float | None, value: float | None) -> float | None:
 def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
     """(line number from 1, byte offset, content) of each line that is not blank."""
     start = 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for number in count(1):
             line = file.readline(_LINE_NBYTES)
             if not line:

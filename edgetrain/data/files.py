@@ -1,10 +1,10 @@
 """Looking at a file before believing it: kind, size, and messages that name it."""
 
 import os
-import stat
 from pathlib import Path
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import check_regular
 
 
 def file_size(path: str | os.PathLike[str], expected: str) -> int:
@@ -16,15 +16,11 @@ def file_size(path: str | os.PathLike[str], expected: str) -> int:
       DataError: it is missing, unreadable or no regular file.
     """
     try:
-        status = os.stat(path)
+        status = check_regular(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{os.fspath(path)}: {reason}; expected {expected}. Check the path.") from (
             error
-        )
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(
-            f"{os.fspath(path)}: not a regular file; expected {expected}. Name such a file."
         )
     if not os.access(path, os.R_OK):
         raise DataError(f"{os.fspath(path)}: not readable; expected {expected}. Give read access.")

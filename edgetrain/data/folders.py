@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from . import pictures, sounds
 from .arrays import SPLITS, RowsSource, Splits
@@ -43,7 +44,7 @@ class SampleFiles:
         first = b""
         for path in self._paths[:_AHEAD]:
             size = file_size(path, "a .npy file")
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 head = file.read(self._head.offset)
             first = first or head
             if head != first or size != self._head.offset + self._head.nbytes:
@@ -108,7 +109,7 @@ def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
 def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:
     """Header and array of one sample, which must be like `expected`."""
     size = file_size(path, "a .npy file")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         head = parse_npy_header(file.read(HEAD_NBYTES), str(path))
         if expected and (head.shape, head.dtype) != (expected.shape, expected.dtype):
             raise DataError(

@@ -6,15 +6,18 @@ Inputs (1, 28, 28), 0..255 brought to 0..1 and then normalised with mean 0.1307 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST database (format of idx files).
 """
 
+import contextlib
 import gzip
 import math
 import zlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .arrays import RowsSource, Splits
 from .files import directory, file_size
@@ -80,7 +83,7 @@ def idx_rows(path: Path) -> FileRows:
     """
     size = file_size(path, "an idx file")
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        with _unzipped(path) if path.suffix == ".gz" else open_regular(path) as file:
             head = file.read(4 + 4 * 8)
     except _ERRORS as error:
         raise DataError(f"{path}: not a gzip file ({error}). Get it again.") from None
@@ -93,7 +96,7 @@ def idx_rows(path: Path) -> FileRows:
                 f"{path}: {size} bytes; expected at most {most} for {list(shape)}. "
                 "Get the file again."
             )
-        member = Member(partial(gzip.open, path), nbytes)  # type: ignore[arg-type]
+        member = Member(partial(_unzipped, path), nbytes)
         path = unpacked(path, {path.stem: member}, _ERRORS) / path.stem
         return FileRows(path, offset, dtype, shape)
     if size != nbytes:
@@ -101,6 +104,12 @@ def idx_rows(path: Path) -> FileRows:
             f"{path}: {size} bytes; expected {nbytes} for {list(shape)}. Get the file again."
         )
     return FileRows(path, offset, dtype, shape)
+
+
+@contextlib.contextmanager
+def _unzipped(path: Path) -> Iterator[gzip.GzipFile]:
+    with open_regular(path) as file, gzip.open(file) as found:
+        yield found
 
 
 def _parse_head(path: Path, head: bytes) -> tuple[np.dtype, tuple[int, ...], int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .files import file_size
 from .rows import FileRows, FortranRows, Rows
@@ -86,7 +87,7 @@ def npy_rows(path: str | os.PathLike[str]) -> Rows:
       DataError: missing, malformed or cut short.
     """
     size = file_size(path, "a .npy file")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         header = parse_npy_header(file.read(HEAD_NBYTES), os.fspath(path))
     if size != header.offset + header.nbytes:
         raise DataError(

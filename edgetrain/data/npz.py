@@ -14,6 +14,7 @@ from typing import IO
 from zlib import crc32
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .arrays import VALIDATION, Splits, splits_of
 from .files import file_size
@@ -57,7 +58,7 @@ def open_npz(where: str, options: Options) -> Splits:
 
 def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
     found = {}
-    with zipfile.ZipFile(where) as archive:
+    with open_regular(where) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > _MAX_MEMBERS:
             raise DataError(
@@ -90,7 +91,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
 
 def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
     """Rows of an uncompressed array, at its place in the archive; its checksum is verified."""
-    with open(where, "rb") as file:
+    with open_regular(where) as file:
         file.seek(info.header_offset)
         local = file.read(_LOCAL_NBYTES)
     if len(local) < _LOCAL_NBYTES or local[:4] != b"PK\x03\x04":
@@ -108,7 +109,7 @@ def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
 def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> int:
     """CRC-32 of bytes of a file; found once for each of its versions: (size, time of change)."""
     crc = 0
-    with open(where, "rb") as file:
+    with open_regular(where) as file:
         file.seek(start)
         while nbytes > 0 and (part := file.read(min(nbytes, _CHUNK_NBYTES))):
             crc, nbytes = crc32(part, crc), nbytes - len(part)
@@ -118,7 +119,7 @@ def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> 
 def _unpack(
     where: str, arrays: dict[str, tuple[zipfile.ZipInfo, NpyHeader]]
 ) -> dict[str, Callable[[], Rows]]:
-    with zipfile.ZipFile(where) as archive:
+    with open_regular(where) as file, zipfile.ZipFile(file) as archive:
 
         def opened(info: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
             return lambda: archive.open(info)

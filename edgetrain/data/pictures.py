@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .arrays import Splits
 from .class_files import ClassFiles, Shape, open_classes
@@ -106,7 +107,7 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what a decoder finds odd, on lines of their own
-            with image.open(path, formats=_FORMATS) as found:
+            with open_regular(path) as file, image.open(file, formats=_FORMATS) as found:
                 _check_size(path, found)
                 yield found
     except DataError:
@@ -137,7 +138,7 @@ def _check_size(path: Path, picture: Any) -> None:
             f"{path}: {width} x {height} pixels; expected at most {_MOST_PIXELS}. Make it smaller."
         )
     if picture.info.get("progressive"):
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             scans = file.read(_MOST_NBYTES).count(b"\xff\xda")
         if scans * pixels > _MOST_WORK:
             raise DataError(

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .files import file_size
 
@@ -96,7 +97,7 @@ class FileRows:
                 f"{path}: {size} bytes; expected {needed} for an array of {dtype.name} "
                 f"{list(shape)}. The file is cut short: get it again."
             )
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - lives as long as the rows
+        self._file = open_regular(path, buffering=0)  # lives as long as the rows
         weakref.finalize(self, self._file.close)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
@@ -113,7 +114,8 @@ class FileRows:
     def _read_at(self, start: int, out: np.ndarray) -> None:
         """Fill `out`, contiguous, from `start` bytes into the array."""
         self._file.seek(self.offset + start)
-        if self._file.readinto(out.data.cast("B")) != out.nbytes:
+        found = self._file.readinto(out.data.cast("B"))  # type: ignore[attr-defined]
+        if found != out.nbytes:
             raise DataError(
                 f"{self.path}: ends before byte {self.offset + start + out.nbytes}: the file was "
                 "changed since it was opened. Start again."

@@ -6,11 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import check_regular, create_file, read_regular
 from edgetrain.units.sha import sha256
 
 _STAMP = "unpacked-from.json"
@@ -23,7 +25,7 @@ _LITTER_AGE = 24 * 3600  # seconds after which another process's half-made direc
 class Member:
     """One file to unpack: how to open its stream, and its exact size in bytes."""
 
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], AbstractContextManager[Any]]
     nbytes: int
 
 
@@ -84,9 +86,11 @@ def _cache_place(source: Path) -> Path:
 
 def _is_fresh(place: Path, stamp: Mapping[str, Any]) -> bool:
     try:
-        found = json.loads((place / _STAMP).read_bytes())
-        sizes = {name: (place / name).stat().st_size for name in stamp["members"]}
-    except (OSError, ValueError):
+        found = json.loads(read_regular(place / _STAMP, links=False))
+        sizes = {
+            name: check_regular(place / name, links=False).st_size for name in stamp["members"]
+        }
+    except (OSError, ValueError, RecursionError):
         return False
     return found == stamp and sizes == stamp["members"]
 
@@ -130,7 +134,7 @@ def _copy(member: Member, target: Path) -> None:
 
 
 def _write(path: Path, chunks: Any) -> None:
-    with open(path, "xb") as file:
+    with create_file(path) as file:
         for chunk in chunks:
             file.write(chunk)
         file.flush()

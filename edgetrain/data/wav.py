@@ -14,6 +14,7 @@ from typing import IO
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
 
 from .files import file_size
 
@@ -52,7 +53,7 @@ def wav_head(path: Path) -> WavHead:
         samples.
     """
     nbytes = file_size(path, "a wav file")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         first = file.read(12)
         if first[:4] != b"RIFF" or first[8:] != b"WAVE":
             raise _strange(path, "it does not begin with RIFF and WAVE")
@@ -120,7 +121,7 @@ def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = N
     """
     out = np.empty(head.count - start if count is None else count, np.float32)
     frame, step = head.width * head.channels, max(1, _CHUNK_VALUES // head.channels)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(head.start + start * frame)
         for at in range(0, len(out), step):
             part = out[at : at + step]

@@ -5,7 +5,6 @@ model's own file; offset and length must lie within it. onnx's own loader is not
 """
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ..errors import ModelError
+from ..units.files import open_handle
 from .lean import HERE
 
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -124,7 +124,7 @@ def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[Bin
     except ValueError as error:
         raise ModelError(f"tensor {tensor.name!r}: external offset or length: {error}.") from error
     descriptor = (
-        os.open(model, os.O_RDONLY)
+        open_handle(model)
         if location == HERE
         else _open_beside(tensor, location, model.parent.resolve())
     )
@@ -141,7 +141,13 @@ def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[Bin
 
 
 def _open_beside(tensor: TensorProto, location: str, root: Path) -> int:
-    path = (root / location).resolve()
+    try:
+        path = (root / location).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise ModelError(
+            f"tensor {tensor.name!r}: external data in {location!r}: {error}. Put the file beside "
+            "the model."
+        ) from error
     if not location or not path.is_relative_to(root):
         raise ModelError(
             f"tensor {tensor.name!r}: external data in {location!r}, outside the model's "
@@ -152,17 +158,16 @@ def _open_beside(tensor: TensorProto, location: str, root: Path) -> int:
 
 def _open_regular(tensor: TensorProto, location: str, path: Path) -> int:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = open_handle(path, links=False)
     except OSError as error:
         raise ModelError(
             f"tensor {tensor.name!r}: external data file {location!r}: {error.strerror}. "
             "Put it beside the model."
         ) from error
-    info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+    if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         raise ModelError(
-            f"tensor {tensor.name!r}: external data {location!r} is not a regular file with one "
-            "link. Copy it beside the model."
+            f"tensor {tensor.name!r}: external data {location!r} has another name (a hard link). "
+            "Copy it beside the model."
         )
     return descriptor

@@ -5,7 +5,6 @@ groups, windows, indices) is caught by decode, by the ops' own rules and by bind
 """
 
 import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelError
 from ..ops.model import Model
+from ..units.files import open_handle
 from ..units.public import as_path, public
 from .decode import decode
 from .external import check_total
@@ -45,15 +45,10 @@ def load_onnx(path: str | os.PathLike, *, seed: int = 0) -> Model:
 
 def _read(path: Path) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = open_handle(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ModelError(f"{path}: {reason}; expected an ONNX file.") from error
-    kind = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(kind):
-        os.close(descriptor)
-        what = "a directory" if stat.S_ISDIR(kind) else "a device, pipe or socket"
-        raise ModelError(f"{path}: it is {what}; expected an ONNX file.")
     with os.fdopen(descriptor, "rb"):
         check_outline(descriptor, str(path))
         try:

@@ -1,7 +1,7 @@
 """Low-rank adapters of a trained Program: merged into the weights, or apart as peft has them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -79,8 +79,12 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
     except (OSError, ValueError) as error:
         raise unwritable(directory, "-o", error) from error
     text = json.dumps(_config(program, layers), indent=2) + "\n"
-    write_atomically(directory / WEIGHTS_FILE, lambda file: _safetensors(file, tensors))
-    write_atomically(directory / CONFIG_FILE, lambda file: _put(file, text.encode()))
+    files: dict[str, Callable[[BinaryIO], None]] = {
+        WEIGHTS_FILE: lambda file: _safetensors(file, tensors),
+        CONFIG_FILE: lambda file: _put(file, text.encode()),
+    }
+    for name, write in files.items():
+        write_atomically(directory / name, write, links=False)
     return directory
 
 

@@ -4,16 +4,23 @@ The bytes go to a hidden file in the same directory, which is flushed to the dis
 renamed over the target; the directory is flushed last, so that the rename survives a power cut.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from edgetrain.errors import RunError, UsageError
+from edgetrain.units.files import (
+    NotRegular,
+    check_regular,
+    create_file,
+    open_regular,
+    sync_directory,
+)
 
 PREVIOUS_SUFFIX = ".previous"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -25,24 +32,28 @@ def write_atomically(
     path: str | os.PathLike[str],
     write: Callable[[BinaryIO], None],
     keep_previous: bool = False,
+    *,
+    links: bool = True,
 ) -> None:
     """Give `path` the bytes that `write` puts into the (seekable) file it is handed.
 
     Args:
-      path: a new or an existing regular file; a link is followed.
+      path: a new or an existing regular file.
       write: called once; what it raises is passed on after the clean-up.
       keep_previous: the file that was there lives on as `<name>.previous`. One of the two
         exists at every moment.
+      links: a link at `path` is followed; without, it is refused: in a run's directory, which
+        may be somebody else's, it could lead to any file of the user's.
     Raises:
       RunError: the disk is full, a limit on file sizes is met, the directory is missing or
         read-only, or `path` is no regular file. The old file is then untouched.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path)) if links else Path(path)
     temporary = _temporary_beside(target)
     try:
-        _refuse_special(target)
+        _refuse_special(target, links)
         try:
-            with open(temporary, "xb") as file:
+            with create_file(temporary) as file:
                 _lock(file)
                 write(file)
                 file.flush()
@@ -52,26 +63,27 @@ def write_atomically(
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
-        _flush_directory(target.parent)
+        sync_directory(target.parent)
     except OSError as error:
         raise RunError(_explain(path, error)) from error
 
 
-def check_target(path: str | os.PathLike[str], label: str) -> None:
+def check_target(path: str | os.PathLike[str], label: str, *, links: bool = True) -> None:
     """Find out, before the work that leads to it, whether `path` can be written at all.
 
     Args:
       label: what the message calls it, such as "--out".
+      links: as in `write_atomically`.
     Raises:
       UsageError: the directory is missing or read-only, the name is too long, or it is no
         regular file.
       RunError: the disk is full.
     """
     try:
-        target = Path(os.path.realpath(path))
-        _refuse_special(target)
+        target = Path(os.path.realpath(path)) if links else Path(path)
+        _refuse_special(target, links)
         temporary = _temporary_beside(target)
-        with open(temporary, "xb"):
+        with create_file(temporary):
             temporary.unlink()
     except (OSError, ValueError) as error:
         raise unwritable(path, label, error) from error
@@ -84,6 +96,8 @@ def unwritable(
     number = getattr(error, "errno", None) or 0
     kind = RunError if number in _FULL else UsageError
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, NotRegular):
+        reason = f"{error.filename}: {reason}"
     return kind(f"{label} {os.fspath(path)!r}: cannot be written: {reason}. {_advice(number)}")
 
 
@@ -100,7 +114,7 @@ def clean_temporaries(directory: str | os.PathLike[str]) -> list[Path]:
         return []
     for name in names:
         path = Path(directory, name)
-        if _TEMPORARY.fullmatch(name) and path.is_file() and _remove_if_abandoned(path):
+        if _TEMPORARY.fullmatch(name) and _remove_if_abandoned(path):
             removed.append(path)
     return removed
 
@@ -116,13 +130,9 @@ def _temporary_beside(target: Path) -> Path:
     return target.with_name(f".{name}.edgetrain-{os.urandom(4).hex()}.tmp")
 
 
-def _refuse_special(target: Path) -> None:
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it exists and is not a regular file")
+def _refuse_special(target: Path, links: bool) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        check_regular(target, links=links)
 
 
 def _lock(file: BinaryIO) -> None:
@@ -136,7 +146,7 @@ def _lock(file: BinaryIO) -> None:
 def _remove_if_abandoned(path: Path) -> bool:
     """Whether `path` was removed, because no living process holds its lock."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, links=False) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
     except OSError:
@@ -160,17 +170,6 @@ def _keep(target: Path) -> None:
         link.unlink(missing_ok=True)
 
 
-def _flush_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such flush
-            raise
-    finally:
-        os.close(handle)
-
-
 def _explain(path: str | os.PathLike[str], error: OSError) -> str:
     reason = error.strerror or type(error).__name__
     return (
@@ -191,4 +190,5 @@ def _advice(number: int) -> str:
         errno.ENOTDIR: "Name a place inside a directory.",
         errno.EEXIST: "Name a directory.",
         errno.ENAMETOOLONG: "Choose a shorter name.",
+        errno.EINVAL: "Remove it, or name another file.",
     }.get(number, "Write elsewhere.")

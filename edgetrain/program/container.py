@@ -10,7 +10,6 @@ Source: https://github.com/huggingface/safetensors (format section of the README
 """
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from edgetrain.errors import EdgetrainError, ProgramError
+from edgetrain.units.files import NotRegular, open_regular
 from edgetrain.units.sha import sha256
 
 from .atomic import write_atomically
@@ -54,6 +54,7 @@ def write_container(
     kind: str,
     version: int,
     keep_previous: bool = False,
+    links: bool = True,
 ) -> None:
     """Write one file atomically; nothing as large as a tensor is allocated.
 
@@ -62,7 +63,7 @@ def write_container(
       meta: text; the keys sha256, nbytes, kind and version belong to the format.
       kind: what the file is for, such as "program"; checked when it is read.
       version: of that kind's contents.
-      keep_previous: as in `write_atomically`.
+      keep_previous, links: as in `write_atomically`.
     Raises:
       RunError: the file cannot be written; an older one is untouched.
     """
@@ -87,7 +88,7 @@ def write_container(
         file.seek(8 + DIGEST.start)
         file.write(digest.hexdigest().encode())
 
-    write_atomically(path, write, keep_previous)
+    write_atomically(path, write, keep_previous, links=links)
 
 
 def read_container(
@@ -96,6 +97,7 @@ def read_container(
     kind: str,
     versions: range,
     mmap: bool = False,
+    links: bool = True,
     into: Mapping[str, np.ndarray] | None = None,
     error: type[EdgetrainError] = ProgramError,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -105,6 +107,7 @@ def read_container(
       kind: the kind the file must have.
       versions: those this build reads.
       mmap: read-only views of the mapped file instead of arrays of their own.
+      links: a link at `path` is followed; without, it is refused.
       into: C-contiguous arrays, by name, that take their tensors' bytes without a copy in
         between; nothing is written to them unless the file is sound and all of them fit.
       error: the class to raise.
@@ -114,17 +117,19 @@ def read_container(
       error: no regular file, cut short, damaged, another kind, a version not in `versions`,
         a header that does not describe the data, or tensors unlike those of `into`.
     """
-    with _verified(path, kind, versions, error) as (file, entries, meta):
+    with _verified(path, kind, versions, error, links) as (file, entries, meta):
         places = {name: in_file(array) for name, array in (into or {}).items()}
         _check_into(entries, places)
         whole = _mapped(path, file, kind, versions) if mmap else None
         return _load(file, entries, whole, places) | dict(into or {}), meta
 
 
-def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: range) -> bool:
+def is_good_container(
+    path: str | os.PathLike[str], *, kind: str, versions: range, links: bool = True
+) -> bool:
     """Whether `path` passes every check of `read_container`; no tensor is loaded."""
     try:
-        with _verified(path, kind, versions, ProgramError):
+        with _verified(path, kind, versions, ProgramError, links):
             return True
     except ProgramError:
         return False
@@ -132,18 +137,24 @@ def is_good_container(path: str | os.PathLike[str], *, kind: str, versions: rang
 
 @contextmanager
 def _verified(
-    path: str | os.PathLike[str], kind: str, versions: range, error: type[EdgetrainError]
+    path: str | os.PathLike[str],
+    kind: str,
+    versions: range,
+    error: type[EdgetrainError],
+    links: bool,
 ) -> Iterator[tuple[BinaryIO, dict[str, Entry], dict[str, str]]]:
     """The open file, what it holds and its text; nothing but `error` leaves the block."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise error(f"{os.fspath(path)}: not a regular file. Name a file that edgetrain wrote.")
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path, links=links, buffering=0) as file:
             header = _checked_header(file, kind)
             parsed = parse_header(header)
             meta = parse_meta(parsed.pop("__metadata__"), kind, versions)
             entries = parse_entries(parsed, 8 + len(header), os.fstat(file.fileno()).st_size)
             yield file, entries, meta
+    except NotRegular as reason:
+        raise error(
+            f"{os.fspath(path)}: {reason.strerror}. Name a file that edgetrain wrote."
+        ) from None
     except (OSError, ValueError) as reason:
         text = getattr(reason, "strerror", None) or reason
         raise error(

@@ -212,9 +212,11 @@ class Program:
             found.update(np.ascontiguousarray(self.init[slot.name]).view(np.uint8).data)
         return found.hexdigest()
 
-    def save(self, path: str | PathLike) -> Path:
+    def save(self, path: str | PathLike, *, links: bool = True) -> Path:
         """Write the Program atomically; returns the path.
 
+        Args:
+          links: a link at `path` is followed; without, it is refused.
         Raises:
           ProgramError: a field that `read_program` would refuse.
           RunError: the file cannot be written, or the one that this was read from has changed.
@@ -227,7 +229,7 @@ class Program:
         tensors |= {f"init.{name}": array for name, array in self.init.items()}
         tensors["onnx"] = np.frombuffer(self.onnx, np.uint8)
         meta = {"program": fields}
-        write_container(path, tensors, meta, kind=KIND, version=VERSION)
+        write_container(path, tensors, meta, kind=KIND, version=VERSION, links=links)
         return path
 
     def _json(self) -> dict[str, Any]:
@@ -245,15 +247,22 @@ class Program:
         return out
 
 
-def read_program(path: str | Path) -> Program:
+def read_program(path: str | Path, *, links: bool = True) -> Program:
     """Read a Program's file, and prove it whole; what runs it asks more: runtime/loading.py.
 
+    Args:
+      links: a link at `path` is followed; without, it is refused.
     Raises:
       ProgramError: the file is damaged, of another version, or not a Program.
     """
     path = Path(path)
     tensors, meta = read_container(
-        path, kind=KIND, versions=range(VERSION, VERSION + 1), mmap=True, error=ProgramError
+        path,
+        kind=KIND,
+        versions=range(VERSION, VERSION + 1),
+        mmap=True,
+        links=links,
+        error=ProgramError,
     )
     verify(_TEXT, meta, str(path), ProgramError, MOVE)
     try:

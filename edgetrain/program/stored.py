@@ -7,7 +7,6 @@ bytes or length is no state.
 
 import math
 import os
-import stat
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ import numpy as np
 from ..errors import CheckpointError, ProgramError
 from ..formats import FORMATS, Format, decoded, of_dtype
 from ..kernels.device import layout as device
+from ..units.files import open_regular
 from ..units.sha import sha256
 from .atomic import write_atomically
 from .program import Program, Slot
@@ -161,19 +161,15 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
       CheckpointError: no slot is good, or a value is missing or of another size.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise CheckpointError(
-                    f"{path}: not a regular file. Name a file with a bundle's state."
-                )
-            half = info.st_size // 2
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            half = size // 2
             # A first save has written one slot, and the file ends there.
-            places = ((0, half), (half, half), (0, info.st_size))
+            places = ((0, half), (half, half), (0, size))
             found = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
             if not found:
                 raise CheckpointError(
-                    f"{path}: {info.st_size} bytes, in neither half a good state; expected a "
+                    f"{path}: {size} bytes, in neither half a good state; expected a "
                     "bundle's. Take another copy of it."
                 )
             sequence, digest, rows = max(found, key=lambda one: one[0])
@@ -182,14 +178,11 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
                 for slot, _ in stored_places(program)
             }
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from error
+        raise CheckpointError(
+            f"{path}: cannot be read: {error.strerror}. Name a file with a bundle's state."
+        ) from error
     block = tensors.pop(CONTROL)
     return Stored(tensors, block, sequence, digest == state_digest(program))
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """A pipe in a file's place is not waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, _Place]] | None:

@@ -307,7 +307,7 @@ def _save(model: Message, graph: Message, path: Path, limit: int) -> None:
         data = path.with_name(f"{path.name}.data")
         big = [t for t in graph.messages(_INITIALIZERS) if t.size(_RAW) >= 1024]
         chunks = [tensor.data(_RAW) for tensor in big]
-        write_atomically(data, lambda file: file.writelines(chunks))
+        write_atomically(data, lambda file: file.writelines(chunks), links=False)
         offset = 0
         for tensor, chunk in zip(big, chunks, strict=True):
             _point_to(tensor, data.name, offset, len(chunk))

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import RunError
 from ..program.atomic import write_atomically
+from ..units.files import NotRegular, read_regular
 from .page import finite
 
 HISTORY_FILE = "history.json"
@@ -132,20 +134,26 @@ class History:
             "notes": self.notes,
         }
         text = json.dumps(finite(kept)).encode()
-        write_atomically(path, lambda file: file.writelines([text]))
+        write_atomically(path, lambda file: file.writelines([text]), links=False)
 
     @classmethod
     def read(cls, path: str | Path) -> "History":
-        """What `write` wrote; an empty one where there is none or it is damaged."""
+        """What `write` wrote; an empty one if it is missing or damaged.
+
+        Raises:
+          RunError: a link, or something else that is no regular file.
+        """
         history = cls()
         try:
-            kept = json.loads(Path(path).read_bytes())
+            kept = json.loads(read_regular(path, links=False))
             if kept["version"] != _VERSION:
                 return history
             steps = {name: _column(name, kept["steps"][name]) for name in COLUMNS}
             epochs = [_epoch(epoch) for epoch in _listed(kept["epochs"])]
             notes = [(_whole(step), _text(words)) for step, words in _listed(kept["notes"])]
             confusion = _table(kept["confusion"])
+        except NotRegular as error:
+            raise RunError(f"{path}: {error.strerror}. Remove it.") from None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return history
         if len({len(column) for column in steps.values()}) == 1:

@@ -34,6 +34,8 @@ class RunReport:
       title: of the page (the model's name).
     Attributes:
       history: of the run; one that is resumed goes on with what its directory has.
+    Raises:
+      RunError: the history's name in `folder` is a link, or no regular file.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class RunReport:
         self.path, self._program = Path(path), program
         self._title = title or program.model_name
         self._kept = None if folder is None else Path(folder) / HISTORY_FILE
+        if self._kept is not None:
+            History.read(self._kept)  # refuses now what `write` would refuse amid the run
         self.history = History()
         self._nonzeros: Nonzeros = list
         self._labels: Labels = lambda: None

@@ -1,7 +1,8 @@
 """Training state on disk: whole or not there, and the last good one never given up.
 
 A checkpoint is a container (program/container.py) of kind "checkpoint": tensors, and one JSON
-object with counters, data cursor, loss scale and the like.
+object with counters, data cursor, loss scale and the like. No link is followed to one: a run's
+directory may be somebody else's.
 """
 
 import json
@@ -59,9 +60,11 @@ def save_checkpoint(
     Raises:
       RunError: it cannot be written (disk full, read-only); older files are untouched.
     """
-    keep = keep_previous and is_good_container(path, kind=KIND, versions=VERSIONS)
+    keep = keep_previous and is_good_container(path, kind=KIND, versions=VERSIONS, links=False)
     state = {"state": json.dumps(dict(meta))}
-    write_container(path, tensors, state, kind=KIND, version=VERSION, keep_previous=keep)
+    write_container(
+        path, tensors, state, kind=KIND, version=VERSION, keep_previous=keep, links=False
+    )
     clean_temporaries(Path(path).parent)
 
 
@@ -164,7 +167,7 @@ def _read(
     path: Path, into: Mapping[str, np.ndarray] | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     tensors, text = read_container(
-        path, kind=KIND, versions=VERSIONS, into=into, error=CheckpointError
+        path, kind=KIND, versions=VERSIONS, links=False, into=into, error=CheckpointError
     )
     move = "Take another copy of it."
     schema.verify(_TEXT, text, str(path), CheckpointError, move)

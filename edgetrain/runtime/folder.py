@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..program import Program
 from ..program.atomic import clean_temporaries, unwritable
+from ..units.files import sync_directory
 from .checkpoint import save_step, step_files, step_of
 from .lock import RunLock
 
@@ -105,6 +106,8 @@ class RunFolder:
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self._made += missing
         self.path.mkdir(parents=True, exist_ok=exist_ok)
+        for folder in missing:
+            sync_directory(folder.parent)  # or a power cut takes the run with its checkpoints
 
     def _unmake(self) -> None:
         for folder in self._made:
@@ -127,7 +130,7 @@ class RunFolder:
             )
         self._made = []  # from here on it is a run's, whatever comes
         if not files:
-            program.save(self.path / PROGRAM_FILE)
+            program.save(self.path / PROGRAM_FILE, links=False)
 
     def resumed(self) -> None:
         """What is there now is this run's."""

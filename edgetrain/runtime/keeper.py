@@ -6,6 +6,7 @@ end the run, and so does a run that had no other.
 """
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -124,7 +125,7 @@ class Keeper:
           CheckpointError: the file cannot be used.
         """
         found, label = self._best, "the best state"
-        if self._folder is not None and (self._folder.path / BEST_FILE).exists():
+        if self._folder is not None and os.path.lexists(self._folder.path / BEST_FILE):
             loaded = load_checkpoint(self._folder.path / BEST_FILE)
             found, label = loaded.tensors, str(loaded.used)
         if found is None:

@@ -29,8 +29,11 @@ from .plugin_fields import made_by, member_of
 
 
 @public
-def load_program(path: str | PathLike) -> Program:
+def load_program(path: str | PathLike, *, links: bool = True) -> Program:
     """Read a Program; what its tapes touch is checked when it is loaded into an arena.
+
+    Args:
+      links: a link at `path` is followed; without, as in a run's directory, it is refused.
 
     Raises:
       ProgramError: the file is damaged, of another version, not a Program, or asks for what this
@@ -42,7 +45,7 @@ def load_program(path: str | PathLike) -> Program:
             f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'} of a run "
             f"(edgetrain train --resume {path} goes on with one)."
         )
-    program = read_program(path)
+    program = read_program(path, links=links)
     try:
         check_recipe(program.recipe)
     except Wrong as error:

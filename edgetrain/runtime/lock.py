@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UsageError
+from ..units.files import NotRegular, open_handle
 
 LOCK_FILE = "run.lock"
 _PATIENCE = 50  # times 20 ms: how long a holder may take to write its name
@@ -50,15 +51,16 @@ class RunLock:
       replaced: the holder whose lock was taken over, or None.
     Raises:
       UsageError: another process, or another Trainer of this one, holds it.
-      OSError: the file cannot be made.
+      OSError: the file cannot be made, or something else has its name.
     """
 
     def __init__(self, directory: Path) -> None:
         self.replaced: Holder | None = None
         path = directory / LOCK_FILE
         for _ in range(_PATIENCE):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = open_handle(path, os.O_RDWR | os.O_CREAT, links=False)
             try:
+                _refuse_shared(path, handle)
                 if self._take(directory, path, handle):
                     break
             except BaseException:
@@ -124,6 +126,12 @@ def _release(path: Path, handle: int, pid: int) -> None:
         os.close(handle)
 
 
+def _refuse_shared(path: Path, handle: int) -> None:
+    """Raises OSError: the file has another name, and writing would change that one, too."""
+    if os.fstat(handle).st_nlink > 1:
+        raise NotRegular(path, "a hard link to another file")
+
+
 def _locked(handle: int) -> bool | None:
     """Whether the lock is ours; None where the file system has no locks."""
     try:
@@ -137,7 +145,7 @@ def _locked(handle: int) -> bool | None:
 
 def _is_the_file(path: Path, handle: int) -> bool:
     try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
+        return os.path.samestat(os.lstat(path), os.fstat(handle))
     except OSError:
         return False
 

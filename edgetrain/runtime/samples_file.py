@@ -51,7 +51,7 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
                 rows = np.arange(first, min(part.n, first + _CHUNK))
                 file.write(_records(part, pairs, rows, small))
 
-    write_atomically(path, write)
+    write_atomically(path, write, links=False)
     return HEAD_NBYTES + width * sum(counts)
 
 

@@ -1,5 +1,6 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +71,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
       CheckpointError, ProgramError: what is there cannot be used.
     """
     directory = Path(directory)
-    program = load_program(directory / PROGRAM_FILE)
+    program = load_program(directory / PROGRAM_FILE, links=False)
     loaded = latest(directory)
     if loaded is None:
         return Run(program, None)
@@ -78,7 +79,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     found = loaded.meta.get("labels")
     if best:
         path = directory / BEST_FILE
-        if not path.exists():
+        if not os.path.lexists(path):
             raise CheckpointError(
                 f"{directory}: no best state was kept. Train with --keep-best (KeepBest)."
             )

@@ -58,7 +58,7 @@ def test_load_refuses_external_data_with_two_links(path):
     (path.parent.parent / "secret.bin").write_bytes(DATA.tobytes())
     os.link(path.parent.parent / "secret.bin", path.parent / "w.bin")
     external(path, "w.bin")
-    _refused(path, "not a regular file with one link")
+    _refused(path, "a hard link")
 
 
 def test_load_refuses_a_pipe(path):
@@ -96,3 +96,11 @@ def test_load_refuses_many_tensors_of_the_same_bytes(path):
 def test_load_refuses_missing_external_data(path, location):
     external(path, location)
     _refused(path, "'w'")
+
+
+@pytest.mark.parametrize("location", ["w.bin", "sub/../w.bin", "w.bin/x", "w\0.bin", "a" * 5000])
+def test_load_refuses_links_in_a_circle_and_names_that_are_none(path, location):
+    (path.parent / "w.bin").symlink_to("v.bin")
+    (path.parent / "v.bin").symlink_to("w.bin")
+    external(path, location)
+    _refused(path, "external data")

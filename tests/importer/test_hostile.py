@@ -55,7 +55,7 @@ def test_load_says_what_a_file_is_that_is_no_model(name, tmp_path):
 def test_load_refuses_what_is_no_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.onnx")
     (tmp_path / "folder.onnx").mkdir()
-    for name, said in (("pipe", "a device, pipe"), ("folder", "a directory")):
+    for name, said in (("pipe", "a FIFO"), ("folder", "a directory")):
         with pytest.raises(ModelError, match=rf"{name}\.onnx: it is {said}"):
             et.load_onnx(tmp_path / f"{name}.onnx")
     with pytest.raises(ModelError, match="/dev/zero: it is a device"):

@@ -1,0 +1,132 @@
+"""units/files.py alone opens files: no link is followed unawares, no FIFO waited for."""
+
+import ast
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from edgetrain.units import files
+
+PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
+# What opens a file by its name; methods of this name count on any object.
+FUNCTIONS = {
+    "open", "os.open", "gzip.open", "io.open", "np.load", "np.fromfile", "np.memmap", "np.save",
+    "np.savez", "np.loadtxt", "np.genfromtxt", "zipfile.ZipFile", "image.open", "mmap.mmap",
+}  # fmt: skip
+METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
+# (file, call) -> why it may.
+OTHERS = {
+    ("bundle/texts.py", "(_FOLDER / template).read_text"): "a template of this package",
+    ("report/page.py", "resources.files(__package__).joinpath(name).read_text"): "of this package",
+    ("cli/__init__.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
+    ("cli/progress.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
+    ("cli/limited.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
+    ("cli/limited.py", "open('/proc/self/limits')"): "of the kernel",
+    ("cli/process.py", "open('/proc/self/status')"): "of the kernel",
+    ("cli/process.py", "open('/proc/self/smaps')"): "of the kernel",
+    ("runtime/lock.py", "Path(path).read_text"): "of the kernel: called on names in /proc",
+    ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE)"): "memory",
+    ("program/container.py", "np.memmap(file, np.uint8, 'r')"): "an open file",
+    ("importer/external.py", "np.fromfile(file, dtype, nbytes // dtype.itemsize)"): "an open file",
+    ("data/npz.py", "zipfile.ZipFile(file)"): "an open file",
+    ("data/mnist.py", "gzip.open(file)"): "an open file",
+    ("data/pictures.py", "image.open(file, formats=_FORMATS)"): "an open file",
+    ("ort/artifacts.py", "path.write_bytes"): "in a temporary directory that it has just made",
+}
+
+
+def _calls(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        if name in FUNCTIONS:
+            found.append(ast.unparse(node))
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            found.append(name)
+    return found
+
+
+def test_files_are_opened_in_one_place() -> None:
+    """Kernels keep machine code in a directory of the user's own, which they check: cache.py."""
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), call)
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in ("kernels", "units")
+        for call in _calls(path)
+    }
+    assert found == set(OTHERS)
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def _link(path: Path) -> None:
+    path.with_name("aim").write_bytes(b"aim")
+    path.symlink_to("aim")
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _link_to_fifo(path: Path) -> None:
+    aim = path.with_name("aim")
+    if not aim.exists():
+        os.mkfifo(aim)
+    path.symlink_to("aim")
+
+
+def _circle(path: Path) -> None:
+    path.symlink_to(path)
+
+
+STRANGE = {
+    "fifo": _fifo, "socket": _socket, "directory": os.mkdir, "link": _link, "dangling": _dangling,
+    "link to a fifo": _link_to_fifo, "link to itself": _circle,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_CREAT])
+def test_open_handle_without_links_refuses_what_is_not_regular(
+    tmp_path: Path, kind: str, flags: int
+) -> None:
+    STRANGE[kind](tmp_path / "name")
+    with pytest.raises(files.NotRegular, match="not a regular file"):
+        files.open_handle(tmp_path / "name", flags, links=False)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", STRANGE.keys() - {"link"})
+def test_open_handle_with_links_does_not_wait(tmp_path: Path, kind: str) -> None:
+    STRANGE[kind](tmp_path / "name")
+    with pytest.raises(OSError):
+        files.open_handle(tmp_path / "name")
+
+
+def test_read_regular_follows_the_links_that_it_may(tmp_path: Path) -> None:
+    _link(tmp_path / "name")
+    assert files.read_regular(tmp_path / "name") == b"aim"
+    with pytest.raises(OSError, match="larger than 2 bytes"):
+        files.read_regular(tmp_path / "name", most=2)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_open_handle_does_not_wait_when_the_file_is_exchanged(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a name and its opening."""
+    STRANGE[kind](tmp_path / "name")
+    monkeypatch.setattr(files, "check_regular", lambda *args, **kwargs: None)
+    with pytest.raises(OSError):
+        os.close(files.open_handle(tmp_path / "name", links=False))
