@@ -83,7 +83,9 @@ def choose(graph: Graph) -> dict[str, int]:
         return {}
     finest = slice_expansions(graph, {e.wide: LEAST for e in found})
     live = _live(finest)
-    last = max(k for k, node in enumerate(finest.nodes) if node.op == "conv_sliced")
+    last = max((k for k, node in enumerate(finest.nodes) if node.op == "conv_sliced"), default=-1)
+    if last < 0:  # no map has more channels than a slice
+        return {}
     peak = max(live[: last + 1])
     chosen = {}
     for at, node in enumerate(finest.nodes):

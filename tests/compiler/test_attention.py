@@ -343,3 +343,41 @@ def test_what_is_no_such_attention_stays_beside_one_that_is(tmp_path: Path) -> N
 def test_bands_are_known(shown: np.ndarray, found: tuple[int, int] | None) -> None:
     m, n = (shown.shape[-2], shown.shape[-1]) if shown.shape != (1, 5) else (5, 5)
     assert band_of(shown == 0, m, n) == found
+
+
+class Normed(nn.Module):
+    """A recording [2, TIME] -> classes: convolution and batch-norm before the attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(2, WIDTH, 5, 1, 2), nn.BatchNorm1d(WIDTH)
+        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.outer = nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        h = self.norm(self.conv(x)).relu().transpose(1, 2)
+        return self.outer((h + self.attend(h, h, h, need_weights=False)[0]).mean(1))
+
+
+def test_batch_norm_before_attention_keeps_moving_its_statistics(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    export_torch(Normed(), (torch.zeros(2, 2, TIME),), tmp_path / "normed.onnx")
+    model, rng = et.load_onnx(tmp_path / "normed.onnx"), np.random.default_rng(0)
+    assert {"attention", "bn_running"} <= set(ops_of(model))
+    x, y = rng.standard_normal((4, 2, TIME)).astype(np.float32), rng.integers(0, 3, 4)
+    states = []
+    for options in (BLOCKS, {}):
+        trainer = et.Trainer(et.compile(model, minibatch=4, **options))
+        trainer.step(x, y)
+        states.append(trainer.session.state() | {"predicted": trainer.predict(x)})
+        trainer.close()
+    for name, found in states[0].items():
+        np.testing.assert_allclose(found, states[1][name], 1e-4, 1e-5, err_msg=name)
+    assert states[0]["norm.running_mean"].any()
+
+
+def test_a_budget_too_small_gives_advice_that_works_beside_batch_norm(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    export_torch(Normed(), (torch.zeros(2, 2, 2 * TIME),), tmp_path / "long.onnx")
+    with pytest.raises(et.BudgetError, match="Try --allow attention"):
+        et.compile(tmp_path / "long.onnx", minibatch=8, microbatch=1, budget="10KB")

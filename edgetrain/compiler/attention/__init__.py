@@ -145,14 +145,17 @@ def _with_node(graph: Graph, chain: Chain, gone, y: str, inputs, attrs) -> Graph
 
 
 def _without_unread(before: Graph, graph: Graph) -> Graph:
-    """Without nodes and constants that were read before and are not any more."""
+    """Without nodes and constants that were read before and are not any more.
+
+    A node that writes nothing the graph names moves state, and stays.
+    """
     once = {name for node in before.nodes for name in node.reads}
     while True:
         read = {name for node in graph.nodes for name in node.reads} | set(graph.outputs)
         nodes = [
             node
             for node in graph.nodes
-            if any(name in read or name not in once for name in node.writes)
+            if not node.writes or any(name in read or name not in once for name in node.writes)
         ]
         if len(nodes) == len(graph.nodes):
             break

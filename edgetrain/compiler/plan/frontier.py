@@ -4,10 +4,11 @@ What is found does not depend on the budget, so more bytes never cost more time 
 plan is the same whoever asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from ...errors import BudgetError, EdgetrainError, UsageError
 from ...formats import INT8, narrowest
@@ -22,7 +23,7 @@ from ..bind.rebatch import fixed_batch, rebatched
 from ..head import SLICES
 from ..options import Options
 from ..pareto import undominated
-from ..pipeline import build_graphs, mixes_samples
+from ..pipeline import Graphs, build_graphs, mixes_samples
 from ..saved import check_saved
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
@@ -158,46 +159,64 @@ def choose_plan(model: Model, options: Options, front: Sequence[Plan], budget: i
 
 
 def _advice(model: Model, options: Options, smallest: Plan) -> str:
-    """At most two things that would take less, none of which was chosen already."""
+    """At most two things that would take less, none of which was chosen already; options among
+    them are those that the model can be built with."""
     microbatch = smallest.candidate.microbatch
     # Where the planner chooses, only batch-norm keeps it from trying less.
     smaller = microbatch > 1 and microbatch == microbatches(model, options)[-1]
     short, blocks = narrowest().precision, INT8.memory
     parts = any((options.weights, options.state, options.grads))
     stored = options.model_memory == blocks or parts
-    tries = [
-        (smaller, "a smaller --microbatch"),
-        (_sliceable(model, options, microbatch), f"--allow {SLICES}"),
-        (_attends(model, options, microbatch), f"--allow {BLOCKS}"),
-        (options.precision != short, f"--precision {short}"),
-        (options.precision == short and not stored, f"--model-memory {blocks}"),
-        (options.max_extra_forward is not None, "a larger --max-extra-forward"),
-        (options.density == 1.0 and not options.density_overrides, "--density 0.3"),
-        (not options.freeze and not options.train, "--freeze PATTERN"),
+    dense = options.density == 1.0 and not options.density_overrides
+
+    def built(**changes: Any) -> Graphs | None:
+        return _built(model, options, microbatch, changes)
+
+    tries: list[tuple[Callable[[], Any], str]] = [
+        (lambda: smaller, "a smaller --microbatch"),
+        (
+            lambda: _allows(SLICES, options, built, lambda graphs: graphs.sliced),
+            f"--allow {SLICES}",
+        ),
+        (lambda: _allows(BLOCKS, options, built, _long_scores), f"--allow {BLOCKS}"),
+        (lambda: options.precision != short and built(precision=short), f"--precision {short}"),
+        (
+            lambda: options.precision == short and not stored and built(model_memory=blocks),
+            f"--model-memory {blocks}",
+        ),
+        (lambda: options.max_extra_forward is not None, "a larger --max-extra-forward"),
+        (lambda: dense and built(density=0.3, rewiring="dsr"), "--density 0.3"),
+        (lambda: not options.freeze and not options.train, "--freeze PATTERN"),
     ]
-    wanted = [words for useful, words in tries if useful][:2]
+    wanted = list(islice((words for useful, words in tries if useful()), 2))
     return f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less."
 
 
-def _sliceable(model: Model, options: Options, microbatch: int) -> bool:
-    """Whether logits could be computed in slices and are not."""
+def _built(
+    model: Model, options: Options, microbatch: int, changes: Mapping[str, Any]
+) -> Graphs | None:
+    """The graphs that other options give, None where they are refused."""
     try:
-        allowed = replace(options, allow=(*options.allow, SLICES))
-        return SLICES not in options.allow and build_graphs(model, allowed, microbatch).sliced
+        return build_graphs(model, replace(options, **changes), microbatch)
     except EdgetrainError:
-        return False
+        return None
 
 
-def _attends(model: Model, options: Options, microbatch: int) -> bool:
-    """Whether there are scores of attention of many blocks, which could be computed in those."""
-    try:
-        allowed = replace(options, allow=(*options.allow, BLOCKS))
-        if BLOCKS in options.allow:
-            return False
-        nodes = build_graphs(model, allowed, microbatch).train.nodes
-        return any(node.op == "attention" and node.attrs["n"] > 2 * COLUMNS for node in nodes)
-    except EdgetrainError:
-        return False
+def _allows(
+    rung: str,
+    options: Options,
+    built: Callable[..., Graphs | None],
+    useful: Callable[[Graphs], bool],
+) -> bool:
+    """Whether a rung is not allowed yet and would find what it is for."""
+    found = None if rung in options.allow else built(allow=(*options.allow, rung))
+    return found is not None and useful(found)
+
+
+def _long_scores(graphs: Graphs) -> bool:
+    """Whether some attention has scores of many blocks."""
+    nodes = graphs.train.nodes
+    return any(node.op == "attention" and node.attrs["n"] > 2 * COLUMNS for node in nodes)
 
 
 def microbatches(model: Model, options: Options) -> list[int]:

@@ -1,0 +1,67 @@
+"""What planning says of every net of the zoo holds for it."""
+
+import re
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.ladder import rungs
+from edgetrain.compiler.pipeline import build_graphs
+from edgetrain.compiler.plan import frontier
+from edgetrain.compiler.plan.candidates import Plan
+from edgetrain.errors import EdgetrainError
+from edgetrain.exporters import export_torch
+from edgetrain.ops.model import Model
+from examples.zoo import ZOO
+
+MINIBATCH = 8
+
+
+@pytest.fixture(scope="module", params=ZOO)
+def zoo_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """(net of the zoo, its model)"""
+    entry, path = ZOO[request.param], tmp_path_factory.mktemp("plans") / f"{request.param}.onnx"
+    torch.manual_seed(0)
+    inputs = entry.example_inputs(2, "small")
+    export_torch(entry.build("small"), inputs, path, batch_dim=entry.batch_dim)
+    return entry, et.load_onnx(path)
+
+
+def options_of(entry, **more):
+    return make_options(loss=entry.loss, minibatch=MINIBATCH, **more)
+
+
+def advised(words: str) -> list[dict]:
+    """Options that a sentence such as `Try --allow attention or --precision fp16.` names."""
+    known = {"allow": lambda text: (text,), "density": float}
+    found = re.findall(r"--(allow|precision|model-memory|density) ([a-z0-9.]+[a-z0-9])", words)
+    return [{n.replace("-", "_"): known.get(n, str)(text)} for n, text in found]
+
+
+def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
+    entry, model = zoo_model
+    taken: dict = {}
+    for _ in range(4):  # one piece of advice is taken, then the next is asked for
+        options = options_of(entry, **taken)
+        smallest = SimpleNamespace(candidate=SimpleNamespace(microbatch=MINIBATCH))
+        words = frontier._advice(model, options, cast(Plan, smallest))
+        for one in advised(words):
+            build_graphs(model, options_of(entry, **{**taken, **one}), MINIBATCH)
+            taken |= one
+    assert taken["precision"] == "fp16" and taken["model_memory"] == "int8"
+
+
+def test_every_rung_of_the_ladder_can_be_built_or_says_why_not(zoo_model: tuple) -> None:
+    entry, model = zoo_model
+    options, built = options_of(entry), 0
+    for rung in rungs(cast(Model, model), options):
+        try:
+            build_graphs(model, options_of(entry, **rung.on(options)), MINIBATCH)
+            built += 1
+        except EdgetrainError as error:
+            assert "\n" not in str(error)
+    assert built >= 4
