@@ -21,14 +21,15 @@ ARROWS: dict[str, set[str]] = {
     "formats": {"ir", "errors", "units"},
     "kernels": {"formats", "errors", "units"},
     "program": {"ir", "formats", "kernels", "errors", "units"},
+    "checker": {"ir", "program", "kernels", "formats", "errors"},
     "ops": {"ir", "formats", "kernels", "errors", "units"},
     "importer": {"ir", "ops", "errors", "units"},
     "losses": {"ir", "formats", "errors", "units"},
     "optim": {"ir", "formats", "errors", "units"},
     "sparse": {"ir", "formats", "optim", "errors", "units"},
     "compiler": {
-        "ir", "formats", "program", "ops", "losses", "optim", "sparse", "kernels", "errors",
-        "units",
+        "ir", "formats", "program", "checker", "ops", "losses", "optim", "sparse", "kernels",
+        "errors", "units",
     },
     "data": {"errors", "units"},
     "runtime": {

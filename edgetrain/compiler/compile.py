@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..checker import prove
 from ..kernels import loops, targets
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
 from . import remat
 from .assemble import assemble
+from .meanings import meanings_of
 from .options import Options
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, find_frontier
@@ -56,6 +58,13 @@ def _collector_resting() -> Iterator[None]:
 
 
 def compile_model(model: Model, options: Options, budget: str | int | None = None) -> Program:
-    """Compile a model for training within `budget` bytes (None: the fastest plan)."""
+    """Compile a model for training within `budget` bytes (None: the fastest plan).
+
+    Raises:
+      BudgetError: no plan fits.
+      ProgramError: the tapes do not compute what the graph means, which is our fault.
+    """
     plan, _, facts = plan_model(model, options, budget)
-    return assemble(model, options, plan, facts)
+    program = assemble(model, options, plan, facts)
+    prove(meanings_of(plan.candidate), program)
+    return program

@@ -12,7 +12,7 @@ from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..kernels.registry import Kernel, choose, variants
 from ..ops.registry import op
-from .packed import bare, lowered
+from .packed import bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,6 @@ class Instruction:
         """(kernel, variant, storages in the order of the declaration)."""
         chosen = tuple(self.storages[v] for v in self.kernel.spec.variables)
         return self.kernel.name, self.kernel.variant, chosen
-
-
-def lower(node: Node, graph: Graph, threads: int, target: jit.Target) -> list[Instruction]:
-    """Instructions of a node in order."""
-    return [bind_call(call, graph, threads, target) for call in lowered(node, graph)]
 
 
 def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..ir import Graph, Node
+from ..ir import Call, Graph, Node
 from ..kernels import jit
 from ..ops.registry import op
 from .arena.problem import aligned
 from .cost import rates
-from .lowering import Instruction, lower
-from .packed import bare
+from .lowering import Instruction, bind_call
+from .packed import bare, lowered
 from .remat.problem import Problem, Simulation, Step
 from .segments import MARK
 
@@ -24,13 +24,14 @@ class TapeProblem:
 
     Attributes:
       roots: value index -> name of the root value.
-      instructions: per step; step 0 fills the inputs and has none.
+      calls, instructions: per step; step 0 fills the inputs and has none.
     """
 
     graph: Graph
     problem: Problem
     roots: tuple[str, ...]
     nodes: tuple[Node | None, ...]
+    calls: tuple[tuple[Call, ...], ...]
     instructions: tuple[tuple[Instruction, ...], ...]
 
 
@@ -51,12 +52,14 @@ def tape_problem(
     order = _Order()
     for name in graph.inputs:
         order.write(graph.root(name), 0)
+    calls: list[tuple[Call, ...]] = [()]
     instructions: list[tuple[Instruction, ...]] = [()]
     update = 0
     for node in graph.nodes:
-        lowered = tuple(lower(node, graph, threads, target))
-        instructions.append(lowered)
-        step = _step(len(steps), node, graph, index, order, lowered, threads)
+        calls.append(tuple(lowered(node, graph)))
+        bound = tuple(bind_call(call, graph, threads, target) for call in calls[-1])
+        instructions.append(bound)
+        step = _step(len(steps), node, graph, index, order, bound, threads)
         if node.phase == "update":  # writes weights: behind all that stands before it
             step = replace(step, after=tuple(range(update, step.id)))
             update = step.id
@@ -64,7 +67,7 @@ def tape_problem(
     surviving = frozenset(index[graph.root(n)] for n in kept)
     problem = Problem(tuple(nbytes), tuple(steps), kept=surviving, cuts=_cuts(graph))
     nodes = (None, *graph.nodes)
-    return TapeProblem(graph, problem, tuple(index), nodes, tuple(instructions))
+    return TapeProblem(graph, problem, tuple(index), nodes, tuple(calls), tuple(instructions))
 
 
 def _cuts(graph: Graph) -> tuple[int, ...]:
@@ -107,7 +110,7 @@ def _step(
     graph: Graph,
     index: Mapping[str, int],
     order: _Order,
-    lowered: tuple[Instruction, ...],
+    instructions: tuple[Instruction, ...],
     threads: int,
 ) -> Step:
     reads = [graph.root(n) for n in node.reads]
@@ -133,7 +136,7 @@ def _step(
             roots = [graph.root(n) for n in pair if n]
             if len(roots) == 2 and all(r in index for r in roots) and _same_bytes(graph, *roots):
                 inplace.append((index[roots[0]], index[roots[1]]))
-    scratch = max((i.scratch for i in lowered), default=0) * threads
+    scratch = max((i.scratch for i in instructions), default=0) * threads
     moved = sum(graph.values[n].nbytes for n in {*node.reads, *node.writes})
     flops = op(node.op).flops(bare(node), graph)
     return Step(

@@ -30,6 +30,7 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
+      calls, rewire_calls: what the instructions were made from, on `values`.
       mapped: values that stay in the Program's file; they are none of `persistent`.
       sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin, with
         `rows_nbytes` of SPREAD (touched.py) at their end.
@@ -37,6 +38,9 @@ class UpdateTape:
 
     instructions: tuple[Instruction, ...]
     rewire: tuple[Instruction, ...]
+    calls: tuple[Call, ...]
+    rewire_calls: tuple[Call, ...]
+    values: Mapping[str, Value]
     persistent: tuple[Value, ...]
     persistent_nbytes: int
     sums_nbytes: int
@@ -89,6 +93,9 @@ def update_tape(
     return UpdateTape(
         instructions,
         tuple(bind_call(call, scope, options.threads, target) for call in rewire),
+        tuple(calls),
+        tuple(rewire),
+        scope.values,
         persistent,
         nbytes,
         sums,

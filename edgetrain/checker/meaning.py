@@ -1,0 +1,234 @@
+"""What a tape means: calls on named values, and the versions that they read and write."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import ProgramError
+from ..formats import FORMATS
+from ..ir import Call, Value
+from ..kernels import control
+from .contents import Contents, Pieces
+from .forms import Form, Forms, Reference
+
+CONTROL = "ctl"
+# Words of the control block that no tape of a microbatch writes: forward, loss and backward read
+# only these.
+STILL = (
+    control.SEED,
+    control.STEP,
+    control.MICROBATCH,
+    control.COUNT,
+    control.LOSS_SCALE,
+    control.NOMINAL,
+)
+_UPDATE = "update"  # phase of the calls that read all of the control block
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeantCall:
+    """One kernel call of a graph.
+
+    Attributes:
+      label: of the node, for messages.
+      phase: as in ir.Node; `update` for calls of the update and rewire tapes.
+      in_place: pairs of roots (written, read) that the op may keep in the same bytes.
+    """
+
+    label: str
+    phase: str
+    call: Call
+    in_place: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What one tape computes.
+
+    Attributes:
+      values: by name, all that the calls mention.
+      inputs: filled from outside before the first call.
+      outputs: read from outside after the last call.
+    """
+
+    values: Mapping[str, Value]
+    calls: Sequence[MeantCall]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    def root(self, name: str) -> str:
+        """The value whose bytes `name` uses."""
+        while above := self.values[name].view_of:
+            name = above
+        return name
+
+
+class Operand(NamedTuple):
+    """A reference of a call where it lies: bytes [start, start + nbytes)."""
+
+    nth: int
+    name: str
+    mode: str  # r, w or m
+    start: int
+    nbytes: int
+
+    def meets(self, other: "Operand") -> bool:
+        return self.start < other.start + other.nbytes and other.start < self.start + self.nbytes
+
+
+@dataclass(slots=True)
+class Effect:
+    """What a call leaves.
+
+    Attributes:
+      call: the first of the graph that reads these versions.
+      reads: operand index -> what it reads, undefined bytes left out.
+      writes: operand index -> version.
+      overlaps: (index written, other index, bytes from the start of one to that of the other).
+    """
+
+    call: MeantCall
+    reads: dict[int, Pieces]
+    writes: dict[int, int]
+    overlaps: set[tuple[int, int, int]]
+
+
+# Of each range that must hold a version: index of the operand, where the range starts in it, bytes.
+Mask = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(slots=True)
+class Known:
+    """The calls of one form: its references, and effects by mask and pieces read."""
+
+    references: tuple[Reference, ...]
+    effects: dict[Mask, dict[tuple[Pieces, ...], Effect]]
+
+
+class Versions:
+    """Every version of a graph's values, by running its calls in order, each value in bytes of its
+    own.
+
+    Attributes:
+      known: the graph's calls by form.
+      initial: root -> the version that it starts with.
+      last: root -> what it holds at the end.
+
+    Raises:
+      ProgramError: a call reads what nothing wrote.
+    """
+
+    def __init__(self, meaning: Meaning, forms: Forms) -> None:
+        self._meaning, self._forms = meaning, forms
+        self._contents, self._names = Contents(), []  # type: Contents, list[str]
+        self._starts: dict[str, int] = {}
+        self.known: dict[Form, Known] = {}
+        self.initial: dict[str, int] = {}
+        filled, at = set(map(meaning.root, meaning.inputs)), 0
+        for name, value in meaning.values.items():
+            if value.view_of:
+                continue
+            self._starts[name] = at
+            if value.persistent or value.mapped or name in filled:
+                self.initial[name] = self._new(name)
+                self._contents.write(at, value.nbytes, self.initial[name])
+            at += -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN  # apart: nobody touches the next
+        for call in meaning.calls:
+            self._run(call)
+        self.last = {
+            name: self._contents.read(start, meaning.values[name].nbytes)
+            for name, start in self._starts.items()
+        }
+
+    def name(self, version: int) -> str:
+        """What a version is, for messages."""
+        return self._names[version]
+
+    def _new(self, name: str) -> int:
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _run(self, call: MeantCall) -> None:
+        form, references = self._forms.of(call.call, self._meaning.values)
+        known = self.known.get(form)
+        if known is None:
+            known = self.known[form] = Known(references, {})
+        operands = [self._operand(call.call, reference) for reference in references]
+        reads: dict[int, Pieces] = {}
+        for operand in operands:
+            if operand.mode != "w" and not _constant(operand, call.phase):
+                reads[operand.nth] = self._contents.read(operand.start, operand.nbytes)
+                if operand.mode == "r" and operand.nbytes and not reads[operand.nth]:
+                    raise ProgramError(
+                        f"node {call.label}: {form.kernel} reads {call.call.args[operand.name]} "
+                        "before anything is written there. This is a fault of the compiler: please "
+                        "report it."
+                    )
+        mask = tuple((k, at, n) for k, pieces in reads.items() for at, n in _covered(pieces))
+        effects = known.effects.setdefault(mask, {})
+        key = read_masked(self._contents, mask, {o.nth: o.start for o in operands})
+        effect = effects.get(key)
+        if effect is None:
+            effect = effects[key] = Effect(call, reads, {}, set())
+        for operand in operands:
+            if operand.mode != "r":
+                if operand.nth not in effect.writes:
+                    name = call.call.args[operand.name]
+                    effect.writes[operand.nth] = self._new(f"{name} of {call.label}")
+                self._allow(effect, call, operand, operands)
+        for operand in operands:
+            if operand.mode != "r":
+                version = effect.writes[operand.nth]
+                self._contents.write(operand.start, operand.nbytes, version)
+
+    def _operand(self, call: Call, reference: Reference) -> Operand:
+        """Where a reference lies in the graph's own space."""
+        nth, name, mode, nbytes = reference
+        value = self._meaning.values[call.args[name]]
+        skipped = call.skip.get(name, 0)
+        start = self._starts[self._meaning.root(value.name)]
+        if skipped:
+            start += FORMATS[value.dtype].nbytes(skipped)
+        return Operand(nth, name, mode, start, nbytes)
+
+    def _allow(
+        self, effect: Effect, call: MeantCall, written: Operand, operands: Sequence[Operand]
+    ) -> None:
+        """Note which operands of this call may share bytes with one that it writes."""
+        root, args = self._meaning.root, call.call.args
+        for other in operands:
+            if other is written:
+                continue
+            if written.meets(other):
+                moved = other.start - written.start
+                effect.overlaps.add((written.nth, other.nth, moved))
+            elif call.in_place and written.nbytes == other.nbytes:
+                pair = root(args[written.name]), root(args[other.name])
+                if pair in call.in_place:
+                    effect.overlaps.add((written.nth, other.nth, 0))
+
+
+def read_masked(
+    contents: Contents, mask: Mask, starts: Mapping[int, int] | Sequence[int]
+) -> tuple[Pieces, ...]:
+    """What the ranges of a mask hold where the operands start there."""
+    return tuple([contents.read(starts[index] + at, nbytes) for index, at, nbytes in mask])
+
+
+def _covered(pieces: Pieces) -> Iterator[tuple[int, int]]:
+    """Ranges (start, bytes) that pieces cover, those that touch as one."""
+    start = stop = 0
+    for at, nbytes, _, _ in pieces:
+        if at != stop:
+            if stop > start:
+                yield start, stop - start
+            start = at
+        stop = at + nbytes
+    if stop > start:
+        yield start, stop - start
+
+
+def _constant(operand: Operand, phase: str) -> bool:
+    """Whether an operand reads STILL words alone."""
+    return operand.name == CONTROL and operand.mode == "r" and phase != _UPDATE

@@ -1,0 +1,158 @@
+"""A tape, instruction by instruction, against the versions of its graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from ..errors import ProgramError
+from ..kernels.decode import bound
+from ..kernels.targets import lanes_of
+from ..program import Program, Slot
+from .contents import Contents, Pieces
+from .forms import Forms, Row
+from .meaning import Effect, Known, Meaning, Operand, Versions, read_masked
+
+_MOVE = "This is a fault of the compiler: please report it."
+
+
+def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
+    """Prove that every tape of a Program computes what its graph means.
+
+    Args:
+      meanings: by tape; one without calls may be left out.
+    Raises:
+      ProgramError: names the first instruction that reads another version, or the value that is
+        wrong at the end.
+    """
+    rows = [Row(row) for row in bound(program.kernels)]
+    forms = Forms(program.threads, lanes_of(program.recipe))
+    for tape, words in program.tapes.items():
+        meaning = meanings.get(tape, Meaning({}, ()))
+        Proof(tape, meaning, program, forms).run(words.tolist(), rows)
+
+
+class Proof:
+    """The arena while a tape runs, by versions."""
+
+    def __init__(self, tape: str, meaning: Meaning, program: Program, forms: Forms) -> None:
+        self._tape, self._meaning, self._program = tape, meaning, program
+        self._versions = Versions(meaning, forms)
+        self._contents = Contents()
+        self._slots = {slot.name: slot.offset for slot in program.persistent}
+        self._slots |= {s.name: program.arena_nbytes + s.offset for s in program.mapped}
+        started = set()
+        for name, offset in [*self._slots.items(), *((s.name, s.offset) for s in self._filled())]:
+            if name in meaning.values:
+                root = meaning.root(name)
+                nbytes, version = meaning.values[root].nbytes, self._versions.initial[root]
+                self._contents.write(offset, nbytes, version)
+                started.add(root)
+        missing = self._versions.initial.keys() - started
+        if missing:
+            raise ProgramError(
+                f"{program.model_name}: {min(missing)} has no slot in {tape}. {_MOVE}"
+            )
+
+    def run(self, words: Sequence[int], rows: Sequence[Row]) -> None:
+        """Every instruction, then what is left at the end."""
+        at = 0
+        while at < len(words):
+            index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
+            if not 0 <= index < len(rows) or count != rows[index].words:
+                raise ProgramError(f"tape {self._tape} word {at}: not an instruction. {_MOVE}")
+            stop = at + 2 + count
+            self._step(at, rows[index], words[at + 2 : stop])
+            at = stop
+        for name, start in self._slots.items():
+            if name in self._versions.last:
+                self._compare(name, start)
+        for slot in self._program.outputs.get(self._tape, ()):
+            if slot.name in self._meaning.outputs:
+                self._compare(self._meaning.root(slot.name), slot.offset)
+
+    def _filled(self) -> list[Slot]:
+        target = self._program.targets.get(self._tape)
+        return [*self._program.inputs.get(self._tape, ()), *([target] if target else [])]
+
+    def _step(self, at: int, row: Row, words: Sequence[int]) -> None:
+        form, places = row.read(words)
+        known = self._versions.known.get(form)
+        if known is None:
+            self._fail(at, row, "the graph has no call with these numbers")
+        for mask, by_pieces in known.effects.items():
+            effect = by_pieces.get(read_masked(self._contents, mask, places))
+            if effect is not None:
+                break
+        else:
+            self._refuse(at, row, known, places)
+        operands = _placed(known, places)
+        for written in operands:
+            if written.mode != "r":
+                self._check_overlaps(at, row, effect, written, operands)
+        if row.scratch is not None:
+            self._clobber(at, row, operands, *words[row.scratch : row.scratch + 2])
+        for operand in operands:
+            if operand.mode != "r":
+                version = effect.writes[operand.nth]
+                self._contents.write(operand.start, operand.nbytes, version)
+
+    def _check_overlaps(
+        self, at: int, row: Row, effect: Effect, written: Operand, operands: Sequence[Operand]
+    ) -> None:
+        for other in operands:
+            if other is not written and written.meets(other):
+                moved = other.start - written.start
+                if (written.nth, other.nth, moved) not in effect.overlaps:
+                    what = f"operand {written.name} is written over operand {other.name}"
+                    self._fail(at, row, what)
+
+    def _clobber(
+        self, at: int, row: Row, operands: Sequence[Operand], start: int, stride: int
+    ) -> None:
+        """The workspace of all threads holds nothing afterwards."""
+        scratch = Operand(-1, "", "w", start, stride * self._program.threads)
+        for operand in operands:
+            if scratch.nbytes and scratch.meets(operand):
+                self._fail(at, row, f"its workspace lies on operand {operand.name}")
+        self._contents.erase(start, scratch.nbytes)
+
+    def _compare(self, root: str, start: int) -> None:
+        """At the end a value holds what the graph leaves in it."""
+        for at, nbytes, version, offset in self._versions.last[root]:
+            held = self._contents.read(start + at, nbytes)
+            if held != ((0, nbytes, version, offset),):
+                raise ProgramError(
+                    f"{self._program.model_name}: at the end of tape {self._tape}, {root} holds "
+                    f"{self._told(held)}, not {self._versions.name(version)}. {_MOVE}"
+                )
+
+    def _refuse(self, at: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:
+        """Say where the instruction departs from the call that it is most like."""
+        meant = [effect for some in known.effects.values() for effect in some.values()]
+        held = {
+            operand.nth: self._contents.read(operand.start, operand.nbytes)
+            for operand in _placed(known, places)
+        }
+
+        def right(effect: Effect) -> int:
+            return sum(held[index] == pieces for index, pieces in effect.reads.items())
+
+        likely = max(meant, key=right)
+        index = next(i for i, pieces in likely.reads.items() if pieces and pieces != held[i])
+        name = next(reference.name for reference in known.references if reference.nth == index)
+        self._fail(
+            at,
+            row,
+            f"operand {name} reads {self._told(held[index])}; node {likely.call.label} means "
+            f"{self._told(likely.reads[index])}",
+        )
+
+    def _told(self, pieces: Pieces) -> str:
+        names = dict.fromkeys(self._versions.name(version) for _, _, version, _ in pieces)
+        return ", ".join(names) or "undefined bytes"
+
+    def _fail(self, at: int, row: Row, what: str) -> NoReturn:
+        raise ProgramError(f"tape {self._tape} word {at}: {row.kernel.name}: {what}. {_MOVE}")
+
+
+def _placed(known: Known, places: Sequence[int]) -> list[Operand]:
+    return [Operand(nth, name, mode, places[nth], n) for nth, name, mode, n in known.references]
