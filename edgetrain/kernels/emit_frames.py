@@ -18,9 +18,14 @@ _TAKEN = re.compile(rf"@({_NAME})(?![\w.$(-])")
 
 def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes, dict[str, int]]:
     """The object, and the bytes of the frames of its functions; those that have none are left out,
-    and so are functions without MARK."""
+    and so are functions without MARK.
+
+    The module stays as it is. LLVM's code generation changes what it is given: StackColoring puts
+    two buffers into one slot and writes that into the text, where the ends of their lives then cut
+    each other short. An object of such a text lets live buffers overlap.
+    """
     with _heard() as lines:
-        code = machine.emit_object(module)
+        code = machine.emit_object(module.clone())
     found = (_SAID.search(line) for line in lines)
     return code, {one[2].decode(): int(one[1]) for one in found if one}
 

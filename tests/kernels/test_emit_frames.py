@@ -45,6 +45,37 @@ def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
     assert found == frames["both"] + frames["wide"] + 16
 
 
+# `long` begins before `short` and is first used after it has ended: they share a slot.
+TWO_LIVES = """
+declare void @elsewhere(ptr)
+declare void @llvm.lifetime.start.p0(ptr)
+declare void @llvm.lifetime.end.p0(ptr)
+define void @both() MARK {
+  %long = alloca [100 x i64]
+  %short = alloca [100 x i64]
+  call void @llvm.lifetime.start.p0(ptr %long)
+  call void @llvm.lifetime.start.p0(ptr %short)
+  call void @elsewhere(ptr %short)
+  call void @llvm.lifetime.end.p0(ptr %short)
+  call void @elsewhere(ptr %long)
+  call void @llvm.lifetime.end.p0(ptr %long)
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "aarch64", "armv7", "riscv64", "cortex-m7"])
+def test_a_module_is_emitted_twice_with_the_same_bytes(name):
+    machine = native.new_machine(targets.get(name).processor)
+    module = llvm.parse_assembly(TWO_LIVES.replace("MARK", emit_frames.MARK))
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    text = str(module)
+    first = emit_frames.emitted(machine, module)
+    assert 800 <= first[1]["both"] <= 864  # one slot
+    assert str(module) == text
+    assert emit_frames.emitted(machine, module) == first
+
+
 def test_calls_in_a_ring_are_counted_once():
     pairs = ("ab", "bc", "ca")
     text = "".join(f"define void @{a}() {{\n  call void @{b}()\n  ret void\n}}\n" for a, b in pairs)

@@ -18,6 +18,7 @@ from .walk import (
     WIDE,
     add_to,
     biases,
+    buffers,
     carriers,
     clear,
     finals,
@@ -40,16 +41,6 @@ _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2;after <= 
 @inline
 def _turns(k):
     return 1 if k.after else 2
-
-
-@inline
-def _four():
-    return new(), new(), new(), new()
-
-
-@inline
-def _one():
-    return (new(),)
 
 
 def _constants(V):
@@ -154,7 +145,7 @@ def _forward_cell(V, P, S) -> Forward:
     def finish(k, task):
         final(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
 
-    return Forward(3, 4, _four, _constants(V), step, ended, finish, _turns, takes, between)
+    return Forward(3, 4, buffers(4), _constants(V), step, ended, finish, _turns, takes, between)
 
 
 @kernel(
@@ -251,7 +242,8 @@ def _backward_cell(P, S) -> Backward:
     def target(k, q, space):
         return space.extra if q == 2 and not k.after else space.h_next
 
-    return Backward(3, 4, 3, _one, constants, step, _turns, takes, fresh=fresh, target=target)
+    more = {"fresh": fresh, "target": target}
+    return Backward(3, 4, 3, buffers(1), constants, step, _turns, takes, **more)
 
 
 @kernel(

@@ -56,7 +56,7 @@ class Forward(NamedTuple):
     Attributes:
       gates: rows of R are gates * n.
       slots: of the array of gates.
-      blocks: () -> a tuple of buffers for what is the same for all rows.
+      blocks: () -> a tuple of buffers (walk.buffers) for what is the same for all rows.
       constants: (blocks, k, side, u, m) fills them for a block of units.
       step: (k, blocks, products, spot, turn) makes gates and states.
       ended: (k, none, spot) stores zeros for a row that has ended.

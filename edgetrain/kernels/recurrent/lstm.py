@@ -12,6 +12,7 @@ from .walk import (
     UNITS,
     WIDE,
     biases,
+    buffers,
     carriers,
     finals,
     gate_loader,
@@ -33,16 +34,6 @@ def _plus(buffer, a, b):
     """buffer += a * b."""
     for j in range(LANES):
         put(buffer, j, get(buffer, j) + get(a, j) * get(b, j))
-
-
-@inline
-def _three():
-    return new(), new(), new()
-
-
-@inline
-def _seven():
-    return new(), new(), new(), new(), new(), new(), new()
 
 
 def _peepholes(O):  # noqa: E741 - a storage's name
@@ -112,7 +103,7 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
         final_h(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
         final_c(k, task, k.yc, k.cells, k.b, k.t * k.b, k.c0)
 
-    return Forward(4, 4, _seven, constants, step, ended, finish)
+    return Forward(4, 4, buffers(7), constants, step, ended, finish)
 
 
 @kernel(
@@ -185,7 +176,7 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
     def finish(k, task, cells):
         leave(k, task, k.dc0, cells)
 
-    return Backward(4, 4, 3, _three, _peepholes(O), step, start=start, finish=finish)
+    return Backward(4, 4, 3, buffers(3), _peepholes(O), step, start=start, finish=finish)
 
 
 @kernel(

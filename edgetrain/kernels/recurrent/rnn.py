@@ -11,6 +11,7 @@ from .walk import (
     TOGETHER,
     WIDE,
     biases,
+    buffers,
     carriers,
     finals,
     gate_loader,
@@ -22,11 +23,6 @@ from .walk import (
 
 _SIZES = "t b d n back relu"
 _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2"
-
-
-@inline
-def _one():
-    return (new(),)
 
 
 def _forward_cell(V, P, S) -> Forward:
@@ -55,7 +51,7 @@ def _forward_cell(V, P, S) -> Forward:
     def finish(k, task):
         final(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
 
-    return Forward(1, 1, _one, constants, step, ended, finish)
+    return Forward(1, 1, buffers(1), constants, step, ended, finish)
 
 
 @kernel(
@@ -93,7 +89,7 @@ def _backward_cell(S) -> Backward:
         store(dh, k.dgates, spot.gates, spot.m)
         store32(dh, space.products, spot.product, LANES)
 
-    return Backward(1, 1, 2, _one, constants, step)
+    return Backward(1, 1, 2, buffers(1), constants, step)
 
 
 @kernel(

@@ -9,14 +9,15 @@ how rows are grouped.
 import functools
 from typing import NamedTuple
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from ..jit import inline
-from ..words.block import get, new, put
+from ..words.block import BLOCK, get, new, put
 from ..words.lanes import LANES
 from ..words.mathf import ZERO, sigmoid, tanh
-from ..words.prim import FP32, I64, div, ld_i32, mod
+from ..words.prim import F32, FP32, I64, div, ld_i32, mod
 from ..words.vector import outline
 
 ROWS = 16
@@ -64,6 +65,31 @@ def _address(typingctx, buffer):
         return builder.ptrtoint(args[0], I64)
 
     return types.int64(types.voidptr), codegen
+
+
+@functools.cache
+def buffers(count):
+    """() -> a tuple of `count` buffers, float32[BLOCK] each.
+
+    They lie in the frame of whoever asks; a helper that returned them would return pointers into
+    its own, which ends with it.
+    """
+    kind = types.UniTuple(types.voidptr, count)
+
+    @intrinsic
+    def several(typingctx):
+        def codegen(context, builder, signature, args):
+            one = ir.ArrayType(F32, BLOCK)
+            with builder.goto_entry_block():
+                places = [builder.alloca(one) for _ in range(count)]
+            for place in places:
+                place.align = 64
+            whole = context.get_value_type(types.voidptr)
+            return context.make_tuple(builder, kind, [builder.bitcast(p, whole) for p in places])
+
+        return kind(), codegen
+
+    return several
 
 
 @functools.cache

@@ -1,0 +1,29 @@
+"""No helper of a kernel returns a pointer: one to a buffer of its own would point into a frame that
+has ended. Inlined it seems to work, for as long as nothing else is put there."""
+
+import re
+
+import pytest
+
+from edgetrain.kernels import native, registry
+
+from .test_operands import KERNELS
+
+# What numba's functions return they store where their first argument points.
+RETURNED = re.compile(r"^ +store (.*\bptr\b.*|ptr) (?!null\b)\S+, ptr %retptr\b", re.M)
+OF = {True: "recurrent", False: "others"}
+
+
+def _text(kernel: registry.Kernel) -> str:
+    storages = dict.fromkeys(kernel.spec.variables, "f32")
+    symbol, spec = kernel.symbol(storages), kernel.spec
+    return native.llvm_text(symbol, kernel.function(storages), spec.kinds, spec.fields)
+
+
+@pytest.mark.parametrize(
+    "recurrent", [True, pytest.param(False, marks=pytest.mark.slow)], ids=OF.get
+)
+def test_no_helper_returns_a_pointer(recurrent: bool) -> None:
+    chosen = [k for k in KERNELS if k.module.startswith("recurrent.") == recurrent]
+    wrong = {k.name: found for k in chosen if (found := RETURNED.findall(_text(k)))}
+    assert wrong == {} and len(chosen) > 8
