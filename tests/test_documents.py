@@ -47,6 +47,7 @@ def test_documents_cite_what_is_there(document: Path) -> None:
         "plan.html",
         "run.html",
         "MANIFEST.json",
+        "skipped.json",
         "board/",
         "build/site/",
     }

@@ -216,8 +216,9 @@ def _training(command) -> None:
         help="minibatches between checkpoints (0: each epoch)",
     )  # fmt: skip
     train.add_argument(
-        "--save-seconds", type=number_within(least=0), metavar="S", default=0.0,
-        help="seconds between checkpoints, besides those of steps or epochs (0: none)",
+        "--save-seconds", type=number_within(least=0), metavar="S", default=None,
+        help="seconds without a checkpoint after which one is written (default: 600, or 0 with "
+        "--save-steps; 0: none)",
     )  # fmt: skip
     train.add_argument(
         "--save-total-limit", type=whole_from(1), metavar="N", default=2,

@@ -162,7 +162,7 @@ def describe(event: Event) -> str:
     if kind == "epoch":
         return (
             f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
-            f"{event['samples_per_second']:.0f} samples/s{left}"
+            f"{event['samples_per_second']:.0f} samples/s{_skipped(event['skipped'])}{left}"
         )
     if kind == "eval":
         accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
@@ -174,7 +174,7 @@ def describe(event: Event) -> str:
         return f"resumed at step {event['step']} from {event['path']}"
     if kind == "stop":
         return f"stopped at step {event['step']}: {event['reason']}"
-    if kind == "data":
+    if kind in ("data", "skip"):
         return str(event["message"])
     if kind == "warning":
         return f"warning: {event['message']}"
@@ -184,6 +184,10 @@ def describe(event: Event) -> str:
             f"(edgetrain export {event['out']} -o trained.onnx)"
         )
     return ""
+
+
+def _skipped(count: int) -> str:
+    return f", {count} steps skipped" if count > 1 else ", 1 step skipped" if count else ""
 
 
 def _process_line(nbytes: int | None) -> list[str]:

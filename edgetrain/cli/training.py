@@ -201,11 +201,11 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
     """The account, and apart from it what the process takes besides the arena, and the disk."""
     each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
     kept = min(count, arguments.save_total_limit)
-    seconds = arguments.save_seconds
+    seconds = trainer.save_seconds
     line = (
         f"checkpoints: {count:,} of {each:,} bytes will be written, {count * each:,} bytes in all; "
         f"the last {kept} are kept"
-    ) + (f"; and one every {seconds:g} s" if seconds else "")
+    ) + (f"; and one after {seconds:g} s without" if seconds else "")
     return {
         "event": "start", **program.account, "model": program.model_name,
         "process_nbytes": resident_nbytes(trainer.session.arena),

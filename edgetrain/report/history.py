@@ -64,7 +64,7 @@ class History:
             self._note(event["step"], f"resumed at step {event['step']:,}")
         elif kind == "stop":
             self._note(event["step"], f"stopped: {event['reason']}")
-        elif kind in ("data", "warning"):
+        elif kind in ("data", "warning", "skip"):
             self._note(self.last, str(event["message"]))
         elif kind == "rewire":
             self._note(event["step"], f"rewired: {event['dropped']:,} nonzeros moved")

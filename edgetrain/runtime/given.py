@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ..errors import DataError, UsageError
 from ..program import TARGET, WEIGHT
 from .session import Session, StepResult
 from .staging import stage
+
+if TYPE_CHECKING:
+    from .skipped import Fed
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,22 @@ class Given:
             buffers[TARGET][...] = 0
         if WEIGHT in buffers:
             buffers[WEIGHT][...] = 1 if samples.weights is None else samples.weights[indices]
+
+    def fed(self, samples: Samples, where: str = "", batch: int | None = None) -> "Fed":
+        """What a step on them was fed.
+
+        Args:
+          where, batch: which batch of the data they are.
+        """
+        from .skipped import Fed
+
+        buffers = self._session.buffers("eval")
+        return Fed(
+            np.arange(len(samples)),
+            lambda rows: self.put(samples, rows, buffers),
+            lambda row: f"{where}sample {row}",
+            batch,
+        )
 
     def predict(self, x: Any) -> np.ndarray:
         """The model's output in evaluation mode; of one sample without axis 0.

@@ -79,7 +79,7 @@ class Keeper:
         if self._folder is None:
             return None
         step, bad_steps = self._session.step, self._session.bad_steps
-        wrong = self._not_finite(meta)
+        wrong = self._not_finite()
         if wrong and not bad_steps:
             raise RunError(self._broken(wrong))
         if wrong:
@@ -107,7 +107,7 @@ class Keeper:
           RunError: it is not finite, or cannot be written.
         """
         state = self._session.state()
-        wrong = nonfinite(finite_part(state, self._fixed))
+        wrong = self._not_finite()
         if wrong:
             raise RunError(self._broken(wrong))
         if self._folder is None:
@@ -160,7 +160,7 @@ class Keeper:
                 f"none of {self._session.step} steps moved the weights: {self._reasons()}; "
                 f"{self.last_state()}."
             )
-        wrong = self._not_finite(meta)
+        wrong = self._not_finite()
         if wrong:
             raise RunError(self._broken(wrong))
         if self.saved != self._session.step:
@@ -172,8 +172,8 @@ class Keeper:
         path = self._folder.last_good(good) if self._folder else None
         return f"the last good state is {path}" if path else "no state was saved"
 
-    def _not_finite(self, meta: Mapping[str, Any]) -> str:
-        return nonfinite(finite_part(self._session.state(), self._fixed), meta)
+    def _not_finite(self) -> str:
+        return nonfinite(finite_part(self._session.state(), self._fixed))
 
     def _broken(self, name: str) -> str:
         return (

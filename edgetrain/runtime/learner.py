@@ -1,7 +1,9 @@
 """A Program that learns from samples as they come: steps, predictions, weights, checkpoints."""
 
+import contextlib
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +33,7 @@ from .state import load_state
 if TYPE_CHECKING:
     from .given import Given
     from .parameters import Parameters
+    from .skipped import SkippedSteps
 
 
 def _silent(event: dict[str, Any]) -> None:
@@ -73,6 +76,7 @@ class Learner(Uncopied):
         self._returns = Returns(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
+        self._tried = -1  # step at which a checkpoint was last begun
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = 0
         self.schedule: Schedule = settings.schedule or Constant()
@@ -83,8 +87,12 @@ class Learner(Uncopied):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None:
+                self._keep(error)
+        finally:
+            self.close()
 
     @property
     def steps(self) -> int:
@@ -95,6 +103,11 @@ class Learner(Uncopied):
     def checkpoint_nbytes(self) -> int:
         """About what a checkpoint takes: the tensors of the state."""
         return sum(array.nbytes for array in self.session.state().values())
+
+    @property
+    def save_seconds(self) -> float:
+        """Seconds without a checkpoint after which one is written; 0: none is for the time."""
+        return self._settings.seconds
 
     @property
     def lr(self) -> float:
@@ -127,6 +140,12 @@ class Learner(Uncopied):
         from .given import Given
 
         return Given(self.session)
+
+    @cached_property
+    def _skips(self) -> "SkippedSteps":
+        from .skipped import SkippedSteps
+
+        return SkippedSteps(self.session, self.folder, self._emit)
 
     @property
     def parameters(self) -> "Parameters":
@@ -167,6 +186,8 @@ class Learner(Uncopied):
             done = self.steps
             self._take_state(self._returns.back(done - 1, result))
             self.session.ints[control.STEP] = done  # samples in between were given, and are gone
+        elif result.skipped and not result.finite:
+            self._skips.note(result, 0, self._given.fed(samples))
         self._tell(result)
         if self._is_due():
             self.save()
@@ -186,6 +207,7 @@ class Learner(Uncopied):
         """Weights, counters and rates of a checkpoint of this run."""
         meta = loaded.meta
         load_state(self.session, loaded.tensors, str(loaded.used))
+        self._returns.astray = False
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
         self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
@@ -287,6 +309,8 @@ class Learner(Uncopied):
         """
         if self.folder is None:
             return None
+        self._returns.check_state("save")
+        self._tried = self.steps
         with self._keeper.writing():
             self._keep_program()
             path = self._keeper.save(self._meta())
@@ -295,6 +319,31 @@ class Learner(Uncopied):
             self._callbacks.call("on_save", self, path)
         return path
 
+    @contextlib.contextmanager
+    def _kept_if_it_fails(self) -> Iterator[None]:
+        """Whatever is raised in the block, the last whole minibatch's state is saved before."""
+        try:
+            yield
+        except BaseException as error:
+            self._keep(error)
+            raise
+
+    def _keep(self, error: BaseException) -> None:
+        """Save on the way out of an exception, which goes on: nothing is raised in its place."""
+        steps = self.steps
+        if self.folder is None or steps in (0, self._tried, self.folder.newest):
+            return
+        with contextlib.suppress(Exception):
+            try:
+                path = self.save()
+                if path is None:  # the state is not finite, which was said
+                    return
+                found = f"saved in {path}."
+            except Exception as failed:
+                found = f"not saved: {failed}"
+            message = f"step {steps}: the run ends by {type(error).__name__}; its state is {found}"
+            self._emit({"event": "warning", "message": message})
+
     def _keep_program(self) -> None:
         if self.folder is not None and not self._kept:
             self.folder.keep_program(self.program)
@@ -302,7 +351,7 @@ class Learner(Uncopied):
 
     def _is_due(self) -> bool:
         """Whether a checkpoint is, for the steps or the time since the last one."""
-        every, seconds = self._settings.save_steps, self._settings.save_seconds
+        every, seconds = self._settings.save_steps, self.save_seconds
         if self.out is None:
             return False
         late = bool(seconds) and time.monotonic() - self._saved_at >= seconds

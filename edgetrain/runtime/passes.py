@@ -15,6 +15,7 @@ from .session import Session, StepResult
 if TYPE_CHECKING:
     from ..data.items import Batches
     from .given import Samples
+    from .skipped import Fed
 
 
 class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
@@ -48,8 +49,7 @@ class SourcePasses:
         """The next step; None where it was discarded."""
         session, source = self._session, self._source
         buffers = session.staging(source, "micro")
-        epoch, done = divmod(session.step, self.length)
-        key = (session.program.recipe["seed"], epoch)
+        key = self._key(session.step)
 
         def fill(indices: np.ndarray) -> bool:
             if self._stopped():
@@ -59,16 +59,36 @@ class SourcePasses:
 
         if not self._keep_last:
             return session.minibatch(source.n, fill)
-        minibatch, microbatch = session.program.minibatch, session.program.microbatch
-        start = done * minibatch
-        count = min(minibatch, source.n - start)
-        order = permuted(*key, np.arange(start, start + count), source.n)
+        microbatch, order = session.program.microbatch, self._samples_of(session.step)
 
         def part(first: int, valid: int) -> bool:
             indices = order[first : first + valid]
             return fill(indices[np.arange(microbatch) % valid])
 
-        return session.given(count, part)
+        return session.given(len(order), part)
+
+    def fed(self) -> "Fed":
+        """What the last step was fed."""
+        from .skipped import Fed
+
+        session, source, step = self._session, self._source, self._session.step - 1
+        buffers, indices = session.staging(source, "eval"), self._samples_of(step)
+
+        def put(rows: np.ndarray) -> None:
+            session.fill(source, indices[rows], "eval", buffers, key=self._key(step), train=True)
+
+        return Fed(indices, put, lambda row: source.where(int(indices[row])))
+
+    def _key(self, step: int) -> tuple[int, int]:
+        """Seed and epoch of a step, by which samples are ordered and changed."""
+        return self._session.program.recipe["seed"], step // self.length
+
+    def _samples_of(self, step: int) -> np.ndarray:
+        """The samples of a step in their order, int64."""
+        minibatch, n = self._session.program.minibatch, self._source.n
+        start = step % self.length * minibatch
+        positions = np.arange(start, min(start + minibatch, n))
+        return permuted(*self._key(step), positions, n)
 
 
 class BatchPasses:
@@ -91,7 +111,8 @@ class BatchPasses:
         self._given, self._stopped = Given(session), stopped
         self._names = session.program.input_names
         self._items: Iterator[Any] | None = None
-        self._ended = False
+        self._ended, self._number = False, 0
+        self._last: Samples | None = None
         self.length = batches.length
 
     def begin(self, epoch: int, done: int) -> None:
@@ -103,6 +124,7 @@ class BatchPasses:
         Raises:
           UsageError: the data has ended, and cannot begin again.
         """
+        self._number = done
         if self._items is not None and done:
             return
         if self._ended and not self._batches.again:
@@ -135,8 +157,16 @@ class BatchPasses:
         Raises:
           EndOfPass: there is no batch for it.
         """
-        samples = self._next()
+        self._last = None  # its bytes are free before the next batch is made
+        self._last = samples = self._next()
+        self._number += 1
         return None if self._stopped() else self._given.step(samples)
+
+    def fed(self) -> "Fed":
+        """What the last step was fed."""
+        assert self._last is not None
+        batch = self._number - 1
+        return self._given.fed(self._last, f"batch {batch}, ", batch)
 
     def _next(self) -> "Samples":
         assert self._items is not None

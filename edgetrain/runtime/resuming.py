@@ -1,5 +1,6 @@
 """Which checkpoints a run may go on from, and where in its epochs it is."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,30 +18,43 @@ class Position:
     Attributes:
       epoch, done: passes that have ended, steps of the present one; of data that gives batches.
       ended: an epoch has ended, and callbacks have not been told of it.
-      loss, counted: sum of the losses of the epoch's steps so far, and how many.
+      loss, counted: sum of the losses of the epoch's steps so far, and how many: of those whose
+        loss is finite and that were not skipped.
+      skipped: steps of the epoch so far that were skipped.
     """
 
     epoch: int = 0
     done: int = 0
     ended: bool = False
-    loss: float | None = 0.0
+    loss: float = 0.0
     counted: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> "Position":
+        """Of what `to_json` gave; a sum that is not finite begins anew."""
+        position = cls(**found)
+        if position.loss is None or not math.isfinite(position.loss):
+            position.loss, position.counted = 0.0, 0
+        return position
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def add(self, loss: float) -> None:
-        """Count the loss of a step."""
-        self.loss, self.counted = (self.loss or 0.0) + loss, self.counted + 1
+    def add(self, loss: float, skipped: bool) -> None:
+        """Count a step, and its loss."""
+        self.done, self.skipped = self.done + 1, self.skipped + skipped
+        if not skipped and math.isfinite(loss):
+            self.loss, self.counted = self.loss + loss, self.counted + 1
 
     @property
     def mean(self) -> float:
         """The epoch's loss so far; NaN before the first step that counts."""
-        return (self.loss or 0.0) / self.counted if self.counted else float("nan")
+        return self.loss / self.counted if self.counted else math.nan
 
     def close(self) -> None:
         """The epoch was told of; another one begins."""
-        self.ended, self.loss, self.counted = False, 0.0, 0
+        self.ended, self.loss, self.counted, self.skipped = False, 0.0, 0, 0
 
 
 def check_recipe(loaded: Loaded, digest: str, where: Any) -> None:

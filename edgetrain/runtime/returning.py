@@ -26,6 +26,7 @@ class Returns:
       folder: where checkpoints are; None refuses to train a Program that may have to go back.
     Attributes:
       failed: steps whose gradients were not finite, counted from 0.
+      astray: the weights are those of a failed step, and no checkpoint was gone back to yet.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Returns:
     ) -> None:
         self.fused = bool(program.recipe.get("fused_update"))
         self.failed: set[int] = set()
+        self.astray = False
         self._folder, self._emit = folder, emit
 
     def to_json(self) -> dict[str, Any]:
@@ -44,12 +46,22 @@ class Returns:
 
         Raises:
           UsageError: names what was asked for.
+          RunError: as `check_state`.
         """
+        self.check_state(what)
         if self.fused and self._folder is None:
             raise UsageError(
                 f"{what}: the Program updates weights before all gradients are known "
                 "(fused_update); a step that fails goes back to the last checkpoint, and there is "
                 "no directory for one. Give out (--out DIR), or compile without fused_update."
+            )
+
+    def check_state(self, what: str) -> None:
+        """Raises RunError: the weights are those of a failed step."""
+        if self.astray:
+            raise RunError(
+                f"{what}: the weights have moved by a step that failed, {_WHY}. Go on from the "
+                "last checkpoint by resume()."
             )
 
     def needs_first(self) -> bool:
@@ -68,6 +80,7 @@ class Returns:
         Raises:
           RunError: it is one too many, or no checkpoint can be used.
         """
+        self.astray = True
         self.failed.add(step)
         loaded = latest(self._folder.path) if self._folder is not None else None
         if loaded is None:

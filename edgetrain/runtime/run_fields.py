@@ -1,5 +1,7 @@
 """What the JSON of a run's checkpoint may say; fields that are not listed are refused."""
 
+from typing import Any
+
 from ..errors import CheckpointError
 from ..optim import SCHEDULES
 from ..optim.loss_scale import MAX_SCALE
@@ -19,6 +21,14 @@ from .checkpoint import Loaded
 from .plugin_fields import member_of
 
 _COUNT = integer(0, 2**62)
+
+
+def _sum(value: Any, name: str) -> None:
+    """A number or null; one that is not finite is no reason to refuse the state beside it."""
+    if type(value) is not float:
+        optional(number())(value, name)
+
+
 # What older builds did not write.
 _LATER = {
     "started_lr": number(0),
@@ -28,9 +38,10 @@ _LATER = {
             "epoch": _COUNT,
             "done": _COUNT,
             "ended": boolean,
-            "loss": optional(number()),
+            "loss": _sum,
             "counted": _COUNT,
-        }
+        },
+        {"skipped": _COUNT},
     ),
     "failed": several(_COUNT, most=1000),
     "callbacks": several(row(text(256), plain(8)), most=1000),

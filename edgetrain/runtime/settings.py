@@ -15,6 +15,7 @@ from ..units.options import check_needs, typed
 from .folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
+SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be long or never end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,8 @@ class Settings:
       total_steps: length of a run that is made of `step` alone, for schedules and rewirings that
         depend on it.
       save_steps: minibatches between checkpoints; 0: at the end of each epoch.
-      save_seconds: seconds between checkpoints; 0: none for the time that went by.
+      save_seconds: seconds without a checkpoint after which one is written; 0: none for the time
+        that went by. None: SAVE_SECONDS, or 0 where `save_steps` says when.
       save_total_limit: checkpoints to keep; None keeps all.
       threads: workers; at most the Program's.
       validation: what to evaluate on while training. None: the data's own test split; nothing is
@@ -43,7 +45,7 @@ class Settings:
     schedule: Schedule | None = None
     total_steps: int | None = None
     save_steps: int = SAVE_STEPS
-    save_seconds: float = 0.0
+    save_seconds: float | None = None
     save_total_limit: int | None = SAVE_TOTAL_LIMIT
     threads: int | None = None
     validation: Any = None
@@ -68,6 +70,13 @@ class Settings:
             )
         return cls(**given)
 
+    @property
+    def seconds(self) -> float:
+        """Without a checkpoint, after which one is due; 0: none is."""
+        if self.save_seconds is None:
+            return 0.0 if self.save_steps else SAVE_SECONDS
+        return self.save_seconds
+
     def check(self, out: Any) -> None:
         """Check all of them but what needs the Program or its data.
 
@@ -76,7 +85,8 @@ class Settings:
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
-        finite_number("trainer: save_seconds", self.save_seconds, least=0)
+        if self.save_seconds is not None:
+            finite_number("trainer: save_seconds", self.save_seconds, least=0)
         for name, value, kinds, least in (
             ("total_steps", self.total_steps, (int, NoneType), 1),
             ("save_steps", self.save_steps, (int,), 0),

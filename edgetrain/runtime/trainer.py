@@ -146,7 +146,7 @@ class Trainer(Learner):
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
         last: Event = {"event": "done", "step": self.steps}
-        with self._stop.listening(), self._keeper.writing():
+        with self._stop.listening(), self._keeper.writing(), self._kept_if_it_fails():
             self._keep_program()
             self._begin("fit")
             self._callbacks.call("on_fit_begin", self)
@@ -231,7 +231,7 @@ class Trainer(Learner):
         epoch = self._position.epoch + (self._position.done > 0)
         return {
             "event": "epoch", "epoch": epoch, "step": self.steps, "loss": self._position.mean,
-            "seconds": round(seconds, 3),
+            "skipped": self._position.skipped, "seconds": round(seconds, 3),
             "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
         }  # fmt: skip
 
@@ -246,9 +246,9 @@ class Trainer(Learner):
         if self._returns.has_failed(result):
             self._go_back(passes, result)
             return True
-        if result.counted:
-            self._position.add(result.loss)
-        self._position.done += 1
+        self._position.add(result.loss, result.skipped)
+        if result.skipped and not result.finite:
+            self._skips.note(result, self._position.epoch, passes.fed())
         self._tell(result)
         self._give_up()
         if self._is_due():
@@ -274,7 +274,7 @@ class Trainer(Learner):
         self._take_state(loaded)
         if "callbacks" in loaded.meta:
             self._callbacks.load_state(loaded.meta["callbacks"], str(loaded.used))
-        position = Position(**loaded.meta["position"])
+        position = Position.of_json(loaded.meta["position"])
         if position.ended:
             position.close()
         vars(self._position).update(vars(position))
@@ -382,7 +382,7 @@ class Trainer(Learner):
             self._callbacks.load_state(meta["callbacks"], str(loaded.used))
         self._resumed = str(loaded.used)
         self._take_state(loaded)
-        self._position = Position(**meta.get("position", {}))
+        self._position = Position.of_json(meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
         self._returns.failed = set(meta.get("failed", ()))
         if self.folder and where.resolve() == self.folder.path.resolve():
