@@ -1,4 +1,8 @@
-"""Kinds of nets that every target trains, and the run of made-up samples that is compared."""
+"""Kinds of nets that every target trains, and the run of made-up samples that is compared.
+
+KINDS are those with something of their own that can go otherwise on a target; RECURRENT and
+FAMILIES are every cell at three sizes and every net of the zoo.
+"""
 
 import tempfile
 from functools import cache
@@ -59,6 +63,21 @@ KINDS = {
         "lora": "r=4,targets=*.out_proj,*.linear1,*.linear2",
     }),
 }  # fmt: skip
+# By units (below, at, above the 64 lanes of a buffer): tokens, width, time, layers, both ways.
+_SHAPES = {48: (200, 32, 12, 2, False), 64: (23, 8, 7, 1, True), 72: (23, 8, 5, 1, False)}
+_CELLS = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}
+RECURRENT = {
+    f"{cell} {units}": (f"{cell} {units}", {"optimizer": et.SGD(lr=0.1, momentum=0.9)})
+    for cell in _CELLS
+    for units in _SHAPES
+}
+FAMILIES = {name: (name, {"optimizer": SGD}) for name in ZOO}
+EVERY: dict[str, tuple[str, dict]] = {**RECURRENT, **KINDS, **FAMILIES}
+# What a storage is asked for by; kinds of KINDS say so themselves.
+STORAGES = {
+    "fp32": {"precision": "fp32"}, "fp16": {"precision": "fp16"},
+    "int8": {"precision": "fp16", "model_memory": "int8"},
+}  # fmt: skip
 _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 
 
@@ -74,9 +93,25 @@ def _words() -> torch.nn.Module:
     return torch.nn.Sequential(*layers, torch.nn.Linear(12, 700))
 
 
+class _Recurrent(torch.nn.Module):
+    """Token ids [batch, time] -> scores of the next [batch, time, tokens]."""
+
+    def __init__(self, cell: str, units: int) -> None:
+        super().__init__()
+        tokens, width, self.time, layers, both = _SHAPES[units]
+        self.tokens = torch.nn.Embedding(tokens, width)
+        how = {"num_layers": layers, "bidirectional": both, "batch_first": True}
+        self.cells = _CELLS[cell](width, units, **how)
+        self.head = torch.nn.Linear(units * (1 + both), tokens)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        states, _ = self.cells(self.tokens(ids))
+        return self.head(states)
+
+
 @cache
 def model(name: str) -> tuple[Path, Loss]:
-    """ONNX file and loss of a net: `digits`, `forked` or a name of the zoo."""
+    """ONNX file and loss of a net: `digits`, `forked`, one of RECURRENT or a name of the zoo."""
     if name == "digits":
         return MODEL, Loss("cross_entropy")
     path = Path(_folder().name, f"{name}.onnx")
@@ -84,6 +119,12 @@ def model(name: str) -> tuple[Path, Loss]:
         return write_forked(path), Loss("cross_entropy")
     if name == "words":
         export_torch(_words(), (torch.zeros((2, 6), dtype=torch.int64),), path)
+        return path, Loss("cross_entropy")
+    if name in RECURRENT:
+        torch.manual_seed(0)
+        cell, units = name.split()
+        net = _Recurrent(cell, int(units))
+        export_torch(net, (torch.zeros((2, net.time), dtype=torch.int64),), path)
         return path, Loss("cross_entropy")
     entry = ZOO[name]
     torch.manual_seed(0)
@@ -93,9 +134,14 @@ def model(name: str) -> tuple[Path, Loss]:
     return path, Loss(entry.loss, ignore_index=ignored)
 
 
-def spike_of(kind: str) -> float:
+def options_of(kind: str, storage: str = "") -> dict:
+    """What a kind is compiled with; `storage`: one of STORAGES, for kinds that say none."""
+    return {**EVERY[kind][1], **(STORAGES[storage] if storage else {})}
+
+
+def spike_of(kind: str, storage: str = "") -> float:
     """What sample 0 of a kind holds, where its inputs are numbers."""
-    return SPIKE[KINDS[kind][1].get("precision", "fp32")]
+    return SPIKE[options_of(kind, storage).get("precision", "fp32")]
 
 
 def planned_for(target: str) -> str:
@@ -106,12 +152,13 @@ def planned_for(target: str) -> str:
 
 
 @cache
-def program(kind: str, planned: str) -> tuple[Program, Checked]:
+def program(
+    kind: str, planned: str, storage: str = "", steps: int = STEPS
+) -> tuple[Program, Checked]:
     """The Program of a kind for a target of `planned_for`, and its run here."""
-    name, options = KINDS[kind]
-    path, loss = model(name)
+    path, loss = model(EVERY[kind][0])
     found = et.compile(
         et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1,
-        target=planned, **options,
+        target=planned, **options_of(kind, storage),
     )  # fmt: skip
-    return found, checked_run(found, STEPS, spike_of(kind))
+    return found, checked_run(found, steps, spike_of(kind, storage))

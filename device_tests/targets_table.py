@@ -1,64 +1,136 @@
-"""The table of docs/targets.md: every kind of net on every target, its state after 20 steps.
+"""The tables of docs/targets.md: every kind of net on every target, its state after five steps.
 
     python -m device_tests.targets_table [TARGET ...] [--kind KIND]     (all that can run here)
 
-A target's row, or its cells of one kind, are made anew and kept in docs/targets.json beside the
-others; what stands below the table is written by hand.
+What is found is kept in docs/targets.json, cell by cell, with a digest of the Program and of the
+files that were run: a cell is run again where that changed. What stands below the tables is written
+by hand.
 """
 
 import argparse
+import fcntl
+import hashlib
 import json
 import platform
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
+from edgetrain.program import Program
 
 from . import kinds
 from .boards import EMULATORS, MACHINES, checked, missing
 
+STEPS = 5
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-COLUMNS = 8  # of a table at most
 KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows -->"
+WAYS = list(product(kinds.STORAGES, ("speed", "size")))
 HEAD = f"""\
 # Targets
 
-Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {kinds.STEPS} steps
-of made-up samples of minibatch 8. A cell holds the CRC-32 of the whole state (weights, optimizer,
-pattern of the nonzeros, running statistics) that the target's binary printed; it is bold where it
-is the one of Python's runtime after the same steps of the same Program. Programs are planned for a
-count of lanes (32-bit numbers in a vector), so there is one for all targets that have as many;
-those without a unit for float64 (cortex-m4, cortex-m33) have one of their own, which computes with
-pairs of float32 instead. A cell is empty where a net was not run.
+Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {STEPS} steps
+of made-up samples of minibatch 8, of which one makes nets of numbers overflow. A cell holds the
+CRC-32 of the whole state (weights, optimizer, pattern of the nonzeros, running statistics) that the
+target's binary printed; it is bold where it is the one of Python's runtime after the same steps of
+the same Program. Programs are planned for a count of lanes (32-bit numbers in a vector), so there
+is one for all targets that have as many; those without a unit for float64 (cortex-m4, cortex-m33)
+have one of their own, which computes with pairs of float32 instead. A cell is empty where a net was
+not run.
 
+## Every net for speed
+
+Kinds with something of their own (`device_tests/kinds.py`), and in fp16 the nets of the zoo that
+are not among them.
+"""
+RECURRENT = """
+## Recurrent nets
+
+LSTM, GRU and plain recurrences by their units: 48 in two layers, 64 both ways, 72.
+"""
+PAIRED = """
+## Other storages, and for size
+
+Each net of the zoo in fp32, in int8 and for size; on which target goes round.
 """
 TAIL = """
-What happens in these steps:
-
+## What happens in these steps
 """
 
 
-def row(target: str, chosen: Iterable[str]) -> Iterator[tuple[str, dict]]:
-    """(kind, what was found on a target), one as soon as it is done.
+class Cell(NamedTuple):
+    """A net on a target; `storage`: "" where the kind has its own."""
+
+    kind: str
+    target: str
+    storage: str = ""
+    mode: str = "speed"
+
+    @property
+    def row(self) -> str:
+        """What stands for it in the file, under its target."""
+        return f"{self.kind}, {self.storage}, {self.mode}" if self.storage else self.kind
+
+
+def cells() -> list[Cell]:
+    """All cells: recurrent nets whole, every other net for speed, and `pairs`."""
+    whole = [(kind, *way) for kind in kinds.RECURRENT for way in WAYS]
+    known = {net for net, _ in kinds.KINDS.values()}
+    own = [(kind, "", "speed") for kind in kinds.KINDS]
+    zoo = [(kind, "fp16", "speed") for kind in kinds.FAMILIES if kind not in known]
+    every = [
+        Cell(kind, target, *way)
+        for kind, *way in (*whole, *own, *zoo)
+        for target in targets.TARGETS
+    ]
+    return every + [cell for chosen in pairs().values() for cell in chosen]
+
+
+def pairs() -> dict[str, list[Cell]]:
+    """Cells by net of the zoo, so that any two of net, target, storage and mode are in one (those
+    for speed in fp16 apart, which all are in `cells`)."""
+    names, out = list(targets.TARGETS), {}
+    for k, kind in enumerate(kinds.FAMILIES):
+        one, other = ("speed", "size") if k // len(names) % 2 else ("size", "speed")
+        ways = ("fp32", one), ("int8", other), ("fp16", "size")
+        places = (names[(k + step) % len(names)] for step in (0, 3, 5))
+        out[kind] = [Cell(kind, place, *way) for place, way in zip(places, ways, strict=True)]
+    return out
+
+
+def key_of(program: Program, folder: Path) -> str:
+    """Digest of what a cell follows from: its Program, and the bundle that is run."""
+    whole = hashlib.sha256()
+    for path in [program.save(folder / "net.edge"), *sorted(folder.glob("*.[ach]"))]:
+        content = path.read_bytes()
+        whole.update(f"{path.name} {len(content)} ".encode() + content)
+    return whole.hexdigest()[:16]
+
+
+def found(cell: Cell, before: dict | None) -> dict:
+    """What a cell holds: `before` where neither its Program nor its bundle has changed.
 
     Raises:
       AssertionError: the bundle cannot be made or run.
     """
-    processor = targets.get(target)
-    for kind in chosen:
-        program, run = kinds.program(kind, kinds.planned_for(target))
-        with tempfile.TemporaryDirectory() as folder:
-            bundle(program, folder, target=target)
-            spike = kinds.spike_of(kind)
-            found = checked(Path(folder), processor, "net", kinds.STEPS, spike)
-        facts = {
-            "digest": f"{found:08x}", "expected": f"{run.digest:08x}", "skipped": run.skipped,
-            "rewired": run.rewired, "scales": run.scales,
-        }  # fmt: skip
-        print(target, kind, facts, flush=True)
-        yield kind, facts
+    processor = targets.get(cell.target)
+    planned = kinds.planned_for(cell.target)
+    program, run = kinds.program(cell.kind, planned, cell.storage, STEPS)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bundle(program, folder, target=cell.target, size=cell.mode == "size")
+        key = key_of(program, folder)
+        if before is not None and before.get("key") == key:
+            return before
+        spike = kinds.spike_of(cell.kind, cell.storage)
+        digest = checked(folder, processor, "net", STEPS, spike)
+    return {
+        "key": key, "digest": f"{digest:08x}", "expected": f"{run.digest:08x}",
+        "skipped": run.skipped, "rewired": run.rewired, "scales": run.scales,
+    }  # fmt: skip
 
 
 def ran_on(target: str) -> str:
@@ -70,39 +142,66 @@ def ran_on(target: str) -> str:
 
 def lines(kept: dict[str, dict]) -> Iterator[str]:
     """The document, down to what is written by hand."""
-    yield HEAD.rstrip("\n")
-    every = list(kinds.KINDS)
-    for first in range(0, len(every), COLUMNS):
-        yield from _table(kept, every[first : first + COLUMNS])
-    yield TAIL.rstrip("\n")
+    names = [name for name in targets.TARGETS if name in kept]
+    rows: dict[str, dict[str, str]] = {}
+    for cell in cells():
+        facts = kept.get(cell.target, {"kinds": {}})["kinds"].get(cell.row)
+        if facts is not None:
+            rows.setdefault(cell.row, {})[cell.target] = _cell(facts)
+    paired = {cell.row for chosen in pairs().values() for cell in chosen}
+    whole = {row for row in rows if row.partition(",")[0] in kinds.RECURRENT}
+    yield from HEAD.splitlines()
+    yield from _table([row for row in rows if row not in paired | whole], names, rows)
     yield ""
-    yield "| kind | net | steps skipped | rewirings | loss scale |"
-    yield "|---|---|---:|---:|---|"
-    newest: dict[str, dict] = {}
-    for found in kept.values():
-        newest = found["kinds"] | newest
-    for kind, (net, _) in kinds.KINDS.items():
-        if kind in newest:
-            facts = newest[kind]
-            before, after = facts["scales"]
-            yield (
-                f"| {kind} | {net} | {facts['skipped']} | {facts['rewired']} | "
-                f"{before:g} to {after:g} |"
-            )
+    yield "| target | lanes | ran on |"
+    yield "|---|---:|---|"
+    for name in names:
+        yield f"| {name} | {targets.get(name).lanes} | {kept[name]['machine']} |"
+    yield from RECURRENT.splitlines()
+    yield from _table([row for row in rows if row in whole], names, rows)
+    yield from PAIRED.splitlines()
+    yield from _paired(rows)
+    yield from TAIL.splitlines()
+    yield from _happened(kept)
     yield ""
     yield END
 
 
-def _table(kept: dict[str, dict], chosen: list[str]) -> Iterator[str]:
-    """One table of those kinds; targets that ran none of them have no row."""
+def _table(chosen: list[str], names: list[str], rows: dict[str, dict[str, str]]) -> Iterator[str]:
     yield ""
-    yield "| target | lanes | ran on | " + " | ".join(chosen) + " |"
-    yield "|---|---:|---|" + "---|" * len(chosen)
-    for name in (name for name in targets.TARGETS if name in kept):
-        cells = [_cell(kept[name]["kinds"].get(kind)) for kind in chosen]
-        if any(cells):
-            lanes = targets.get(name).lanes
-            yield f"| {name} | {lanes} | {kept[name]['machine']} | {' | '.join(cells)} |"
+    yield f"| | {' | '.join(names)} |"
+    yield "|---|" + "---|" * len(names)
+    for row in chosen:
+        yield f"| {row} | {' | '.join(rows[row].get(name, '') for name in names)} |"
+
+
+def _paired(rows: dict[str, dict[str, str]]) -> Iterator[str]:
+    ways = [way for way in WAYS if way != ("fp16", "speed")]
+    yield ""
+    yield "| | " + " | ".join(f"{storage}, {mode}" for storage, mode in ways) + " |"
+    yield "|---|" + "---|" * len(ways)
+    for kind, chosen in pairs().items():
+        found = {
+            (cell.storage, cell.mode): f"{cell.target} {rows[cell.row][cell.target]}"
+            for cell in chosen
+            if cell.target in rows.get(cell.row, {})
+        }
+        if found:
+            yield f"| {kind} | {' | '.join(found.get(way, '') for way in ways)} |"
+
+
+def _happened(kept: dict[str, dict]) -> Iterator[str]:
+    yield ""
+    yield "| | steps skipped | rewirings | loss scale |"
+    yield "|---|---:|---:|---|"
+    newest: dict[str, dict] = {}
+    for target in kept.values():
+        newest = target["kinds"] | newest
+    for row in dict.fromkeys(cell.row for cell in cells()):
+        if row in newest:
+            facts = newest[row]
+            before, after = facts["scales"]
+            yield (f"| {row} | {facts['skipped']} | {facts['rewired']} | {before:g} to {after:g} |")
 
 
 def _cell(found: dict | None) -> str:
@@ -112,28 +211,41 @@ def _cell(found: dict | None) -> str:
     return f"**{found['digest']}**" if same else f"{found['digest']} (Python {found['expected']})"
 
 
-def write(kept: dict[str, dict]) -> None:
-    """The rows, and the document with what is below the table as it is."""
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    below = DOCUMENT.read_text().partition(END)[2] if DOCUMENT.exists() else "\n"
-    DOCUMENT.write_text("\n".join(lines(kept)) + below)
+def keep(cell: Cell, facts: dict) -> None:
+    """Put a cell into the file, and write the document anew; several processes may do so."""
+    with open(KEPT, "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept = _kept()
+        target = kept.setdefault(cell.target, {"kinds": {}})
+        target["machine"] = ran_on(cell.target)
+        target["kinds"][cell.row] = facts
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        below = DOCUMENT.read_text().partition(END)[2] if DOCUMENT.exists() else "\n"
+        DOCUMENT.write_text("\n".join(lines(kept)) + below)
+
+
+def _kept() -> dict[str, dict]:
+    text = KEPT.read_text() if KEPT.exists() else ""
+    return json.loads(text or "{}")
 
 
 def main() -> None:
-    """Run the targets that are asked for; one cell is kept as soon as it is done."""
+    """Run the cells that are asked for; one is kept as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", nargs="*", choices=[*targets.TARGETS, []])
-    parser.add_argument("--kind", choices=kinds.KINDS, action="append")
+    parser.add_argument("--kind", choices=kinds.EVERY, action="append")
     given = parser.parse_args()
-    for name in given.target or targets.TARGETS:
-        absent = missing(targets.get(name))
-        if absent:
+    chosen = given.target or list(targets.TARGETS)
+    for name in chosen:
+        if absent := missing(targets.get(name)):
             print(f"{name}: {absent}")
-            continue
-        for kind, facts in row(name, given.kind or kinds.KINDS):
-            kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-            before = kept.get(name, {"kinds": {}})["kinds"]
-            write({**kept, name: {"machine": ran_on(name), "kinds": {**before, kind: facts}}})
+    ready = {name for name in chosen if not missing(targets.get(name))}
+    for cell in cells():
+        if cell.target in ready and cell.kind in (given.kind or kinds.EVERY):
+            before = _kept().get(cell.target, {"kinds": {}})["kinds"].get(cell.row)
+            facts = found(cell, before)
+            keep(cell, facts)
+            print(cell.target, cell.row, "as it was" if facts is before else facts, flush=True)
 
 
 if __name__ == "__main__":

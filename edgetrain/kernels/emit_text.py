@@ -28,20 +28,21 @@ def direct(symbol: str) -> str:
     return f"k.{symbol}"
 
 
-def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int, apart: bool = False) -> str:
+def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
     """LLVM text whose one external function is `void direct(symbol)(thread, nthreads, operands)`.
+
+    Functions that the kernel has outlined stay functions: inner loops need every register, and
+    what is called at many places is there once.
 
     Args:
       bits: of a pointer, 32 or 64.
-      apart: keep the functions that the kernel has outlined, for processors with vectors, whose
-        inner loops need every register; else all is inlined.
     """
 
     def build() -> Callable:
         return kernel.function(storages)
 
     symbol, spec = kernel.symbol(storages), kernel.spec
-    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields, apart)
+    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields)
 
 
 def text_of(
@@ -51,17 +52,16 @@ def text_of(
     bits: int,
     module: str,
     fields: native.Fields = (),
-    apart: bool = False,
 ) -> str:
     """As `kernel_text`, for any function of integers and floats; arguments as `jit.objects_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
-    identity = repr(("text", symbol, kinds, bits, apart, digest, jit.compiler(), _own_digest()))
+    identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
     kept = cache.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
     lowered = native.llvm_text(symbol, build(), kinds, fields)
-    text = _simplified(lowered, symbol, kinds, bits, apart)
+    text = _simplified(lowered, symbol, kinds, bits)
     if digest:
         cache.write(name, identity, text.encode())
     return text
@@ -82,7 +82,7 @@ def operand_types(kinds: str) -> list[str]:
     return ["i64", "i64", *map(parameter, kinds)]
 
 
-def _simplified(text: str, symbol: str, kinds: str, bits: int, apart: bool) -> str:
+def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
     entry = text.index(f"define void @{symbol}(")
     found = re.search(r'call i32 @("[^"]+")\(', text[entry:])
     assert found is not None
@@ -98,7 +98,7 @@ def _simplified(text: str, symbol: str, kinds: str, bits: int, apart: bool) -> s
         function.add_function_attribute("nounwind")
         if not function.is_declaration and function.name != direct(symbol):
             function.linkage = "internal"
-            if apart and function.name.startswith("et_"):
+            if function.name.startswith("et_"):
                 function.name = f"{APART}{function.name}"
             else:
                 function.add_function_attribute("alwaysinline")

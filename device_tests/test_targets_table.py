@@ -1,0 +1,42 @@
+"""Which cells the table of docs/targets.md has, and when one is run again."""
+
+from itertools import product
+
+import pytest
+
+from device_tests import kinds, targets_table
+from device_tests.targets_table import Cell, cells, found, pairs
+from edgetrain.kernels import targets
+from examples.zoo import ZOO
+
+
+def test_every_net_is_run_for_speed_on_every_target():
+    nets = {
+        (kinds.EVERY[cell.kind][0], cell.target)
+        for cell in cells()
+        if cell.mode == "speed" and cell.storage in ("", "fp16")
+    }
+    assert nets >= set(product([*ZOO, *kinds.RECURRENT], targets.TARGETS))
+    assert len(set(cells())) == len(cells())
+
+
+def test_other_pairs_are_covered_two_by_two():
+    chosen = [cell for row in pairs().values() for cell in row]
+    fp16 = [cell for cell in cells() if cell.storage == "fp16" and cell.mode == "speed"]
+    storages, modes = list(kinds.STORAGES), ("speed", "size")
+    assert {(c.kind, c.storage) for c in chosen} == set(product(ZOO, storages))
+    assert {(c.kind, c.mode) for c in chosen} == set(product(ZOO, modes))
+    assert {(c.target, c.storage) for c in chosen} == set(product(targets.TARGETS, storages))
+    assert {(c.target, c.mode) for c in chosen} == set(product(targets.TARGETS, modes))
+    assert {(c.storage, c.mode) for c in [*chosen, *fp16]} == set(product(storages, modes))
+
+
+@pytest.mark.slow
+def test_a_cell_is_run_again_where_its_program_or_code_changed(monkeypatch):
+    cell = Cell("mlp", "x86-64-v3", "fp32", "size")
+    first = found(cell, None)
+    assert first["digest"] == first["expected"]
+    monkeypatch.setattr(targets_table, "checked", lambda *_: 0)
+    assert found(cell, first) is first
+    assert found(cell._replace(mode="speed"), first)["digest"] == "00000000"
+    assert found(cell._replace(storage="fp16"), first)["digest"] == "00000000"
