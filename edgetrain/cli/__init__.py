@@ -16,6 +16,7 @@ from ..errors import EdgetrainError, Interrupted
 from ..units.packages import explained
 from .limited import address_limit, needed, no_memory, supervised
 from .namespace import Namespace
+from .streams import lost, sturdy
 from .waiting import waited
 
 _FAILED = 1
@@ -33,14 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
       4 bad input file, 130 interrupted (129 hung up, 143 terminated). Errors are one line on
       stderr.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    with sturdy(next((word for word in argv if not word.startswith("-")), "")):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str]) -> int:
     from .lean_imports import load_later
 
     load_later()
     from .arguments import parse
 
-    arguments = parse(sys.argv[1:] if argv is None else argv)
+    arguments = parse(argv)
     if isinstance(arguments, int):
-        return arguments
+        return _shown(arguments)
     limit = address_limit()
     if limit is None:
         return _quietly(arguments)
@@ -61,8 +68,8 @@ def _guarded(arguments: Namespace) -> int:
     """The command's exit status, every exception turned into a line."""
     try:
         status = _run(arguments)
-        sys.stdout.flush()
-        return status
+        # A run is in its directory; what other commands find out is in what they print.
+        return status if arguments.command == "train" else _shown(status)
     except EdgetrainError as error:
         _say(arguments, f"error: {error}")
         return error.exit_status
@@ -71,9 +78,6 @@ def _guarded(arguments: Namespace) -> int:
     except KeyboardInterrupt as error:
         signum = getattr(error, "signum", signal.SIGINT)
         return _say(arguments, str(error) or "interrupted", 128 + signum)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _say(arguments, "error: standard output was closed")
     except MemoryError:
         return _say(arguments, no_memory(address_limit()))
     except ModuleNotFoundError as error:
@@ -83,6 +87,12 @@ def _guarded(arguments: Namespace) -> int:
         if limit is not None and isinstance(error, ImportError | OSError | RuntimeError):
             return _say(arguments, no_memory(limit))
         return _bug(arguments, error)
+
+
+def _shown(status: int) -> int:
+    """An exit status, which is no success where what was printed is lost."""
+    sys.stdout.flush()
+    return status or (_FAILED if lost(sys.stdout) else 0)
 
 
 def _missing(arguments: Namespace, error: ModuleNotFoundError) -> int:
@@ -121,6 +131,5 @@ def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
         import traceback
 
         traceback.print_exc()
-    with contextlib.suppress(OSError):  # a terminal that hung up
-        print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"edgetrain {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
     return status

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from ..units import format_bytes
+from .streams import Stream
 
 # Address space of Python and its libraries, on x86-64: below it libraries fail in ways of their
 # own. What runs a compiled Program needs neither onnx nor the compiler.
@@ -103,7 +104,8 @@ def _mute_libraries() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
         os.close(nowhere)
-        sys.stderr = os.fdopen(ours, "w", buffering=1, errors="backslashreplace")
+        ours_text = os.fdopen(ours, "w", buffering=1, errors="backslashreplace")
+        sys.stderr = Stream(ours_text, lambda reason: None)  # type: ignore[assignment]
 
 
 def _wait_for(child: int) -> int:

@@ -1,15 +1,14 @@
 """Training on the screen: JSON lines, rich with a terminal, plain lines without."""
 
-import errno
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, TextIO, cast
+from typing import Any
 
 from ..units import format_bytes
+from .streams import lost
 from .tables import to_json
 
 Event = dict[str, Any]
@@ -21,67 +20,26 @@ _PLAIN_SECONDS = 10.0  # between lines about steps
 def make_progress(json: bool) -> Iterator[Progress]:
     """What to call with each event of a run."""
     if json:
-        yield _unless_hung_up(_json_line)
+        yield _saying_losses(_json_line, _json_line)
     elif sys.stderr.isatty() and find_spec("rich") is not None:
         with _rich() as progress:
-            yield _unless_hung_up(progress)
+            yield progress
     else:
-        yield _unless_hung_up(_Plain())
+        yield _saying_losses(_Plain(), lambda event: print(describe(event), flush=True))
 
 
-def _unless_hung_up(progress: Progress) -> Progress:
-    """The same until the terminal is gone; what happens then is told to nobody."""
+def _saying_losses(progress: Progress, say: Progress) -> Progress:
+    """The same, and once on standard output that standard error is lost."""
+    said = False
 
     def told(event: Event) -> None:
-        try:
-            progress(event)
-        except OSError as error:
-            _mute(error)
+        nonlocal said
+        progress(event)
+        if not said and (reason := lost(sys.stderr)):
+            said = True
+            say({"event": "warning", "message": f"standard error: {reason}; it is lost"})
 
     return told
-
-
-def _mute(error: OSError) -> None:
-    """Write to nowhere what went to a terminal that is gone; raise any other error."""
-    if error.errno != errno.EIO:
-        raise error
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        if not _can_be_written(descriptor):
-            os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
-def _can_be_written(descriptor: int) -> bool:
-    try:
-        return os.write(descriptor, b"") == 0
-    except OSError:
-        return False
-
-
-class _Terminal:
-    """A stream to a terminal that may hang up."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """As of a file."""
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            _mute(error)
-            return len(text)
-
-    def flush(self) -> None:
-        """As of a file."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            _mute(error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def _json_line(event: Event) -> None:
@@ -215,7 +173,7 @@ def _rich() -> Iterator[Progress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    console = Console(file=cast(TextIO, _Terminal(sys.stderr)), highlight=False)
+    console = Console(file=sys.stderr, highlight=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("train", total=None, note="")
 

@@ -50,7 +50,4 @@ def _tell(going_on: LockType) -> None:
         if text is None or now - told < (SILENT if text == said or not said else NEXT):
             continue
         told, said = now, text
-        try:
-            print(f"{now - start:4.0f} s  {text}", file=sys.stderr, flush=True)
-        except (OSError, ValueError):  # a terminal that hung up
-            return
+        print(f"{now - start:4.0f} s  {text}", file=sys.stderr, flush=True)
