@@ -165,14 +165,14 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
 
 @functools.cache
 def row_products(most: int, W: Storage, index: Storage, S: Storage):
-    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors, most 4 or 16."""
+    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
     one, two, four = (sparse_axpy(v, W, index) for v in (1, 2, 4))
-    eight, sixteen = (sparse_axpy(min(most, v), W, index) for v in (8, 16))
+    eight = sparse_axpy(most, W, index)
     by8, by16 = (sparse_axpy(most, W, index, S, piece) for piece in (8, 16))
 
     @inline
     def products(sums, fresh, count, panel, table, pool, walk, target):
-        """`count` vectors of a row, 1, 2, 4, 8 or 16.
+        """`count` vectors of a row, 1, 2, 4 or 8.
 
         Where the target's pieces are of 8 or 16 elements, `count` is `most` and results are left
         there instead of in sums.
@@ -189,9 +189,7 @@ def row_products(most: int, W: Storage, index: Storage, S: Storage):
                 two(part, column, table, pool, walk, target)
             elif count == 4 or most == 4:
                 four(part, column, table, pool, walk, target)
-            elif count == 8:
-                eight(part, column, table, pool, walk, target)
             else:
-                sixteen(part, column, table, pool, walk, target)
+                eight(part, column, table, pool, walk, target)
 
     return products

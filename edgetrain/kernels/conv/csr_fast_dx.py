@@ -11,44 +11,43 @@ plain kernel's bit for bit.
 from ..registry import kernel
 from ..words.packed import Packed
 from .csr import CSR_CHECK, HELD, aimed, dx_operands, pool_base
-from .csr_fast import AIM, NARROW, PANEL, SLACK, SMALLER, TABLE, TAPS, WIDE, tile_sizes
+from .csr_fast import AIM, PANEL, PIXELS, SLACK, SMALLER, TABLE, TAPS, channel_pixels
 from .fast import panel_extent
 from .layout import Layout
 
-# Bytes of lists and sums aimed at, by a tile's pixels: all of 64 x 64 channels, 3 x 3, density 0.3.
-SPACE, LESS = {WIDE: 135168, NARROW: 77824}, 24576
+# Bytes of lists and sums aimed at; the first is all of 64 x 64 channels, 3 x 3, density 0.3.
+SPACE, LESS = 77824, 24576
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
 _SUITS = "I == 'u8' and max(sh, sw) <= 2 and k // g * kh * kw <= 65535 and n * h * wd >= 16"
 _TILES = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"  # pixels of a class
 
 
-def _layout(pixels: int) -> Layout:
-    panel = panel_extent("(k // g)", "kw * (4 * limit * kh + 128)", AIM)
-    space = aimed(SPACE[pixels], LESS)
-    cursors = f"4 * min(c // g, {space} // map + 1) + 64"  # of a block's channels
-    return Layout(
-        sizes={
-            **tile_sizes(pixels, _TILES),
-            "map": "4 * most * sw",
-            "lists": "sh * sw * (c // g)",  # of a group: classes, channels
-            # bytes of one channel and of all, at most
-            "channel": f"map + 6 * min((k // g) * kh * kw, {HELD})",
-            "every": f"c // g * map + 6 * {HELD}",
-        },
-        parts={
-            "table": TABLE,
-            "pieces": f"{pixels // 2}",
-            "slots": "2048",
-            "counts": "4 * lists + 64",
-            "bounds": "4 * lists + 64",
-            "cursors": cursors,
-            "stops": cursors,
-            "panel": f"{panel} + {SLACK}",
-            # its sums, weights, ids
-            "block": f"max(channel, min({space}, c // g * channel, every))",
-        },
-    )
+_PANEL_CHANNEL = f"kw * ({4 * PIXELS} * kh + 128)"
+_SPACE = aimed(SPACE, LESS)
+_CURSORS = f"4 * min(c // g, {_SPACE} // map + 1) + 64"  # of a block's channels
+LAYOUT = Layout(
+    sizes={
+        "most": channel_pixels(_TILES),
+        "map": "4 * most * sw",
+        "lists": "sh * sw * (c // g)",  # of a group: classes, channels
+        # bytes of one channel and of all, at most
+        "channel": f"map + 6 * min((k // g) * kh * kw, {HELD})",
+        "every": f"c // g * map + 6 * {HELD}",
+    },
+    parts={
+        "table": TABLE,
+        "pieces": f"{PIXELS // 2}",
+        "slots": "2048",
+        "counts": "4 * lists + 64",
+        "bounds": "4 * lists + 64",
+        "cursors": _CURSORS,
+        "stops": _CURSORS,
+        "panel": f"{panel_extent('(k // g)', _PANEL_CHANNEL, AIM)} + {SLACK}",
+        # its sums, weights, ids
+        "block": f"max(channel, min({_SPACE}, c // g * channel, every))",
+    },
+)
 
 
 def _tables():
@@ -188,7 +187,7 @@ def _blocks(W):
     return block_from, count_blocks
 
 
-def _tile_gradient(vectors: int, pixels: int, S, W):
+def _tile_gradient(vectors: int, S, W):
     """Inline function that computes a block's channels at one tile and row class."""
     from ..jit import inline
     from ..words.act import ZERO
@@ -208,8 +207,8 @@ def _tile_gradient(vectors: int, pixels: int, S, W):
         kg, size = group.outputs, p.kh * p.kw
         count, ib, plain, piece = tiles.power_vectors(tile), block.channels, p.sh * p.sw == 1, 0
         first, pool = group.input0 + block.first, Pool(block.weights, block.ids, block.nonzeros)
-        if plain and acc == 0 and 16 * vectors == pixels:
-            piece = tiles.whole_pieces(at.pieces, pixels, tile, dx, nbytes)
+        if plain and acc == 0 and 16 * vectors == PIXELS:
+            piece = tiles.whole_pieces(at.pieces, PIXELS, tile, dx, nbytes)
         if not plain:
             set_row(at.block, vsplat(ZERO), ib * p.sw * count)
         out = dx.at + tiles.first_pixel(dx, first, tile) * nbytes
@@ -243,7 +242,7 @@ def _tile_gradient(vectors: int, pixels: int, S, W):
     return gradient
 
 
-def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
+def _input_gradient(vectors: int, S, W, INDEX):
     """`conv_csr_dx`: dx (+)= transposed convolution of dy.
 
     Threads split (block of input channels, tile, row class). Scratch of a thread: tables,
@@ -256,18 +255,18 @@ def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
     _, find_slots = _tables()
     count_channels, list_channels = _lists(S, W, INDEX)
     block_from, count_blocks = _blocks(_listed(S, W))
-    gradient, places = _tile_gradient(vectors, pixels, S, W), _layout(pixels).places
-    ceil_div, nbytes, usual = tiles.ceil_div, W.nbytes, SPACE[pixels]
+    gradient, places = _tile_gradient(vectors, S, W), LAYOUT.places
+    ceil_div, nbytes = tiles.ceil_div, W.nbytes
 
     def run(thread, nthreads, k):
         nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
         dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
         cg, kg, size, classes = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, p.sh * p.sw
         chunks, map_bytes = ceil_div(cg, k.chunk), at.map
-        grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
+        grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, cg, p)
-        base, aim = pool_base(k.w, nbytes, k), usual if k.held == 0 else LESS
+        base, aim = pool_base(k.w, nbytes, k), SPACE if k.held == 0 else LESS
         panel = PANEL if k.held == 0 else SMALLER
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
@@ -291,13 +290,13 @@ def _input_gradient(vectors: int, pixels: int, S, W, INDEX):
     return run
 
 
-def _register(name: str, vectors: int, pixels: int, lanes: int) -> None:
+def _register(name: str, vectors: int, lanes: int) -> None:
     how = {"variant": name, "when": f"lanes >= {lanes} and {_SUITS}", "check": _CHECK}
     how["blocks"] = "W"
-    kernel("conv_csr_dx", dx_operands(_layout(pixels).nbytes), **how)(
-        lambda S, W, INDEX: _input_gradient(vectors, pixels, S, W, INDEX)
+    kernel("conv_csr_dx", dx_operands(LAYOUT.nbytes), **how)(
+        lambda S, W, INDEX: _input_gradient(vectors, S, W, INDEX)
     )
 
 
-_register("wide", 16, WIDE, 16)
-_register("narrow", 4, NARROW, 4)
+_register("wide", 8, 16)
+_register("narrow", 4, 4)
