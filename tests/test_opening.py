@@ -18,7 +18,9 @@ FUNCTIONS = {
 METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
 # (file, call) -> why it may.
 OTHERS = {
-    ("bundle/texts.py", "(_FOLDER / template).read_text"): "a template of this package",
+    ("bundle/texts.py", "(TEMPLATES / template).read_text"): "of this package",
+    ("bundle/names.py", "path.read_text"): "of this package",
+    ("bundle/names.py", "(TEMPLATES / 'reserved.txt').read_text"): "of this package",
     ("report/page.py", "resources.files(__package__).joinpath(name).read_text"): "of this package",
     ("cli/__init__.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
     ("cli/progress.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",

@@ -1,7 +1,6 @@
 """The files of a bundle that people read: header, main, Makefile."""
 
 import re
-from pathlib import Path
 from string import Template
 
 from .. import __version__
@@ -11,9 +10,9 @@ from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
 from .image import Image, initial_values
+from .names import TEMPLATES, value_names
 from .rom import WEIGHTS_MAGIC
 
-_FOLDER = Path(__file__).with_name("templates")
 _WIDTH = 100
 _C_TYPES = {"f32": "float", "i32": "int32_t"}
 
@@ -174,7 +173,7 @@ def makefile(name: str, program: Program, target: Target, cc: str | None) -> str
 
 
 def _filled(template: str, name: str, **values: object) -> str:
-    text = (_FOLDER / template).read_text()
+    text = (TEMPLATES / template).read_text()
     text = Template(text).substitute(net=name, NET=name.upper(), **values)
     return re.sub(r" +$", "", text, flags=re.M)
 
@@ -210,22 +209,11 @@ def _thread_types(name: str) -> str:
     return f"\ntypedef void {name}_run(void *user, void *tape);\ntypedef void {name}_yield(void);\n"
 
 
-def value_names(name: str, image: Image) -> list[str]:
-    """C names of the values, each its own."""
-    out: list[str] = []
-    for slot in image.values:
-        plain = f"{name}_{re.sub(r'[^0-9a-zA-Z]+', '_', slot.name)}".upper().strip("_")
-        chosen, k = plain, 2
-        while chosen in out:
-            chosen, k = f"{plain}_{k}", k + 1
-        out.append(chosen)
-    return out
-
-
 def _values(name: str, image: Image) -> str:
+    names = value_names(name, (slot.name for slot in image.values))
     rows = [
         f"#define {c} {k} /* {_comment(slot.name)}: {_shape(slot)} */"
-        for k, (c, slot) in enumerate(zip(value_names(name, image), image.values, strict=True))
+        for k, (c, slot) in enumerate(zip(names, image.values, strict=True))
     ]
     return "\n".join([*rows, f"#define {name.upper()}_VALUES {len(rows)}"])
 

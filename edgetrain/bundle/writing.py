@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -23,16 +22,10 @@ from ..program.atomic import unwritable, write_atomically
 from . import functions, rom, texts
 from .archive import archive
 from .image import Image, image_of, mapped_values
+from .names import check_prefix
 
 CHECKED_STEPS = 5
 _MAPPED = 2**30  # bytes of constants that code of 32-bit distances reaches, with room for the rest
-_WORDS = {  # of C and C++ that a prefix must not be
-    "auto", "bool", "break", "case", "char", "class", "const", "default", "delete", "double",
-    "else", "enum", "export", "extern", "float", "for", "friend", "goto", "if", "inline", "int",
-    "long", "main", "namespace", "new", "operator", "private", "public", "register", "return",
-    "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "try",
-    "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while",
-}  # fmt: skip
 
 
 def write_bundle(
@@ -67,7 +60,7 @@ def write_bundle(
     """
     where, processor = Path(directory), _target(program, target)
     _check_mapped(program)
-    _check_name(name)
+    check_prefix(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     digest(program, 0)  # makes machine code, before LLVM is at work for the target
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
@@ -111,7 +104,7 @@ def _members(
 ) -> tuple[emit.Library, dict[str, tuple[bytes, list[str]]]]:
     """(what all of them take, the archive's members: code and the symbols that it shows)."""
     exported = functions.exports(name, functions.functions(image.program), processor.hosted)
-    members = {f"{name[:13]}.o": (made.code, exported)}
+    members = {f"{name[:11]}.o": (made.code, exported)}
     if processor.hosted:
         code, sizes = weights(image, name, processor)
         members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
@@ -206,15 +199,13 @@ def _target(program: Program, name: str | None) -> Target:
             f"target {found.name}: has no threads; the Program was compiled for "
             f"{program.threads}. Compile the model with --target {found.name} --threads 1."
         )
-    return found
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name in _WORDS:
+    if program.arena_nbytes > found.most_nbytes:
         raise UsageError(
-            f"name {name[:80]!r}: expected a name for C functions of lower-case letters, digits "
-            "and _, such as digits. Choose one with --name."
+            f"target {found.name}: an object has at most {found.most_nbytes:,} bytes there; the "
+            f"Program's arena takes {program.arena_nbytes:,}. Compile the model with --target "
+            f"{found.name} and --budget {found.most_nbytes}."
         )
+    return found
 
 
 def _compiler(cc: str, target: Target) -> list[str]:

@@ -49,6 +49,11 @@ class Target(NamedTuple):
     hosted: bool = True
 
     @property
+    def most_nbytes(self) -> int:
+        """Bytes of one object at most: C tells addresses apart by a signed number."""
+        return 2 ** (self.pointer_bits - 1) - 1
+
+    @property
     def processor(self) -> "jit.Target":
         """What the planner and the registry choose kernels by; the host's is `jit.host()`."""
         from . import jit

@@ -144,7 +144,8 @@ def test_samples_of_bytes_stay_bytes(program, tmp_path):
     ("given", "message"),
     [
         ({"name": "Net"}, "name 'Net': expected a name for C functions"),
-        ({"name": "int"}, "name 'int': expected"),
+        ({"name": "int"}, "name 'int': 'int' has a meaning"),
+        ({"name": "map"}, "name 'map': 'MAP_FAILED' has a meaning"),
         ({"name": "../x"}, "name '../x': expected"),
         ({"target": "pdp11"}, "target 'pdp11': expected one of host, "),
         ({"target": "cortex-m7"}, "compiled for [a-z0-9-]+ with"),

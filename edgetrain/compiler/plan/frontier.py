@@ -25,6 +25,7 @@ from ..options import Options
 from ..pareto import undominated
 from ..pipeline import Graphs, build_graphs, mixes_samples
 from ..saved import check_saved
+from .addresses import addressable
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 
 MIN_BATCH_NORM_BATCH = 8
@@ -39,12 +40,14 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     """Plans by rising arena and falling cost.
 
     Raises:
-      UsageError: no microbatch is allowed, or an option that has no effect in any.
+      UsageError: no microbatch is allowed, an option that has no effect in any, or no plan that
+        the target can address.
     """
     candidates = []
     for microbatch in microbatches(model, options):
         with stage(f"steps of microbatch {microbatch}"):
             candidates.append(make_candidate(model, options, microbatch, target))
+    candidates = addressable(candidates, options)
     check_saved([candidate.train.graph for candidate in candidates], options.saved)
     searches = search_schedules(candidates, options)
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
@@ -53,7 +56,8 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
     with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
         others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
-    return _worthwhile(_undominated([*plans, *(plan for found in others for plan in found)]))
+    found = _undominated([*plans, *(plan for found in others for plan in found)])
+    return addressable(_worthwhile(found), options)
 
 
 def obstacle(model: Model, options: Options) -> EdgetrainError | None:

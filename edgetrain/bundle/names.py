@@ -1,0 +1,90 @@
+"""Names in a bundle's C code: which prefixes it can have, and how its values are called.
+
+All that a bundle declares begins with its prefix. Macros of values begin with NAME_PARAM_, none of
+the others does, so that no parameter's name can redefine anything. A prefix is refused if one of
+the bundle's names would be a word of C or C++, a name of the C library or POSIX, or one that main.c
+uses.
+"""
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import UsageError
+from .functions import FUNCTIONS, PASS, THREADS
+
+TEMPLATES = Path(__file__).with_name("templates")
+PARAMETER = "PARAM"
+_PREFIX = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_MOST = 31  # letters
+_OWN = "net"  # the default, which is also a variable of main.c: as such it does no harm
+_COMMENT = re.compile(r"/\*.*?\*/|\"[^\"\n]*\"|^\s*#\s*include.*?$", re.S | re.M)
+
+
+def check_prefix(name: str) -> None:
+    """Prove that C and C++ compile a bundle with this prefix.
+
+    Raises:
+      UsageError: it is no name for C functions, or one that something else has.
+    """
+    fits = _PREFIX.fullmatch(name) and len(name) <= _MOST
+    if not fits:
+        raise UsageError(
+            f"name {name[:80]!r}: expected a name for C functions of at most {_MOST} lower-case "
+            "letters, digits and single _ between them, such as digits. Choose one with --name."
+        )
+    if name.endswith("_t"):
+        raise UsageError(f"name {name!r}: POSIX reserves names in _t. Choose another with --name.")
+    lower, upper = declared()
+    written = {name, *(f"{name}_{word}" for word in lower)}
+    written |= {f"{name.upper()}_{word}" for word in upper}
+    taken = sorted(written & reserved())
+    if taken:
+        raise UsageError(
+            f"name {name!r}: {taken[0]!r} has a meaning in C, C++, their libraries or main.c. "
+            "Choose another with --name."
+        )
+
+
+@functools.cache
+def declared() -> tuple[frozenset[str], frozenset[str]]:
+    """What may follow a prefix and _ in a bundle: of functions and types, of macros."""
+    text = "".join(_code(path) for path in TEMPLATES.glob("*.[ch]"))
+    functions = {function.name for function in (*FUNCTIONS, THREADS, PASS)}
+    lower = functions | {"init", "open", "read", "run", "yield", "work"}
+    lower |= set(re.findall(r"\$\{net\}_([a-z]\w*)", text))
+    upper = {"FROZEN", "OUTPUT", "BROKEN", "VALUES", "X", PARAMETER}
+    return frozenset(lower), frozenset(upper | set(re.findall(r"\$\{NET\}_([A-Z]\w*)", text)))
+
+
+@functools.cache
+def reserved() -> frozenset[str]:
+    """Names that a bundle must not declare, from reserved.txt and the templates.
+
+    reserved.txt: words of C23 and C++20, what glibc's and newlib's headers of ISO C and POSIX
+    declare, and names of such headers.
+    """
+    found = set((TEMPLATES / "reserved.txt").read_text().split())
+    for path in TEMPLATES.glob("*.[ch]"):
+        found |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
+    for function in (*FUNCTIONS, THREADS, PASS):
+        found |= {word for _, word in function.parameters}
+    return frozenset(found - {_OWN})
+
+
+def _code(path: Path) -> str:
+    return _COMMENT.sub(" ", path.read_text())
+
+
+def value_names(name: str, values: Iterable[str]) -> list[str]:
+    """Macros of the values of these names, each its own."""
+    out: dict[str, None] = {}
+    for value in values:
+        plain = re.sub(r"[^0-9a-zA-Z]+", "_", value).upper().strip("_")
+        chosen = first = "_".join(part for part in (name.upper(), PARAMETER, plain) if part)
+        k = 2
+        while chosen in out:
+            chosen, k = f"{first}_{k}", k + 1
+        out[chosen] = None
+    return list(out)

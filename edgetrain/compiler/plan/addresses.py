@@ -1,0 +1,44 @@
+"""What a target can address: plans beyond it are neither searched for nor kept."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ...errors import UsageError
+from ...kernels import targets
+from ...units import format_bytes
+from ..options import Options
+from .candidates import Candidate, Plan
+
+Sized = TypeVar("Sized", Candidate, Plan)
+
+
+def addressable(found: Sequence[Sized], options: Options) -> list[Sized]:
+    """Those whose arena the target can hold; a candidate is judged by what its largest step needs.
+
+    Raises:
+      UsageError: there is none.
+    """
+    most = targets.get(options.target).most_nbytes
+    needed = [_least_nbytes(one) for one in found]
+    kept = [one for one, nbytes in zip(found, needed, strict=True) if nbytes <= most]
+    if found and not kept:
+        least = min(needed)
+        raise UsageError(
+            f"target {options.target}: the arena needs at least {least:,} bytes "
+            f"({format_bytes(least)}); one object has at most {most:,} ({format_bytes(most)}) "
+            "there. Compile for a 64-bit target, or take a smaller model or minibatch."
+        )
+    return kept
+
+
+def _least_nbytes(found: Candidate | Plan) -> int:
+    if isinstance(found, Plan):
+        return found.arena_nbytes
+    problem = found.train.problem
+    stored = set(range(len(problem.nbytes))) - problem.optional
+    largest = 0
+    for step in problem.steps:
+        taken_over = {written for written, _ in step.inplace}
+        values = ({*step.reads, *step.writes, *step.updates} - taken_over) & stored
+        largest = max(largest, sum(problem.nbytes[value] for value in values))
+    return found.arena_nbytes(largest)
