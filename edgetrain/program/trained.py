@@ -73,19 +73,16 @@ def export_trained(
       RunError: a weight is not finite, or the file cannot be written.
     """
     path = as_path("export_onnx", path)
-    wrong = nonfinite(finite_part(_trained(program, state), program.init))
-    if wrong:
-        raise RunError(
-            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
-            "but NaN. Export an older checkpoint, or train with a lower learning rate."
-        )
+    _check_finite(path, nonfinite(finite_part(_trained(program, state), program.init)))
     try:
         model, graph = _parsed(program)
         shapes = {slot.name: slot.shape for slot in program.lasting}
         state = {n: decoded(a, shapes[n]) if n in shapes else a for n, a in state.items()}
-        state = merged(program, state)
-        state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
-        _finish(graph, state)
+        with np.errstate(over="ignore", invalid="ignore"):  # what it comes to is looked at
+            state = merged(program, state)
+        state = dense_state(layers_of(program.recipe), state)
+        _check_finite(path, nonfinite(finite_part(state, program.init)))
+        _check_finite(path, _finish(graph, _by_file_name(model, state)))
         if labels is not None:
             model.keep(_METADATA, lambda item: item.text(1) != LABELS)
             text = json.dumps(list(labels), ensure_ascii=False)
@@ -94,6 +91,15 @@ def export_trained(
         raise ProgramError(_damaged(program, error)) from error
     _save(model, graph, path, inline_limit_nbytes)
     return path
+
+
+def _check_finite(path: Path, wrong: str) -> None:
+    """Raises RunError: what would be written under this name is not finite."""
+    if wrong:
+        raise RunError(
+            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
+            "but NaN. Export an older checkpoint, or train with a lower learning rate."
+        )
 
 
 def names_in_file(program: Program) -> list[str]:
@@ -147,14 +153,19 @@ def _damaged(program: Program, error: Exception) -> str:
     )
 
 
-def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> None:
-    """The graph with trained weights, for inference; damage in it shows as any plain exception."""
-    missing = _fill(graph, state)
+def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
+    """The graph with trained weights, for inference; damage in it shows as any plain exception.
+
+    Returns:
+      A tensor that is finite, but not in the file's type; "" where there is none.
+    """
+    missing, overflown = _fill(graph, state)
     _set_inference(graph)
     if missing:
         _drop_outputs(graph, missing)
     inputs = {value.text(_NAME) for value in graph.messages(_INPUTS)}
     _drop_unused(graph, {*state, *inputs})
+    return overflown
 
 
 def _by_file_name(model: Message, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -196,38 +207,48 @@ def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:
                     yield node.texts(_WRITES)[0], attribute.messages(_TENSOR)[-1]
 
 
-def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> set[str]:
-    """Give every tensor of `state` its values; returns names of emptied ones it does not have."""
-    missing = set()
+def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> tuple[set[str], str]:
+    """Give every tensor of `state` its values.
+
+    Returns:
+      Names of emptied ones it does not have; one whose type is too narrow for its values, or "".
+    """
+    missing, overflown = set(), ""
     for name, tensor in _tensors(graph):
         if name in state:
-            _store(tensor, name, np.asarray(state[name]))
+            if not _store(tensor, name, np.asarray(state[name])):
+                overflown = overflown or name
         elif 0 not in tensor.integers(_DIMS) and not _has_data(tensor):
             missing.add(name)
-    return missing
+    return missing, overflown
 
 
 def _has_data(tensor: Message) -> bool:
     return bool(tensor.numbers() - _FACTS)
 
 
-def _store(tensor: Message, name: str, array: np.ndarray) -> None:
+def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
+    """Give a tensor its values; False where finite ones are infinite in its type."""
     dims, code = tensor.integers(_DIMS), tensor.integer(_TYPE)
     if tuple(dims) != array.shape:
         raise ProgramError(
             f"parameter {name!r}: trained shape {list(array.shape)}, the graph's {dims}. Use the "
             "state that was trained with this Program."
         )
-    values = decoded(array).astype("<f4")
+    values = wide = decoded(array).astype("<f4")
     if code == _BFLOAT16:
-        values = _bfloat16(values)
+        values = _bfloat16(wide)
+        finite = values & 0x7F80 != 0x7F80
     elif code in _STORED:
-        values = values.astype(_STORED[code])
+        with np.errstate(over="ignore"):
+            values = wide.astype(_STORED[code])
+        finite = np.isfinite(values)
     else:
         raise ValueError(f"parameter {name!r} of element type {code}")
     tensor.clear(*_TYPED, _EXTERNAL)
     tensor.set(_RAW, values.tobytes())
     tensor.set(_LOCATION, 0)
+    return bool((finite | ~np.isfinite(wide)).all())
 
 
 def _bfloat16(array: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ State of callbacks is part of a checkpoint, so that a resumed run stops where th
 """
 
 import math
+from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -223,7 +224,7 @@ class Callbacks:
         if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
             given = [given]
         self._all = list(given)
-        self.inside: list[str] = []  # hooks that are being called
+        self.inside: list[tuple[int, str]] = []  # (thread, hook) of those that are being called
         for item in self._all:
             if isinstance(item, type) or not any(callable(getattr(item, h, None)) for h in HOOKS):
                 raise UsageError(
@@ -261,7 +262,8 @@ class Callbacks:
             function = getattr(item, hook, None)
             if function is None:
                 continue
-            self.inside.append(hook)
+            called = get_ident(), hook
+            self.inside.append(called)
             try:
                 function(*arguments)
             except TypeError as error:
@@ -273,7 +275,7 @@ class Callbacks:
                     ) from error
                 raise
             finally:
-                self.inside.pop()
+                self.inside.remove(called)
 
     def check_outside(self, what: str, *hooks: str) -> None:
         """Refuse what would call the callback again in which it is called.
@@ -283,7 +285,8 @@ class Callbacks:
         Raises:
           UsageError: it was called by a callback.
         """
-        found = [hook for hook in self.inside if not hooks or hook in hooks]
+        own = [hook for thread, hook in self.inside if thread == get_ident()]
+        found = [hook for hook in own if not hooks or hook in hooks]
         if found:
             raise UsageError(
                 f"{what}: called by a callback's {found[-1]}, which {what} calls itself. Call it "

@@ -50,8 +50,9 @@ def evaluate_source(
         session.fill(source, indices, "eval", buffers)
         watch.staged(source.n)
 
-    found = session.evaluate(source.n, filler)
-    watch.take()
+    with session.turn:
+        found = session.evaluate(source.n, filler)
+        watch.take()
     return {**found, **(counted.results(found["loss"]) if counted else {})}
 
 
@@ -85,22 +86,23 @@ def evaluate_batches(
     watch = _Watch(session, counted)
     names = session.program.input_names
     n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
-    for item in batches:
-        samples = given.samples(*batch_of(item, names))
-        watch.begin()
+    with session.turn:  # all of them on the same weights
+        for item in batches:
+            samples = given.samples(*batch_of(item, names))
+            watch.begin()
 
-        def filler(indices: np.ndarray, samples=samples) -> None:
+            def filler(indices: np.ndarray, samples=samples) -> None:
+                watch.take()
+                on_batch()
+                given.put(samples, indices, buffers)
+                watch.staged(len(samples))
+
+            found = session.evaluate(len(samples), filler)
             watch.take()
-            on_batch()
-            given.put(samples, indices, buffers)
-            watch.staged(len(samples))
-
-        found = session.evaluate(len(samples), filler)
-        watch.take()
-        n += len(samples)
-        if session.tally[0]:
-            loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
-            right, targets = right + session.tally[1], targets + session.tally[0]
+            n += len(samples)
+            if session.tally[0]:
+                loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
+                right, targets = right + session.tally[1], targets + session.tally[0]
     if not n:
         raise DataError("evaluate: the data gave no batch. Give data with samples.")
     mean = loss / weight if weight else math.nan

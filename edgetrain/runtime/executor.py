@@ -119,13 +119,18 @@ class Executor:
         self._keep(tape, np.array(words, np.int64), table, self._base)
         return self.operands(tape)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that made this."""
+        return os.getpid() != self._process
+
     def check_process(self) -> None:
         """Refuse to work in a fork of the process that made this.
 
         Raises:
           UsageError: the workers are not there, and the arena's bytes are shared with the parent.
         """
-        if os.getpid() != self._process:
+        if self.is_forked:
             raise UsageError(
                 f"process {os.getpid()} was forked from process {self._process}, where this "
                 "session was opened: its worker threads are not here. Open it in this process "
@@ -167,6 +172,5 @@ class Executor:
         self.team.reraise()
 
     def close(self) -> None:
-        """End the workers; in a forked child there are none."""
-        if os.getpid() == self._process:
-            self.team.close()
+        """End the workers."""
+        self.team.close()

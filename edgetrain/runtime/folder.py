@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from _thread import allocate_lock
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class RunFolder:
         self.path, self._label = Path(path), label
         self.warnings: list[str] = []
         self._lock: RunLock | None = None
+        self._guard, self._holders = allocate_lock(), 0  # blocks that are in `held`
         self._made: list[Path] = []
         self._newest: int | None = None  # step of the newest checkpoint that is this run's
 
@@ -65,7 +67,8 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the directory for the block; inside another such block, do nothing.
+        """Hold the directory for the block; inside another such block, or while
+        another thread is in one, do nothing.
 
         What was made for a run that did not begin is removed.
 
@@ -73,17 +76,22 @@ class RunFolder:
           UsageError: another process holds it, or it cannot be made or written.
           RunError: the disk is full.
         """
-        if self._lock is not None:
-            yield
-            return
         with contextlib.ExitStack() as stack:
             unmake = stack.enter_context(contextlib.ExitStack())
-            unmake.callback(self._unmake)
-            self._take()
-            stack.callback(self._release)
-            clean_temporaries(self.path)
+            with self._guard:
+                if not self._holders:
+                    unmake.callback(self._unmake)
+                    self._take()
+                self._holders += 1
+            stack.callback(self._leave)
             yield
             unmake.pop_all()
+
+    def _leave(self) -> None:
+        with self._guard:
+            self._holders -= 1
+            if not self._holders:
+                self._release()
 
     def _take(self) -> None:
         try:
@@ -91,6 +99,7 @@ class RunFolder:
             self._lock = RunLock(self.path)
         except (OSError, ValueError) as error:
             raise unwritable(self.path, self._label, error) from error
+        clean_temporaries(self.path)
         if self._lock.replaced is not None:
             self.warnings.append(
                 f"{self.path}: the lock of {self._lock.replaced}, which ended without removing "

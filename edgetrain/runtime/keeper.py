@@ -78,6 +78,10 @@ class Keeper:
         """
         if self._folder is None:
             return None
+        with self._session.turn:
+            return self._save(self._folder, meta)
+
+    def _save(self, folder: RunFolder, meta: Mapping[str, Any]) -> Path | None:
         step, bad_steps = self._session.step, self._session.bad_steps
         wrong = self._not_finite()
         if wrong and not bad_steps:
@@ -88,7 +92,7 @@ class Keeper:
             self._emit({"event": "warning", "message": message})
             return None
         with self.writing():
-            path = self._folder.save(
+            path = folder.save(
                 step,
                 self._session.state(),
                 meta,
@@ -100,6 +104,12 @@ class Keeper:
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path
 
+    def check_finite(self) -> None:
+        """Raises RunError: the state is not finite."""
+        wrong = self._not_finite()
+        if wrong:
+            raise RunError(self._broken(wrong))
+
     def keep_best(self) -> None:
         """Keep the state as it is apart from the checkpoints: in a file, or without one in memory.
 
@@ -107,9 +117,7 @@ class Keeper:
           RunError: it is not finite, or cannot be written.
         """
         state = self._session.state()
-        wrong = self._not_finite()
-        if wrong:
-            raise RunError(self._broken(wrong))
+        self.check_finite()
         if self._folder is None:
             self._best = {name: array.copy() for name, array in state.items()}
             return
@@ -160,9 +168,7 @@ class Keeper:
                 f"none of {self._session.step} steps moved the weights: {self._reasons()}; "
                 f"{self.last_state()}."
             )
-        wrong = self._not_finite()
-        if wrong:
-            raise RunError(self._broken(wrong))
+        self.check_finite()
         if self.saved != self._session.step:
             self.save(meta)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from _thread import allocate_lock, get_ident
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -76,6 +77,7 @@ class Learner(Uncopied):
         self._returns = Returns(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
+        self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
         self._tried = -1  # step at which a checkpoint was last begun
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = 0
@@ -177,21 +179,49 @@ class Learner(Uncopied):
                 f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
                 "total_steps, or set trainer.lr as you go."
             )
+        self._check_owner("step")
         self._callbacks.check_outside("step", "on_step")
         samples = self._given.samples(x, y, weights)
-        self._begin("step")
-        result = self._given.step(samples)
-        assert result is not None
-        if self._returns.has_failed(result):
-            done = self.steps
-            self._take_state(self._returns.back(done - 1, result))
-            self.session.ints[control.STEP] = done  # samples in between were given, and are gone
-        elif result.skipped and not result.finite:
-            self._skips.note(result, 0, self._given.fed(samples))
+        with self.session.turn:
+            self._begin("step")
+            result = self._given.step(samples)
+            assert result is not None
+            if self._returns.has_failed(result):
+                done = self.steps
+                self._take_state(self._returns.back(done - 1, result))
+                self.session.ints[control.STEP] = done  # samples in between are gone
+            elif result.skipped and not result.finite:
+                self._skips.note(result, 0, self._given.fed(samples))
         self._tell(result)
         if self._is_due():
             self.save()
         return result
+
+    @contextlib.contextmanager
+    def _owned(self, what: str) -> Iterator[None]:
+        """This thread alone trains in the block.
+
+        Raises:
+          UsageError: another one does, or this one already.
+        """
+        self._check_owner(what)
+        self._callbacks.check_outside(what)
+        if not self._fitting.acquire(False):
+            raise UsageError(f"{what}: this Trainer is in fit already. Wait until it has returned.")
+        try:
+            self._owner = get_ident()
+            yield
+        finally:
+            self._owner = 0
+            self._fitting.release()
+
+    def _check_owner(self, what: str) -> None:
+        """Raises UsageError: another thread is in `fit`, whose steps these would disturb."""
+        if self._owner not in (0, get_ident()):
+            raise UsageError(
+                f"{what}: this Trainer is in fit already, in another thread. Wait until that has "
+                "returned; predict, evaluate, save and parameters may be used meanwhile."
+            )
 
     def _begin(self, what: str) -> None:
         """Before the first step: there is a state to go back to, where a step may have to.
@@ -245,7 +275,8 @@ class Learner(Uncopied):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and running statistics by torch's names: float32 copies."""
-        return dict(self._values(buffers=True))
+        with self.session.turn:
+            return dict(self._values(buffers=True))
 
     def load_state_dict(self, state: Any) -> None:
         """Write all parameters and running statistics; the optimizer's state stays.
@@ -285,7 +316,8 @@ class Learner(Uncopied):
         """
         from ..program.trained import export_trained
 
-        return export_trained(self.program, self.session.state(), path, labels=self.labels)
+        with self.session.turn:
+            return export_trained(self.program, self.session.state(), path, labels=self.labels)
 
     def export_adapter(self, directory: str | Path) -> Path:
         """Write the adapters of a Program that has them, for peft: weights and configuration.
@@ -296,7 +328,8 @@ class Learner(Uncopied):
         """
         from ..program.adapters import write_adapter
 
-        return write_adapter(self.program, self.session.state(), directory)
+        with self.session.turn:
+            return write_adapter(self.program, self.session.state(), directory)
 
     def save(self) -> Path | None:
         """Write a checkpoint of the state between minibatches.
@@ -311,7 +344,7 @@ class Learner(Uncopied):
             return None
         self._returns.check_state("save")
         self._tried = self.steps
-        with self._keeper.writing():
+        with self.session.turn, self._keeper.writing():
             self._keep_program()
             path = self._keeper.save(self._meta())
         self._saved_at = time.monotonic()
@@ -359,10 +392,12 @@ class Learner(Uncopied):
 
     def keep_best(self) -> None:
         """Keep the state as it is apart from the checkpoints, for `restore_best`."""
-        self._keeper.keep_best()
+        with self.session.turn:
+            self._keeper.keep_best()
 
     def restore_best(self) -> None:
         """Go back to the weights that `keep_best` kept."""
+        self._check_owner("restore_best")
         self._keeper.restore_best()
 
     @abstractmethod
@@ -376,15 +411,17 @@ class Learner(Uncopied):
           program: the bundle's, or its file; None: this one. Of another, values go on and not bits.
         Raises:
           CheckpointError: the other Program has other parameters.
-          RunError: it cannot be written.
+          RunError: it is not finite, or cannot be written.
         """
         from ..program.stored import write_stored
         from .stored_run import keep_schedule
 
-        block = self.session.ints.copy()
-        keep_schedule(block, self.schedule)
         bundled = self.program if program is None else opened_program(program)
-        write_stored(path, bundled, self.session.state(), block)
+        with self.session.turn:
+            self._keeper.check_finite()
+            block = self.session.ints.copy()
+            keep_schedule(block, self.schedule)
+            write_stored(path, bundled, self.session.state(), block)
 
     def close(self) -> None:
         """End the workers."""

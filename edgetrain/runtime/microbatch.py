@@ -24,10 +24,11 @@ def run_microbatch(
     program = session.program
     inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}
     check_weights(np.asarray(inputs[WEIGHT], np.float32), lambda row: f"sample {row}")
-    stage_inputs(program, session.arena, program.inputs["micro"], inputs)
-    if target is not None:
-        stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
-    session.ints[control.COUNT] = program.microbatch
-    session.reals[control.NOMINAL] = program.minibatch * program.target_count
-    session.executor.run("micro")
-    return float(session.reals[control.LOSS_SUM]) / session.divisor
+    with session.turn:
+        stage_inputs(program, session.arena, program.inputs["micro"], inputs)
+        if target is not None:
+            stage(program, TARGET, session.arena.view(program.targets["micro"]), target)
+        session.ints[control.COUNT] = program.microbatch
+        session.reals[control.NOMINAL] = program.minibatch * program.target_count
+        session.executor.run("micro")
+        return float(session.reals[control.LOSS_SUM]) / session.divisor

@@ -55,15 +55,17 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         self._check_known(name)
         layer = self._layers.get(name)
         values = self._session.values
-        if name in self._still:
-            self._session.executor.check_files()
-        if layer:
-            return dense(layer, values).astype(np.float32)
-        return decoded(values[name], self._slots[name].shape).astype(np.float32)
+        with self._session.turn:
+            if name in self._still:
+                self._session.executor.check_files()
+            if layer:
+                return dense(layer, values).astype(np.float32)
+            return decoded(values[name], self._slots[name].shape).astype(np.float32)
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check_known(name)
-        self._write(name, self._checked(name, value))
+        with self._session.turn:
+            self._write(name, self._checked(name, value))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
@@ -121,9 +123,10 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         """
         for name in values:
             self._check_known(name)
-        arrays = {name: self._checked(name, value) for name, value in values.items()}
-        for name, array in arrays.items():
-            self._write(name, array)
+        with self._session.turn:
+            arrays = {name: self._checked(name, value) for name, value in values.items()}
+            for name, array in arrays.items():
+                self._write(name, array)
 
     def update(self, *values: Any, **more: Any) -> None:
         """As of a dict, but all that are given are written or none."""

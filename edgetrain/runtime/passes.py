@@ -45,6 +45,9 @@ class SourcePasses:
     def check_again(self) -> None:
         """Nothing: any step can be done again."""
 
+    def ready(self) -> None:
+        """Nothing: samples are read as the step asks for them."""
+
     def run(self) -> StepResult | None:
         """The next step; None where it was discarded."""
         session, source = self._session, self._source
@@ -151,16 +154,20 @@ class BatchPasses:
             )
         self._items = None
 
-    def run(self) -> StepResult | None:
-        """The next step; None where it was discarded.
+    def ready(self) -> None:
+        """Have the batch of the next step; other threads may use the session meanwhile.
 
         Raises:
-          EndOfPass: there is no batch for it.
+          EndOfPass: there is none.
         """
         self._last = None  # its bytes are free before the next batch is made
-        self._last = samples = self._next()
+        self._last = self._next()
         self._number += 1
-        return None if self._stopped() else self._given.step(samples)
+
+    def run(self) -> StepResult | None:
+        """The next step; None where it was discarded."""
+        assert self._last is not None
+        return None if self._stopped() else self._given.step(self._last)
 
     def fed(self) -> "Fed":
         """What the last step was fed."""

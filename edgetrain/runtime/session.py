@@ -24,6 +24,7 @@ from .loading import opened_program
 from .mapping import first_values
 from .patterns import check_instructions, check_pattern, sparse_layers
 from .staging import stage
+from .turns import Turns
 
 # Why no target of a minibatch counts where none does.
 IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
@@ -76,7 +77,14 @@ def seen_words(schedule: Schedule) -> dict[str, int]:
 
 @called_by_people
 class Session(Uncopied):
-    """Arena, executor and control block of one Program."""
+    """Arena, executor and control block of one Program.
+
+    Several threads may use one: a call waits until those of others that came before are done. What
+    takes several calls, or reads `values` or `state`, does so within `with session.turn`.
+
+    Attributes:
+      turn: held by the thread that uses the arena.
+    """
 
     def __repr__(self) -> str:
         return f"Session({self.program!r})"
@@ -92,6 +100,7 @@ class Session(Uncopied):
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
         self.executor = Executor(program, self.arena, threads)
+        self.turn, self._driving = Turns(self.executor.signals), False
         check_instructions(program, self.layers)
         self._staging = {
             tape: {name: self.arena.view(s) for name, s in program.staged(tape).items()}
@@ -190,11 +199,12 @@ class Session(Uncopied):
 
     def set_counters(self, step: int, counters: Mapping[str, Any]) -> None:
         """Go on from `step`, counted from 0, with what `counters` gave then."""
-        self.ints[control.STEP] = step
-        for name, word in control.SAVED.items():
-            self.ints[word] = counters[name]
-        for name, word in control.SAVED_REALS.items():
-            self.reals[word] = counters[name]
+        with self.turn:
+            self.ints[control.STEP] = step
+            for name, word in control.SAVED.items():
+                self.ints[word] = counters[name]
+            for name, word in control.SAVED_REALS.items():
+                self.reals[word] = counters[name]
 
     @property
     def divisor(self) -> float:
@@ -253,14 +263,15 @@ class Session(Uncopied):
         Args:
           total_steps: of the whole run; rewirings depend on it too.
         """
-        self.ints[control.TOTAL_STEPS] = total_steps
-        self.ints[control.WARMUP] = schedule.warmup_steps
-        self.reals[control.BASE_LR] = lr
-        numbers = schedule.numbers()
-        self.reals[control.RATE : control.RATE + len(numbers)] = numbers
-        at = {"ctl": self.program.slot("ctl").offset}
-        calls = [(call.kernel, {**call.args, **at}) for call in schedule.calls()]
-        self._plan[layout.RATE] = self.executor.add("rate", calls)
+        with self.turn:
+            self.ints[control.TOTAL_STEPS] = total_steps
+            self.ints[control.WARMUP] = schedule.warmup_steps
+            self.reals[control.BASE_LR] = lr
+            numbers = schedule.numbers()
+            self.reals[control.RATE : control.RATE + len(numbers)] = numbers
+            at = {"ctl": self.program.slot("ctl").offset}
+            calls = [(call.kernel, {**call.args, **at}) for call in schedule.calls()]
+            self._plan[layout.RATE] = self.executor.add("rate", calls)
 
     def minibatch(self, samples: int, filler: Filler) -> StepResult | None:
         """The next minibatch of the run: every microbatch accumulated, one update, rewired if due.
@@ -273,20 +284,22 @@ class Session(Uncopied):
           None where the minibatch was discarded: its gradients are zeroed, as they are where
           `filler` raises, and nothing else has moved.
         """
-        self._plan[layout.SAMPLES] = samples
-        if self._run(self._train, filler, 1):
-            return None
-        count, norm = int(self.ints[control.TARGETS]), float(self.reals[control.GRAD_NORM])
-        return StepResult(
-            loss=float(self.reals[control.LAST_LOSS]) if count else math.nan,
-            grad_norm=norm,
-            skipped=bool(self.ints[control.SKIP]),
-            finite=math.isfinite(norm),
-            counted=count,
-            lr=float(self.reals[control.LR]),
-            rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
-            uncounted=self._uncounted,
-        )
+        with self.turn:
+            self._check_idle("called")
+            self._plan[layout.SAMPLES] = samples
+            if self._run(self._train, filler, 1):
+                return None
+            count, norm = int(self.ints[control.TARGETS]), float(self.reals[control.GRAD_NORM])
+            return StepResult(
+                loss=float(self.reals[control.LAST_LOSS]) if count else math.nan,
+                grad_norm=norm,
+                skipped=bool(self.ints[control.SKIP]),
+                finite=math.isfinite(norm),
+                counted=count,
+                lr=float(self.reals[control.LR]),
+                rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
+                uncounted=self._uncounted,
+            )
 
     def given(self, count: int, filler: Callable[[int, int], bool | None]) -> StepResult | None:
         """A step of `count` samples, at most a minibatch, that are no source's.
@@ -307,17 +320,31 @@ class Session(Uncopied):
             self.ints[control.COUNT] = valid
             return filler(start, valid)
 
-        self._plan[layout.MINIBATCH] = whole
-        try:
-            return self.minibatch(whole, fill)
-        finally:
-            self._plan[layout.MINIBATCH] = self.program.minibatch
+        with self.turn:
+            self._check_idle("called")
+            self._plan[layout.MINIBATCH] = whole
+            try:
+                return self.minibatch(whole, fill)
+            finally:
+                self._plan[layout.MINIBATCH] = self.program.minibatch
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
         """Call one of the drive's kernels; its status."""
         plan = self._plan_address
-        self.feed.run(lambda: self.executor.call(entry, plan, *operands), filler)
+        self._driving = True
+        try:
+            self.feed.run(lambda: self.executor.call(entry, plan, *operands), filler)
+        finally:
+            self._driving = False
         return int(self._plan[layout.STATUS])
+
+    def _check_idle(self, what: str) -> None:
+        """Raises UsageError: a filler is at work; sums and staging bytes are in use."""
+        if self._driving:
+            raise UsageError(
+                f"session: {what} by the data that it is asking for samples. Train, evaluate, "
+                "predict and close between minibatches, such as in a callback."
+            )
 
     def _rewired(self) -> dict[str, float]:
         """Of the last rewiring: dropped, nonzeros that moved; threshold, of the next one."""
@@ -331,8 +358,10 @@ class Session(Uncopied):
         Returns:
           dropped: nonzeros that moved; threshold: of the next rewiring.
         """
-        self.executor.run("rewire")
-        return self._rewired()
+        with self.turn:
+            self._check_idle("called")
+            self.executor.run("rewire")
+            return self._rewired()
 
     def evaluate(self, samples: int, filler: Filler) -> dict[str, float]:
         """Mean loss and accuracy; NaN where every target is ignored.
@@ -341,14 +370,16 @@ class Session(Uncopied):
           samples: each is looked at once, in order.
           filler: as in `minibatch`; samples that only fill up the last microbatch do not count.
         """
-        self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
-        self._run(self._evaluate, filler)
-        count = int(self.ints[control.TARGETS]) or math.nan
-        loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
-        out = {"loss": loss, "samples": samples}
-        if self.loss.accuracy:
-            out["accuracy"] = int(self.ints[control.CORRECT]) / count
-        return out
+        with self.turn:
+            self._check_idle("called")
+            self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
+            self._run(self._evaluate, filler)
+            count = int(self.ints[control.TARGETS]) or math.nan
+            loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
+            out = {"loss": loss, "samples": samples}
+            if self.loss.accuracy:
+                out["accuracy"] = int(self.ints[control.CORRECT]) / count
+            return out
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The model's output (before a final softmax) in evaluation mode, float32 [n, ...].
@@ -386,14 +417,20 @@ class Session(Uncopied):
             layout.OUTPUT_SIZE: value[0].size,
             layout.PREDICTIONS: out.ctypes.data,
         }
-        self._plan[[*words]] = [*words.values()]
-        self._run(self._evaluate, filler)
-        return out
+        with self.turn:
+            self._check_idle("called")
+            self._plan[[*words]] = [*words.values()]
+            self._run(self._evaluate, filler)
+            return out
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint holds, on the arena's own bytes."""
         return {slot.name: self.values[slot.name] for slot in self.program.saved}
 
     def close(self) -> None:
-        """End the workers."""
-        self.executor.close()
+        """End the workers, after what other threads have begun; a second time does nothing."""
+        if self.executor.is_forked:
+            return  # the turn may be that of a thread that is not here
+        with self.turn:
+            self._check_idle("closed")
+            self.executor.close()

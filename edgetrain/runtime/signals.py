@@ -114,19 +114,24 @@ class Deferral:
         self._depth = 0
 
     def __enter__(self) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self._hold()
+        if _on_main_thread():
+            self._depth += 1
+            if self._depth == 1:
+                self._hold()
 
     def __exit__(self, *raised: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._release()
-            self._deliver()
+        if _on_main_thread():
+            self._depth -= 1
+            if self._depth == 0:
+                self._release()
+                self._deliver()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """Inside, in Python that handles what is raised: handlers are called, late ones at once."""
+        if not _on_main_thread():
+            yield
+            return
         try:
             self._release()
             self._deliver()
@@ -135,8 +140,6 @@ class Deferral:
             self._hold()
 
     def _hold(self) -> None:
-        if not _on_main_thread():
-            return
         for signum in _HELD:
             handler = getsignal(signum)
             if callable(handler) and not getattr(handler, "quiet", False):

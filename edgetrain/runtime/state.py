@@ -25,9 +25,10 @@ def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> 
       CheckpointError: names, shapes or dtypes differ from the Program's.
     """
     check_state(session.program, tensors, label)
-    state = session.state()
-    for name, array in tensors.items():
-        state[name][...] = array
+    with session.turn:
+        state = session.state()
+        for name, array in tensors.items():
+            state[name][...] = array
 
 
 def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) -> None:

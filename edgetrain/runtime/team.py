@@ -39,6 +39,18 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
+def _nothing() -> None:
+    """Where there is no worker."""
+
+
+def _dismiss(part: Callable[[], None], hired: Sequence[LockType], process: int) -> None:
+    """Have the workers leave, and wait for them; a forked child has none."""
+    if os.getpid() == process and hired:
+        part()
+        for there in hired:
+            there.acquire()
+
+
 class Team:
     """Threads that enter the interpreter together with the caller.
 
@@ -66,9 +78,13 @@ class Team:
         self._there = [_held() for _ in range(1, count)]
         self._begin(entry, find)
         self._enter = ENTRY(self.run_tape)
+        hired = list[LockType]()
+        self._leave = weakref.finalize(self, _dismiss, self._parting(), hired, os.getpid())
+        self._leave.atexit = False  # the process ends them
         try:
             for index in range(1, count):
                 start_new_thread(self._worker(index), ())
+                hired.append(self._there[index - 1])
         except RuntimeError as error:
             raise RunError(
                 f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
@@ -96,15 +112,13 @@ class Team:
         """Raise what a tape that machine code began has raised."""
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, as it is done where a team is forgotten."""
         self._closed = True
-        self._end()
-        for there in self._there:
-            there.acquire()
-        self._there = []
+        self._leave()
 
-    def _end(self) -> None:
-        """Have the workers leave."""
+    def _parting(self) -> Callable[[], None]:
+        """What has the workers leave; it does not know the team."""
+        return _nothing
 
 
 class Sleepers(Team):
@@ -126,9 +140,8 @@ class Sleepers(Team):
         serve, there = ENTRY(self._serve), self._there[index - 1]
         return partial(_serve, serve, self.barrier, self._operands, index, self.count, there)
 
-    def _end(self) -> None:
-        if self._there:
-            ENTRY(self._part)(0, self._operands.ctypes.data, 0, 1)
+    def _parting(self) -> Callable[[], None]:
+        return partial(_part, ENTRY(self._part), self.barrier, self._operands)
 
 
 def _serve(
@@ -137,6 +150,11 @@ def _serve(
     """A worker, which keeps the block that it looks at; not the team, which may be forgotten."""
     enter(0, operands.ctypes.data, index, count)
     there.release()
+
+
+def _part(part: Any, barrier: np.ndarray, operands: np.ndarray) -> None:
+    """Have the workers leave that look at this block."""
+    part(0, operands.ctypes.data, 0, 1)
 
 
 class Relay(Team):
@@ -150,27 +168,18 @@ class Relay(Team):
         # Of each worker: held while it waits for work, held while it is at work.
         self._go = [_held() for _ in range(1, self.count)]
         self._done = [_held() for _ in range(1, self.count)]
-        self._given: int | None = 0
+        self._given: list[int | None] = [0]
 
     def _worker(self, index: int) -> Callable[[], None]:
-        return partial(self._serve, index, self._go[index - 1], self._done[index - 1])
-
-    def _serve(self, index: int, go: LockType, done: LockType) -> None:
-        while True:
-            go.acquire()
-            operands = self._given
-            if operands is None:
-                self._there[index - 1].release()
-                return
-            self._interpret(0, operands, index, self.count)
-            done.release()
+        locks = self._go[index - 1], self._done[index - 1], self._there[index - 1]
+        return partial(_relay, self._interpret, self._given, index, self.count, *locks)
 
     def __call__(self, operands: int) -> None:
         self.check_open()
         if ctypes.c_int64.from_address(operands + 8 * THREADS).value == 1:
             self._interpret(0, operands, 0, 1)
             return
-        self._given = operands
+        self._given[0] = operands
         for go in self._go:
             go.release()
         self._interpret(0, operands, 0, self.count)
@@ -186,10 +195,34 @@ class Relay(Team):
         if raised is not None:
             raise raised
 
-    def _end(self) -> None:
-        self._given = None
-        for go in self._go:
-            go.release()
+    def _parting(self) -> Callable[[], None]:
+        return partial(_call_off, self._given, self._go)
+
+
+def _relay(
+    enter: Any,
+    given: list[int | None],
+    index: int,
+    count: int,
+    go: LockType,
+    done: LockType,
+    there: LockType,
+) -> None:
+    """A worker, which knows no team, until None is given."""
+    while True:
+        go.acquire()
+        operands = given[0]
+        if operands is None:
+            there.release()
+            return
+        enter(0, operands, index, count)
+        done.release()
+
+
+def _call_off(given: list[int | None], waiting: Sequence[LockType]) -> None:
+    given[0] = None
+    for go in waiting:
+        go.release()
 
 
 def _called(team: "weakref.ref[Relay]", user: int | None, operands: int) -> None:

@@ -130,18 +130,28 @@ class Trainer(Learner):
         Raises:
           RunError: too many steps in a row, or all, had gradients that are not finite or targets
             that are all ignored; the weights are not finite; the disk is full.
-          UsageError: another run is in `out`, or this process is a fork of the Trainer's.
+          UsageError: another run is in `out`, this process is a fork of the Trainer's, or `fit` is
+            at work already.
           Interrupted: Ctrl-C, SIGTERM or SIGHUP; the minibatch was finished and saved (a second
             Ctrl-C discards it).
         """
         self.session.executor.check_process()
-        self._callbacks.check_outside("fit")
         passes = self._passes
         if passes is None:
             raise UsageError(
                 "fit: this Trainer has no data. Give it to Trainer(program, data), or call "
                 "step(x, y)."
             )
+        with self._owned("fit"):
+            return self._fit(passes, epochs, steps, evaluate)
+
+    def _fit(
+        self,
+        passes: SourcePasses | BatchPasses,
+        epochs: float | None,
+        steps: int | None,
+        evaluate: bool,
+    ) -> Event:
         self._set_total(epochs, steps, passes.length)
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
@@ -238,17 +248,19 @@ class Trainer(Learner):
     def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
         """The next step of a pass, and what follows it; False where the pass has ended."""
         try:
-            result = self._run(passes)
+            passes.ready()
         except EndOfPass:
             return False
-        if result is None:
-            raise self._interrupted("interrupted twice: the minibatch was discarded")
-        if self._returns.has_failed(result):
-            self._go_back(passes, result)
-            return True
-        self._position.add(result.loss, result.skipped)
-        if result.skipped and not result.finite:
-            self._skips.note(result, self._position.epoch, passes.fed())
+        with self.session.turn:
+            result = self._run(passes)
+            if result is None:
+                raise self._interrupted("interrupted twice: the minibatch was discarded")
+            if self._returns.has_failed(result):
+                self._go_back(passes, result)
+                return True
+            self._position.add(result.loss, result.skipped)
+            if result.skipped and not result.finite:
+                self._skips.note(result, self._position.epoch, passes.fed())
         self._tell(result)
         self._give_up()
         if self._is_due():
@@ -363,6 +375,7 @@ class Trainer(Learner):
         if where is None:
             raise UsageError("resume: expected a directory.")
         self.session.executor.check_process()
+        self._check_owner("resume")
         counts = self._counts()
         stored = where.is_file()
         from .stored_run import stored_checkpoint

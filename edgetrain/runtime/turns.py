@@ -1,0 +1,78 @@
+"""Threads that use one session: one at a time, in the order in which they came.
+
+A turn is a minibatch, an evaluation, a prediction, or a look at the state. Whoever waits is handed
+the next turn, so that a loop of training does not starve a prediction, nor the other way around.
+"""
+
+from _thread import LockType, allocate_lock, get_ident
+from collections import deque
+
+from .signals import Deferral
+
+
+class _Place:
+    """A thread's place in the queue; `called` is held until its turn has come."""
+
+    def __init__(self) -> None:
+        self.thread, self.called = get_ident(), allocate_lock()
+        self.called.acquire()
+
+
+class Turns:
+    """A lock that a thread may take again while it has it, handed on in order.
+
+    Args:
+      signals: held back while the turn is one's own, so that what a handler raises can neither
+        keep it nor lose it; while one waits they are delivered.
+    """
+
+    def __init__(self, signals: Deferral) -> None:
+        self._signals, self._guard = signals, allocate_lock()
+        self._owner, self._depth = 0, 0
+        self._queue: deque[_Place] = deque()
+
+    def __enter__(self) -> None:
+        if self._owner == get_ident():
+            self._depth += 1
+            return
+        self._signals.__enter__()
+        try:
+            self._wait(self._guard)
+        except BaseException:
+            self._signals.__exit__()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._hand_on()
+            self._signals.__exit__()
+
+    def _wait(self, guard: LockType) -> None:
+        """Until the turn is this thread's."""
+        with guard:
+            if not self._owner:
+                self._owner, self._depth = get_ident(), 1
+                return
+            place = _Place()
+            self._queue.append(place)
+        try:
+            with self._signals.open():
+                place.called.acquire()
+        except BaseException:
+            with guard:
+                waits = place in self._queue
+                if waits:
+                    self._queue.remove(place)
+            if not waits:
+                self._hand_on()
+            raise
+
+    def _hand_on(self) -> None:
+        """The turn is the next one's who waits, or nobody's."""
+        with self._guard:
+            self._owner, self._depth = 0, 0
+            if self._queue:
+                place = self._queue.popleft()
+                self._owner, self._depth = place.thread, 1
+                place.called.release()
