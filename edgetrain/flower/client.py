@@ -28,6 +28,7 @@ from .arrays import Exchange, initial_state
 
 # What a server may say in a round's config. `proximal-mu` is FedProx's.
 KNOWN = ("server-round", "lr", "epochs", "steps", "proximal-mu")
+MOST_STEPS = 10**9  # of a round: a board that is asked for more would be lost to its owner
 _OLD = {"server_round": "server-round", "local_epochs": "epochs", "local-epochs": "epochs"}
 
 Node = Mapping[str, Any]
@@ -176,11 +177,20 @@ class Client:
         return Exchange(trainer.program, trainer.session.values, self.wire)
 
     def _length(self, trainer: Trainer, config: Node) -> tuple[int | None, float]:
-        """Steps of a round, where they are known beforehand; else passes."""
+        """Steps of a round, where they are known beforehand; else passes.
+
+        Raises:
+          UsageError: more than a round may have.
+        """
         epochs = config.get("epochs", self.epochs)
         steps = config.get("steps", None if "epochs" in config else self.steps)
         if steps is None and trainer.source is not None and trainer.steps_per_epoch:
             steps = max(1, round(epochs * trainer.steps_per_epoch))
+            if steps > MOST_STEPS:
+                raise UsageError(
+                    f"epochs {epochs}: {steps} steps of this board's data; expected at most "
+                    f"{MOST_STEPS} in a round. Ask for fewer."
+                )
         return steps, epochs
 
 
@@ -261,10 +271,14 @@ def _checked(config: Node) -> dict[str, Any]:
         )
     if "lr" in found:
         found["lr"] = finite_number("config: lr", found["lr"], least=0)
-    for key, kind, least in (("server-round", int, 0), ("steps", int, 1), ("epochs", float, 0)):
+    for key, least in (("server-round", 0), ("steps", 1)):
         if key in found:
-            number = typed(f"config: {key}", found[key], (kind,))
-            if number < least or not math.isfinite(number) or (key == "epochs" and not number):
-                raise UsageError(f"config: {key} {number}: expected {least} or more.")
+            number = typed(f"config: {key}", found[key], (int,))
+            if not least <= number <= MOST_STEPS:
+                raise UsageError(
+                    f"config: {key} {number}: expected {least} or more, at most {MOST_STEPS}."
+                )
+    if "epochs" in found:
+        found["epochs"] = finite_number("config: epochs", found["epochs"], above=0, most=MOST_STEPS)
     found["server-round"] = max(1, found.get("server-round", 1))
     return found

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..units.files import read_regular
 from . import processor, sources
 
 FORMAT = 1
@@ -82,6 +83,16 @@ class Library:
         return self.folder / PLANNER if is_there else None
 
 
+def _is_index(index: dict[str, Any]) -> bool:
+    """Whether it has digests by name, as packing.py writes them."""
+    tables = index.get("digests"), index.get("units", {})
+    named = isinstance(index.get("package"), str)
+    return named and all(
+        isinstance(table, dict) and all(isinstance(digest, str) for digest in table.values())
+        for table in tables
+    )
+
+
 @functools.cache
 def installed() -> Library | None:
     """The best library for this processor; None where none is installed, or it cannot be read.
@@ -100,11 +111,13 @@ def installed() -> Library | None:
 
 def _opened(folder: Path) -> Library | None:
     try:
-        index = json.loads((folder / INDEX).read_text())
-        if index["format"] == FORMAT:
+        index = json.loads(read_regular(folder / INDEX))
+        found = index.get("format") if isinstance(index, dict) else None
+        if found == FORMAT and _is_index(index):
             return Library(folder, index)
-        fault = f"its format is {index['format']}; this build reads {FORMAT}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        fault = f"its format is {str(found)[:40]!r}; this build reads {FORMAT}"
+        fault = fault if found != FORMAT else f"{INDEX} is damaged"
+    except (OSError, ValueError, RecursionError) as error:
         fault = f"{INDEX} cannot be read ({type(error).__name__})"
     print(
         f"edgetrain: warning: kernels library {folder} is not used: {fault}. Install the one of "

@@ -14,7 +14,6 @@ from ..program import Program
 from ..program.trained import names_in_file, outputs_in_file
 from ..runtime.evaluation import evaluate_batches
 from ..runtime.given import Given, Samples
-from ..runtime.patterns import check_pattern, sparse_layers
 from ..runtime.state import load_state
 from ..runtime.trainer import Trainer
 from ..units.public import as_path, called_by_people
@@ -232,16 +231,10 @@ class Module:
                 "saved with it."
             )
         whole |= state.tensors
-        check_pattern(sparse_layers(self.program), whole, "checkpoint", CheckpointError)
         load_state(self.session, whole, "checkpoint")
         if state.meta.get("optimizer"):
-            try:
-                self.session.set_counters(int(state.meta["step"]), state.meta["counters"])
-                self.trainer.lr = state.meta["lr"]
-            except (KeyError, TypeError, ValueError) as error:
-                raise CheckpointError(
-                    f"checkpoint: its counters are damaged ({error!r}). Load another one."
-                ) from error
+            self.session.set_counters(state.meta["step"], state.meta["counters"])
+            self.trainer.lr = state.meta["lr"]
 
     def _ordered(self, inputs: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
         """Inputs in the order of `input_names`."""

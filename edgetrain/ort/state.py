@@ -8,11 +8,39 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import CheckpointError, UsageError
+from ..program.schema import (
+    boolean,
+    by_name,
+    integer,
+    number,
+    one_of,
+    record,
+    several,
+    text,
+    verify,
+)
 from ..runtime.checkpoint import load_checkpoint, save_checkpoint
+from ..runtime.run_fields import COUNTERS
 from ..units.public import as_path, called_by_people
 
 MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
 OWN = "ort"  # what tells its files from the checkpoints of a run
+
+
+def _property(value: Any, name: str) -> None:
+    """A number, finite or not, or a text: what `Properties` takes."""
+    if type(value) not in (int, float):
+        text(2**20)(value, name)
+
+
+_COUNTED = {"step": integer(0, 2**62), "counters": COUNTERS, "lr": number(0)}
+_FIELDS = {
+    "kind": one_of(OWN),
+    "properties": by_name(_property),
+    "outputs": several(text(), most=1),
+}
+_SHORT = record(_FIELDS, {"optimizer": boolean})
+_WHOLE = record({**_FIELDS, "optimizer": boolean, **_COUNTED})
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
@@ -163,6 +191,8 @@ class CheckpointState:
                 f"{path}: a checkpoint of a run. Go on with it by Trainer.resume, or give the file "
                 "that generate_artifacts wrote."
             )
+        fields = _WHOLE if found.meta.get("optimizer") else _SHORT
+        verify(fields, found.meta, str(found.used), CheckpointError, "Load another one.")
         return cls(found.tensors, found.meta)
 
     @classmethod

@@ -29,6 +29,16 @@ def _sum(value: Any, name: str) -> None:
         optional(number())(value, name)
 
 
+COUNTERS = record(
+    {
+        "updates": _COUNT,
+        "good_steps": _COUNT,
+        "bad_steps": _COUNT,
+        "loss_scale": number(1, MAX_SCALE),
+        "bias1": number(0, 1),
+        "bias2": number(0, 1),
+    }
+)
 # What older builds did not write.
 _LATER = {
     "started_lr": number(0),
@@ -57,16 +67,7 @@ def _run(seen: tuple[str, ...]):
             "step": _COUNT,
             "total_steps": _COUNT,
             "lr": number(0),
-            "counters": record(
-                {
-                    "updates": _COUNT,
-                    "good_steps": _COUNT,
-                    "bad_steps": _COUNT,
-                    "loss_scale": number(1, MAX_SCALE),
-                    "bias1": number(0, 1),
-                    "bias2": number(0, 1),
-                }
-            ),
+            "counters": COUNTERS,
             "schedule": member_of(SCHEDULES),
             "seen": record({name: optional(number()) for name in seen}),
             "recipe": text(64),

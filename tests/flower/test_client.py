@@ -220,6 +220,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no steps": ({"steps": 0}, "steps 0"),
     "no epochs": ({"epochs": 0.0}, "epochs 0"),
     "a text": ({"steps": "many"}, "steps"),
+    "endless steps": ({"steps": 10**12}, r"steps 10{12}: expected .* at most 1000000000"),
+    "endless epochs": ({"epochs": 1e308}, r"epochs 1e\+308: expected"),
+    "epochs beyond floats": ({"epochs": 10**400}, "epochs 10+.*: expected"),
+    "epochs of many steps": ({"epochs": 1e9}, r"epochs .*: \d+ steps of this board's data"),
+    "no number of epochs": ({"epochs": float("nan")}, "epochs nan"),
+    "an endless round": ({"server-round": 2**70}, "server-round"),
     "a number for a name": ({3: 1}, "config 3: boards know nothing"),
     "a list": ([1], r"config \[1\]: expected numbers by name"),
 }
