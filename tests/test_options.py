@@ -193,6 +193,7 @@ ELSEWHERE = {
     ("train", "label"): "tests.test_options.test_label_chooses_a_column",
     ("eval", "label"): "tests.test_options.test_label_chooses_a_column",
     ("train", "validation"): "tests.runtime.test_data.test_commands_say_what_is_held_out",
+    ("train", "verify_saves"): "tests.program.test_medium.test_a_run_ends_by_a_lost_write",
     ("parity", "reference"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "device"): "tests.test_options.test_options_of_parity_reach_it",
     ("parity", "steps"): "tests.test_options.test_options_of_parity_reach_it",

@@ -18,7 +18,7 @@ OTHERS = {
     "json", "picture", "report", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
     "lr", "lr_schedule", "lr_gamma", "validation", "name", "size", "cc", "augment",
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
-    "save_seconds", "save_steps", "label", "calibrate", "all", "steps", "help",
+    "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",

@@ -225,6 +225,10 @@ def _training(command) -> None:
         help="checkpoints to keep (2)",
     )  # fmt: skip
     train.add_argument(
+        "--verify-saves", action="store_true", default=False,
+        help="read each checkpoint back from the disk before an older one is given up",
+    )  # fmt: skip
+    train.add_argument(
         "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
     )
     train.add_argument("--resume", metavar="DIR", default=None, help="go on where DIR stopped")

@@ -168,6 +168,7 @@ def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
         "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
         "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
         "metrics": arguments.metrics, "callbacks": _callbacks(arguments),
+        "verify_saves": arguments.verify_saves,
     }  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from edgetrain.units.files import (
     sync_directory,
 )
 
+from .medium import file_sum, medium_sum
+
 PREVIOUS_SUFFIX = ".previous"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _MAX_NAME = 200  # bytes of a target's name in a temporary's, which must fit the file system's 255
@@ -34,6 +36,7 @@ def write_atomically(
     keep_previous: bool = False,
     *,
     links: bool = True,
+    verify: bool = False,
 ) -> None:
     """Give `path` the bytes that `write` puts into the (seekable) file it is handed.
 
@@ -44,6 +47,7 @@ def write_atomically(
         exists at every moment.
       links: a link at `path` is followed; without, it is refused: in a run's directory, which
         may be somebody else's, it could lead to any file of the user's.
+      verify: read it back from the medium before the old file is given up.
     Raises:
       RunError: the disk is full, a limit on file sizes is met, the directory is missing or
         read-only, or `path` is no regular file. The old file is then untouched.
@@ -57,7 +61,10 @@ def write_atomically(
                 _lock(file)
                 write(file)
                 file.flush()
+                written = file_sum(temporary) if verify else 0
                 os.fsync(file.fileno())
+            if verify and medium_sum(temporary) != written:
+                raise OSError(errno.EIO, "the disk gives back other bytes than were written")
             if keep_previous and target.exists():
                 _keep(target)
             os.replace(temporary, target)

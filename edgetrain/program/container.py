@@ -55,6 +55,7 @@ def write_container(
     version: int,
     keep_previous: bool = False,
     links: bool = True,
+    verify: bool = False,
 ) -> None:
     """Write one file atomically; nothing as large as a tensor is allocated.
 
@@ -63,7 +64,7 @@ def write_container(
       meta: text; the keys sha256, nbytes, kind and version belong to the format.
       kind: what the file is for, such as "program"; checked when it is read.
       version: of that kind's contents.
-      keep_previous, links: as in `write_atomically`.
+      keep_previous, links, verify: as in `write_atomically`.
     Raises:
       RunError: the file cannot be written; an older one is untouched.
     """
@@ -88,7 +89,7 @@ def write_container(
         file.seek(8 + DIGEST.start)
         file.write(digest.hexdigest().encode())
 
-    write_atomically(path, write, keep_previous, links=links)
+    write_atomically(path, write, keep_previous, links=links, verify=verify)
 
 
 def read_container(

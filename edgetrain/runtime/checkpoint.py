@@ -50,6 +50,7 @@ def save_checkpoint(
     meta: Mapping[str, Any],
     *,
     keep_previous: bool = True,
+    verify: bool = False,
 ) -> None:
     """Write one checkpoint; a good file already there lives on as `<name>.previous`.
 
@@ -57,14 +58,28 @@ def save_checkpoint(
 
     Args:
       meta: values that JSON can hold; integers and floats come back exactly.
+      verify: read it back from the medium, and check it, before older files are given up.
     Raises:
       RunError: it cannot be written (disk full, read-only); older files are untouched.
     """
     keep = keep_previous and is_good_container(path, kind=KIND, versions=VERSIONS, links=False)
     state = {"state": json.dumps(dict(meta))}
     write_container(
-        path, tensors, state, kind=KIND, version=VERSION, keep_previous=keep, links=False
+        path,
+        tensors,
+        state,
+        kind=KIND,
+        version=VERSION,
+        keep_previous=keep,
+        links=False,
+        verify=verify,
     )
+    if verify and not is_good_container(path, kind=KIND, versions=VERSIONS, links=False):
+        Path(path).unlink(missing_ok=True)
+        raise RunError(
+            f"{path}: the disk gives back other bytes than were written; it was removed, older "
+            "checkpoints are untouched. Write to another disk."
+        )
     clean_temporaries(Path(path).parent)
 
 
@@ -95,6 +110,7 @@ def save_step(
     save_total_limit: int | None = None,
     keep: Path | None = None,
     initial: Mapping[str, np.ndarray] | None = None,
+    verify: bool = False,
 ) -> Path:
     """Write the checkpoint of `step`, then remove the oldest beyond the limit.
 
@@ -103,6 +119,7 @@ def save_step(
         always one behind the newest.
       keep: a file that stays whatever the limit.
       initial: values of the tensors that training does not move; those need not be finite.
+      verify: as in `save_checkpoint`.
     Raises:
       RunError: as in `save_checkpoint`, or something is not finite; nothing is removed then.
     """
@@ -110,7 +127,7 @@ def save_step(
     wrong = nonfinite(finite_part(tensors, initial or {}), meta)
     if wrong:
         raise RunError(f"{path}: {wrong} is not finite; it was not written.")
-    save_checkpoint(path, tensors, meta, keep_previous=False)
+    save_checkpoint(path, tensors, meta, keep_previous=False, verify=verify)
     if save_total_limit is not None:
         for old in step_files(directory)[: -max(2, save_total_limit)]:
             if old not in (path, keep):

@@ -155,13 +155,14 @@ class RunFolder:
         save_total_limit: int | None,
         bad_steps: int = 0,
         initial: Mapping[str, np.ndarray] | None = None,
+        verify: bool = False,
     ) -> Path:
         """Write the checkpoint of `step`; older ones beyond the limit go.
 
         Args:
           bad_steps: steps in a row up to this one without an update; the newest checkpoint from
             before them stays whatever the limit.
-          initial: as in `save_step`.
+          initial, verify: as in `save_step`.
         Raises:
           RunError: it cannot be written, or something in it is not finite.
         """
@@ -174,6 +175,7 @@ class RunFolder:
             save_total_limit=save_total_limit,
             keep=good,
             initial=initial,
+            verify=verify,
         )
         self._newest = step
         return path

@@ -32,6 +32,7 @@ class Keeper:
       folder: None keeps nothing on disk.
       save_total_limit: checkpoints to keep; None keeps all.
       emit: takes events.
+      verify: read checkpoints back from the medium.
     Attributes:
       saved: step of the last checkpoint written; -1 before.
     """
@@ -42,8 +43,9 @@ class Keeper:
         folder: RunFolder | None,
         save_total_limit: int | None,
         emit: Callable[[dict[str, Any]], None],
+        verify: bool = False,
     ) -> None:
-        self.saved = -1
+        self.saved, self._verify = -1, verify
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
@@ -99,6 +101,7 @@ class Keeper:
                 save_total_limit=self._limit,
                 bad_steps=bad_steps,
                 initial=self._fixed,
+                verify=self._verify,
             )
         self.saved = step
         self._emit({"event": "save", "step": step, "path": str(path)})

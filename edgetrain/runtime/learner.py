@@ -73,7 +73,8 @@ class Learner(Uncopied):
         self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
         self._emit = settings.on_event or _silent
-        self._keeper = Keeper(self.session, self.folder, settings.save_total_limit, self._emit)
+        limit, verify = settings.save_total_limit, settings.verify_saves
+        self._keeper = Keeper(self.session, self.folder, limit, self._emit, verify)
         self._returns = Returns(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()

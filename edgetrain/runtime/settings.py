@@ -31,6 +31,8 @@ class Settings:
       save_seconds: seconds without a checkpoint after which one is written; 0: none for the time
         that went by. None: SAVE_SECONDS, or 0 where `save_steps` says when.
       save_total_limit: checkpoints to keep; None keeps all.
+      verify_saves: read each checkpoint back from the medium, past the page cache, before an
+        older one is given up: for flash that may lose a write.
       threads: workers; at most the Program's.
       validation: what to evaluate on while training. None: the data's own test split; nothing is
         held out where it has none. A fraction of the training samples, held out; or other data.
@@ -47,6 +49,7 @@ class Settings:
     save_steps: int = SAVE_STEPS
     save_seconds: float | None = None
     save_total_limit: int | None = SAVE_TOTAL_LIMIT
+    verify_saves: bool = False
     threads: int | None = None
     validation: Any = None
     keep_last: bool = False
@@ -102,6 +105,7 @@ class Settings:
                 f"Give {float(self.validation):g}."
             )
         typed("trainer: keep_last", self.keep_last, (bool,))
+        typed("trainer: verify_saves", self.verify_saves, (bool,))
         if not isinstance(self.schedule, Schedule | None):
             raise UsageError(
                 f"trainer: schedule {repr(self.schedule)[:80]}: expected a Schedule, such as "
@@ -114,7 +118,7 @@ class Settings:
             raise UsageError(
                 f"trainer: out {' '.join(repr(out).split())[:80]}: expected a directory.{pair}"
             )
-        names = "save_steps", "save_seconds", "save_total_limit"
+        names = "save_steps", "save_seconds", "save_total_limit", "verify_saves"
         values = {name: getattr(self, name) for name in names}
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         given = [name for name, value in values.items() if value != usual[name]]

@@ -55,6 +55,7 @@ NEEDS: dict[str, Need] = {
     "save_steps": _WRITES,
     "save_seconds": _WRITES,
     "save_total_limit": _WRITES,
+    "verify_saves": _WRITES,
     "label": Need("data", "csv:FILE", lambda values: str(values.get("data")).startswith("csv:")),
 }
 # These ask for what is there without the option, so that nothing is ignored.

@@ -304,3 +304,12 @@ def test_peft_reads_the_adapter(tmp_path):
         out = peft.PeftModel.from_pretrained(body, folder)(x).numpy()
     np.testing.assert_allclose(out, trainer.predict(x.numpy()), rtol=1e-4, atol=1e-5)
     trainer.close()
+
+
+def test_a_merged_weight_that_is_not_finite_is_not_exported(tmp_path):
+    with et.Trainer(compiled()) as trainer:
+        for name in ("b.q.lora_A.weight", "b.q.lora_B.weight"):
+            trainer.parameters[name] = np.full_like(trainer.parameters[name], 1e30)
+        with pytest.raises(et.errors.RunError, match="not written, for 'b.q.weight'"):
+            trainer.export_onnx(tmp_path / "merged.onnx")
+    assert not [*tmp_path.iterdir()]

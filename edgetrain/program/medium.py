@@ -1,0 +1,47 @@
+"""Reading a file back from its medium, past what the system keeps of it in memory."""
+
+import contextlib
+import mmap
+import os
+import zlib
+from pathlib import Path
+
+from edgetrain.units.files import open_handle
+
+_CHUNK_NBYTES = 2**20
+
+
+def medium_sum(path: Path) -> int:
+    """CRC-32 of a file as its medium has it, which must have been flushed to it.
+
+    Its pages are dropped and it is read without them; a file system that has none (tmpfs) is read
+    as it is.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    handle = open_handle(path, links=False)
+    try:
+        with contextlib.suppress(OSError, AttributeError):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+    with contextlib.suppress(OSError, AttributeError):
+        return file_sum(path, os.O_DIRECT)
+    return file_sum(path)
+
+
+def file_sum(path: Path, flags: int = 0) -> int:
+    """CRC-32 of a file, opened with more `flags`.
+
+    Raises:
+      OSError: it cannot be read so.
+    """
+    value, handle = 0, open_handle(path, os.O_RDONLY | flags, links=False)
+    try:
+        with mmap.mmap(-1, _CHUNK_NBYTES) as buffer:  # at a page, as O_DIRECT asks for
+            while count := os.readv(handle, [buffer]):
+                value = zlib.crc32(buffer[:count], value)
+    finally:
+        os.close(handle)
+    return value
