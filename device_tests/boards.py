@@ -61,7 +61,7 @@ def board_files(
     """What a bundle of a Cortex-M needs besides: board.c, board.h, board.ld.
 
     Args:
-      stack: a recurrent net takes up to 21 KB of it.
+      stack: a recurrent net takes up to 15 KB of it.
     """
     machine = MACHINES[target.name]
     shutil.copy(BOARD / "board.c", folder)
