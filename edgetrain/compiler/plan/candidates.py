@@ -16,14 +16,14 @@ from ..remat.problem import Problem, Schedule, Simulation
 from ..steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
 from ..update import UpdateTape, update_tape
 
-POINTS = 48  # plans kept of each microbatch
+POINTS = 96  # plans kept of each microbatch
 SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itself
 HALF_LONG = 300  # up to so many a search finds more for its work
 LONG_SCHEDULE = 600  # from so many on half the points
 # By steps of the problem: effort of a search at most, and at most for each step.
 EFFORTS = (
     (SHORT_SCHEDULE, 8, 0.06),
-    (HALF_LONG, 32, 0.24),
+    (HALF_LONG, 64, 0.48),
     (LONG_SCHEDULE, 8, 0.06),
     (5 * LONG_SCHEDULE, 12, 0.06),
     (2**31, 5, 0.06),
