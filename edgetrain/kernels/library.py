@@ -36,7 +36,9 @@ def how_to_install() -> str:
     from .. import __version__
 
     names = [f"edgetrain-kernels-{target}=={__version__}" for target in processor.levels()]
-    return f"pip install {names[0]}" if names else f"pip install {COMPILES}"
+    if not names:
+        return f"pip install {COMPILES}"
+    return f"pip install {names[0]}, a wheel that `make wheels` builds in edgetrain's sources"
 
 
 @dataclass(eq=False)

@@ -53,7 +53,7 @@ class Keeper:
         program = session.program
         # What training does not move need not be finite.
         self._fixed = {
-            slot.name: program.init[slot.name]
+            slot.name: np.array(program.init[slot.name])  # its file may be cut short later
             for slot in program.persistent
             if slot.role == "buffer" and slot.name in program.init
         }

@@ -49,7 +49,7 @@ class StepResult(NamedTuple):
       counted: targets that are not ignored; 0 is a reason to skip of its own.
       lr: learning rate of the step.
       rewired: what `Session.rewire` returns, where that was due after the step.
-      uncounted: why no target counts where none does.
+      uncounted: why no target counts; "" if some do.
     """
 
     loss: float
@@ -59,7 +59,7 @@ class StepResult(NamedTuple):
     counted: int
     lr: float
     rewired: dict[str, float] | None = None
-    uncounted: str = IGNORED
+    uncounted: str = ""
 
     @property
     def reason(self) -> str | None:
@@ -298,7 +298,7 @@ class Session(Uncopied):
                 counted=count,
                 lr=float(self.reals[control.LR]),
                 rewired=self._rewired() if self.ints[control.REWIRE_DUE] else None,
-                uncounted=self._uncounted,
+                uncounted="" if count else self._uncounted,
             )
 
     def given(self, count: int, filler: Callable[[int, int], bool | None]) -> StepResult | None:

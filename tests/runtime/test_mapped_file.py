@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.runtime.folder import PROGRAM_FILE
+from edgetrain.program.mapped_file import files_of
+from edgetrain.runtime.folder import PROGRAM_FILE, RunFolder
+from edgetrain.runtime.keeper import Keeper
+from edgetrain.runtime.session import Session
 from edgetrain.runtime.state import open_run
 from tests.compiler.test_lora import TEXT, net
 
@@ -162,3 +165,17 @@ def test_adapters_are_written_into_a_directory(kept: Path, tmp_path: Path, place
     place = tmp_path / place if isinstance(place, str) else place
     with et.Trainer(kept) as trainer, pytest.raises(et.UsageError, match="directory"):
         trainer.export_adapter(place)
+
+
+def test_saving_reads_nothing_of_a_file_that_was_cut_short(path: Path, tmp_path: Path) -> None:
+    """What checkpoints are compared with, and the tapes, are copies: a read would be SIGBUS."""
+    program = et.load_program(path)
+    keeper = Keeper(Session(program), RunFolder(tmp_path / "run"), None, lambda event: None)
+    copied = [*program.tapes.values(), *keeper._fixed.values()]
+    assert files_of(copied) == () and len(files_of(program.init.values())) == 1
+
+
+def test_a_step_that_counts_has_no_reason(path: Path) -> None:
+    with et.Trainer(path) as trainer:
+        result = trainer.step(X, Y)
+        assert not result.skipped and (result.reason, result.uncounted) == (None, "")
