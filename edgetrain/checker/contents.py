@@ -8,14 +8,38 @@ Pieces = tuple[Piece, ...]
 
 
 class Contents:
-    """Disjoint ranges of bytes in order, each of one version; a write hides what lay there."""
+    """Disjoint ranges of bytes in order, each of one version; a write hides what lay there.
+
+    Bytes may be shared by parts that do not touch each other, wherever in them they lie (layers in
+    a pool of nonzeros). What was written for one part since all of the bytes were is kept apart.
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int, int]] = []  # start, stop, version, its offset
+        self._parts: dict[Pieces, Contents] = {}
 
-    def read(self, start: int, nbytes: int) -> Pieces:
-        """What lies in [start, start + nbytes), undefined bytes left out."""
+    def read(self, start: int, nbytes: int, part: Pieces | None = None) -> Pieces:
+        """What lies in [start, start + nbytes), undefined bytes left out.
+
+        Args:
+          part: as one part sees it; None: as a whole, followed by what parts see that differs.
+        """
+        whole = self._read(start, nbytes)
+        if not self._parts:
+            return whole
+        if part is None:
+            ordered = sorted(self._parts.items())
+            return whole + tuple(p for _, one in ordered for p in one.read(start, nbytes))
+        own = self._parts[part].read(start, nbytes) if part in self._parts else ()
+        if not own:
+            return whole
+        seen = Contents()
+        for at, count, version, offset in (*whole, *own):
+            seen.write(at, count, version, offset)
+        return seen.read(0, nbytes)
+
+    def _read(self, start: int, nbytes: int) -> Pieces:
         at = bisect_right(self._starts, start) - 1
         if at >= 0:
             low, high, version, offset = self._ranges[at]
@@ -36,10 +60,17 @@ class Contents:
             out.append(piece)
         return tuple(out)
 
-    def write(self, start: int, nbytes: int, version: int, offset: int = 0) -> None:
-        """The bytes hold those of a version from its `offset` on."""
+    def write(
+        self, start: int, nbytes: int, version: int, offset: int = 0, part: Pieces | None = None
+    ) -> None:
+        """The bytes, or those of a part, hold those of a version from its `offset` on."""
         if not nbytes:
             return
+        if part is not None:
+            self._parts.setdefault(part, Contents()).write(start, nbytes, version, offset)
+            return
+        for one in self._parts.values():
+            one.erase(start, nbytes)
         found = start, start + nbytes, version, offset
         at = bisect_left(self._starts, start)
         if at < len(self._starts) and self._ranges[at][:2] == found[:2]:
@@ -52,6 +83,8 @@ class Contents:
 
     def erase(self, start: int, nbytes: int) -> None:
         """The bytes are undefined."""
+        for one in self._parts.values():
+            one.erase(start, nbytes)
         stop = start + nbytes
         first = max(0, bisect_right(self._starts, start) - 1)
         if first < len(self._ranges) and self._ranges[first][1] <= start:

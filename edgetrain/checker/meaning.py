@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from ..errors import ProgramError
 from ..formats import FORMATS
+from ..formats.csr import POOL
 from ..ir import Call, Value
 from ..kernels import control
 from .contents import Contents, Pieces
 from .forms import Form, Forms, Reference
 
-CONTROL = "ctl"
+CONTROL, POINTERS = "ctl", "pointers"
 # Words of the control block that no tape of a microbatch writes: forward, loss and backward read
 # only these.
 STILL = (
@@ -85,17 +86,20 @@ class Effect:
       call: the first of the graph that reads these versions.
       reads: operand index -> what it reads, undefined bytes left out.
       writes: operand index -> version.
+      parted: operands of which the call touches its own part alone.
       overlaps: (index written, other index, bytes from the start of one to that of the other).
     """
 
     call: MeantCall
     reads: dict[int, Pieces]
     writes: dict[int, int]
+    parted: frozenset[int]
     overlaps: set[tuple[int, int, int]]
 
 
-# Of each range that must hold a version: index of the operand, where the range starts in it, bytes.
-Mask = tuple[tuple[int, int, int], ...]
+# Of each range that must hold a version: index of the operand, where the range starts in it, bytes,
+# and whether the call reads its own part of them alone.
+Mask = tuple[tuple[int, int, int, bool], ...]
 
 
 @dataclass(slots=True)
@@ -113,7 +117,6 @@ class Versions:
     Attributes:
       known: the graph's calls by form.
       initial: root -> the version that it starts with.
-      last: root -> what it holds at the end.
 
     Raises:
       ProgramError: a call reads what nothing wrote.
@@ -136,14 +139,16 @@ class Versions:
             at += -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN  # apart: nobody touches the next
         for call in meaning.calls:
             self._run(call)
-        self.last = {
-            name: self._contents.read(start, meaning.values[name].nbytes)
-            for name, start in self._starts.items()
-        }
 
     def name(self, version: int) -> str:
         """What a version is, for messages."""
         return self._names[version]
+
+    def left(self, root: str) -> Iterator[tuple[int, Pieces]]:
+        """What a value holds at the end: (first byte, pieces) of each range that is defined."""
+        start, nbytes = self._starts[root], self._meaning.values[root].nbytes
+        for at, count in _covered(self._contents.read(start, nbytes, ())):
+            yield at, self._contents.read(start + at, count)
 
     def _new(self, name: str) -> int:
         self._names.append(name)
@@ -155,22 +160,27 @@ class Versions:
         if known is None:
             known = self.known[form] = Known(references, {})
         operands = [self._operand(call.call, reference) for reference in references]
+        part = part_of(self._contents, operands)
+        parted = self._parted(call.call, operands) if part is not None else frozenset()
         reads: dict[int, Pieces] = {}
         for operand in operands:
             if operand.mode != "w" and not _constant(operand, call.phase):
-                reads[operand.nth] = self._contents.read(operand.start, operand.nbytes)
+                own = part if operand.nth in parted else None
+                reads[operand.nth] = self._contents.read(operand.start, operand.nbytes, own)
                 if operand.mode == "r" and operand.nbytes and not reads[operand.nth]:
                     raise ProgramError(
                         f"node {call.label}: {form.kernel} reads {call.call.args[operand.name]} "
                         "before anything is written there. This is a fault of the compiler: please "
                         "report it."
                     )
-        mask = tuple((k, at, n) for k, pieces in reads.items() for at, n in _covered(pieces))
+        mask = tuple(
+            (k, at, n, k in parted) for k, pieces in reads.items() for at, n in _covered(pieces)
+        )
         effects = known.effects.setdefault(mask, {})
-        key = read_masked(self._contents, mask, {o.nth: o.start for o in operands})
+        key = read_masked(self._contents, mask, {o.nth: o.start for o in operands}, part)
         effect = effects.get(key)
         if effect is None:
-            effect = effects[key] = Effect(call, reads, {}, set())
+            effect = effects[key] = Effect(call, reads, {}, parted, set())
         for operand in operands:
             if operand.mode != "r":
                 if operand.nth not in effect.writes:
@@ -180,7 +190,19 @@ class Versions:
         for operand in operands:
             if operand.mode != "r":
                 version = effect.writes[operand.nth]
-                self._contents.write(operand.start, operand.nbytes, version)
+                own = part if operand.nth in parted else None
+                self._contents.write(operand.start, operand.nbytes, version, part=own)
+
+    def _parted(self, call: Call, operands: Sequence[Operand]) -> frozenset[int]:
+        """Operands that are the pool of all sparse layers, or their state or gradients."""
+        roots = {
+            o.nth: self._meaning.values[self._meaning.root(call.args[o.name])] for o in operands
+        }
+        return frozenset(
+            nth
+            for nth, root in roots.items()
+            if root.persistent and root.role != "index" and root.name.split(".")[0] == POOL
+        )
 
     def _operand(self, call: Call, reference: Reference) -> Operand:
         """Where a reference lies in the graph's own space."""
@@ -209,11 +231,27 @@ class Versions:
                     effect.overlaps.add((written.nth, other.nth, 0))
 
 
+def part_of(contents: Contents, operands: Sequence[Operand]) -> Pieces | None:
+    """Which part of a pool a call touches: what its `pointers` hold; None of one without."""
+    for operand in operands:
+        if operand.name == POINTERS and operand.mode == "r":
+            return contents.read(operand.start, operand.nbytes)
+    return None
+
+
 def read_masked(
-    contents: Contents, mask: Mask, starts: Mapping[int, int] | Sequence[int]
+    contents: Contents,
+    mask: Mask,
+    starts: Mapping[int, int] | Sequence[int],
+    part: Pieces | None,
 ) -> tuple[Pieces, ...]:
     """What the ranges of a mask hold where the operands start there."""
-    return tuple([contents.read(starts[index] + at, nbytes) for index, at, nbytes in mask])
+    return tuple(
+        [
+            contents.read(starts[nth] + at, nbytes, part if parted else None)
+            for nth, at, nbytes, parted in mask
+        ]
+    )
 
 
 def _covered(pieces: Pieces) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from ..kernels.targets import lanes_of
 from ..program import Program, Slot
 from .contents import Contents, Pieces
 from .forms import Forms, Row
-from .meaning import Effect, Known, Meaning, Operand, Versions, read_masked
+from .meaning import Effect, Known, Meaning, Operand, Versions, part_of, read_masked
 
 _MOVE = "This is a fault of the compiler: please report it."
 
@@ -63,7 +63,7 @@ class Proof:
             self._step(at, rows[index], words[at + 2 : stop])
             at = stop
         for name, start in self._slots.items():
-            if name in self._versions.last:
+            if name in self._meaning.values:
                 self._compare(name, start)
         for slot in self._program.outputs.get(self._tape, ()):
             if slot.name in self._meaning.outputs:
@@ -78,13 +78,14 @@ class Proof:
         known = self._versions.known.get(form)
         if known is None:
             self._fail(at, row, "the graph has no call with these numbers")
+        operands = _placed(known, places)
+        part = part_of(self._contents, operands)
         for mask, by_pieces in known.effects.items():
-            effect = by_pieces.get(read_masked(self._contents, mask, places))
+            effect = by_pieces.get(read_masked(self._contents, mask, places, part))
             if effect is not None:
                 break
         else:
             self._refuse(at, row, known, places)
-        operands = _placed(known, places)
         for written in operands:
             if written.mode != "r":
                 self._check_overlaps(at, row, effect, written, operands)
@@ -93,7 +94,8 @@ class Proof:
         for operand in operands:
             if operand.mode != "r":
                 version = effect.writes[operand.nth]
-                self._contents.write(operand.start, operand.nbytes, version)
+                own = part if operand.nth in effect.parted else None
+                self._contents.write(operand.start, operand.nbytes, version, part=own)
 
     def _check_overlaps(
         self, at: int, row: Row, effect: Effect, written: Operand, operands: Sequence[Operand]
@@ -117,12 +119,13 @@ class Proof:
 
     def _compare(self, root: str, start: int) -> None:
         """At the end a value holds what the graph leaves in it."""
-        for at, nbytes, version, offset in self._versions.last[root]:
+        for at, pieces in self._versions.left(root):
+            nbytes = max(piece[0] + piece[1] for piece in pieces)
             held = self._contents.read(start + at, nbytes)
-            if held != ((0, nbytes, version, offset),):
+            if held != pieces:
                 raise ProgramError(
                     f"{self._program.model_name}: at the end of tape {self._tape}, {root} holds "
-                    f"{self._told(held)}, not {self._versions.name(version)}. {_MOVE}"
+                    f"{self._told(held)}, not {self._told(pieces)}. {_MOVE}"
                 )
 
     def _refuse(self, at: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:

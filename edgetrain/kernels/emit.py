@@ -270,7 +270,7 @@ def functions(symbols: set[str], target: Target) -> bytes:
 
 
 def _optimise(module: llvm.ModuleRef, machine) -> None:
-    # At 3 the digits take a tenth fewer instructions, recurrent nets 45 to 80 % more bytes.
+    # At 3 the digits take a tenth fewer instructions, recurrent nets 14 to 81 % more bytes.
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)

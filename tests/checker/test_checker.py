@@ -138,7 +138,7 @@ def test_many_mutants_inside_their_bounds_are_refused_or_harmless(name: str) -> 
     assert tally.wrong == []
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [n for n in NETS if "fused_update" not in NETS[n][1]])
 def test_a_microbatch_reads_still_words_of_the_control_block(name: str) -> None:
     """Gradients are the same whatever the other words hold."""
     program, found = net(name).program, []

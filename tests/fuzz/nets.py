@@ -80,6 +80,10 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "lstm": (_lstm, {}),
     "attention": (_attention, {"optimizer": "adam"}),
     "sparse": (residual, _SPARSE),
+    "fused sparse": (
+        residual,
+        {**_SPARSE, "microbatch": 8, "fused_update": True, "max_grad_norm": 0.0},
+    ),
     "pools": (_pools, {"minibatch": 4}),
 }
 

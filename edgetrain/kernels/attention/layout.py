@@ -26,7 +26,10 @@ _REACH = "(z1-1)*{0}z + ({1}-1)*{0}h + ({2}-1)*{0}r + {3} - 1 < n{0}"
 _READ = "(z1-1)*{0}z + (z2-1)*{0}h + (m-1)*{0}r + (n-1)*{0}c < n{1}"
 CHECK = ";".join(
     (
-        "min(z1, z2, group, m, n, d, e) >= 1;z2 % group == 0;max(how, band) <= 3",
+        "min(z1, z2, group, m, n, d, e) >= 1;z2 % group == 0",
+        "min(how, band) >= 0;max(how, band) <= 3",
+        # No operand begins before its place: steps lead forward.
+        "min(qz, qh, qr, kz, kh, kr, vz, vh, vr, yz, yh, yr, mz, mh, mr, mc, bz, bh, br, bc) >= 0",
         _REACH.format("q", "z2", "m", "d"),
         _REACH.format("k", "z2//group", "n", "d"),
         _REACH.format("v", "z2//group", "n", "e"),

@@ -18,7 +18,8 @@ _OPERANDS = (
 @kernel(
     "attention_delta",
     "y:r:Y[ny] dy:r:G[ny] delta:w:f32[z1*z2*m] z1 z2 m e yz yh yr ny",
-    check="min(z1, z2, m, e) >= 1;(z1-1)*yz + (z2-1)*yh + (m-1)*yr + e - 1 < ny;z1*z2*m*e <= ny",
+    check="min(z1, z2, m, e) >= 1;min(yz, yh, yr) >= 0;"
+    "(z1-1)*yz + (z2-1)*yh + (m-1)*yr + e - 1 < ny;z1*z2*m*e <= ny",
 )
 def attention_delta(Y, G):
     """delta [z1, z2, m] = sums of y dy over e, 64 chains by halves. Threads split the rows."""
