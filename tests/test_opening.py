@@ -2,7 +2,7 @@
 
 import ast
 import os
-import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,7 @@ def _fifo(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
+    os.mknod(path, stat.S_IFSOCK | 0o600)  # binding takes short paths alone
 
 
 def _link(path: Path) -> None:
@@ -110,7 +109,7 @@ def test_open_handle_without_links_refuses_what_is_not_regular(
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("kind", STRANGE.keys() - {"link"})
+@pytest.mark.parametrize("kind", sorted(STRANGE.keys() - {"link"}))
 def test_open_handle_with_links_does_not_wait(tmp_path: Path, kind: str) -> None:
     STRANGE[kind](tmp_path / "name")
     with pytest.raises(OSError):
