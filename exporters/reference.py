@@ -17,7 +17,7 @@ from edgetrain.compiler.autodiff import check_output
 from edgetrain.compiler.batch_norm import hold_statistics
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.choice import Choice
-from edgetrain.compiler.pipeline import only_output
+from edgetrain.compiler.objective import only_output
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
 from edgetrain.exporters.reference_masks import MOVES, RULES

@@ -35,6 +35,7 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"{account['threads']} threads, recomputed {100 * account['extra_forward_flops']:.1f} % of "
         f"a forward"
     )
+    lines += _sample_lines(account)
     lines.append(
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
@@ -45,6 +46,19 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
             "from the Program's file"
         )
     return [*lines, *training_lines(account.get("training", {}))]
+
+
+def _sample_lines(account: Mapping[str, Any]) -> list[str]:
+    """How the loss depends on samples, where that is not by a mean of independent ones."""
+    minibatch, microbatch = account["minibatch"], account["microbatch"]
+    if account.get("mixed_by"):
+        return [f"not split into microbatches: {account['mixed_by']}"]
+    if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
+        return [
+            f"batch-norm takes its statistics over {microbatch} of the {minibatch} samples of a "
+            f"minibatch; --microbatch {minibatch} takes them over all, --freeze-bn takes none"
+        ]
+    return []
 
 
 def training_lines(facts: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from .options import Options
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, find_frontier
 from .plan.units import units_of
+from .samples import samples_of
 
 
 def plan_model(
@@ -39,6 +40,7 @@ def plan_model(
     facts = {
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,
+        **samples_of(model, options).facts(),
         "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
     }

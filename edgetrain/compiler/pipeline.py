@@ -1,7 +1,7 @@
 """Model -> graphs of one microbatch: the list of passes, in order, each verified."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,14 +12,15 @@ from ..ops.model import Model
 from ..sparse import Rewiring
 from . import fusion, segments, slicing
 from .attention import in_blocks
-from .autodiff import add_loss, add_target, array_name, check_output, training_graph
-from .batch_norm import hold_statistics, stage_statistics
-from .bind import Bound, bind
-from .choice import Choice
+from .autodiff import add_loss, add_target, array_name, training_graph
+from .batch_norm import stage_statistics
+from .bind import bind
 from .frozen import frozen_names
 from .head import Head, add_sliced_loss, sliced_head
+from .objective import choice_of, forward_of
 from .options import Options
 from .precision import assign_storage, mark_derived
+from .samples import samples_of
 from .saved import pack_saved
 from .sparsify import sparsify
 from .touched import by_touched_rows
@@ -54,27 +55,35 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
+      UsageError: a microbatch, and samples that are not independent.
     """
+    factor = 1.0
+    if microbatch != options.minibatch:
+        factor = samples_of(model, options).factor(options.minibatch, microbatch)
     model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
-    choice = _choice(model, options)
-    forward, output = _forward(bound, options, choice)
+    choice = choice_of(model, options)
+    forward, output = forward_of(bound, options, choice)
     shape = forward.values[output].shape
     if not options.loss.takes_mean(shape):
         _check_batch(output, shape, microbatch)
+    bound_arrays = dict(bound.arrays)
+    if factor != 1.0:
+        forward, output = _scaled(forward, output, factor, bound_arrays)
+    whole = forward.values[output]
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     cut = segments.segmented(forward, options)
-    forward = verify(in_blocks(cut.graph, bound.arrays, options))
+    forward = verify(in_blocks(cut.graph, bound_arrays, options))
     forward = mark_derived(forward)
-    sparse = sparsify(forward, bound.arrays, options, choice, model.aliases, model.adapters)
+    sparse = sparsify(forward, bound_arrays, options, choice, model.aliases, model.adapters)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph
 
     def trained(name: str) -> bool:
         return name == POOL or choice(name)
 
-    forward, judged = segments.judged(forward, cut, bound.graph.values[output], options.loss)
+    forward, judged = segments.judged(forward, cut, whole, options.loss)
     train = training_graph(forward, options, output, trained, microbatch, head)
     for a_pass in (
         lambda graph: segments.interleaved(graph) if options.bptt else graph,
@@ -108,6 +117,19 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     return Graphs(train, evaluate, shape, arrays, *pool, head is not None)
 
 
+def _scaled(
+    forward: Graph, output: str, factor: float, arrays: dict[str, np.ndarray]
+) -> tuple[Graph, str]:
+    """The output times a number: a sum over a microbatch as its share of the minibatch's."""
+    builder = Builder(forward.values, forward.nodes)
+    value = forward.values[output]
+    number = builder.value(f"{output}.factor", (), "f32", "constant")
+    scaled = builder.value(f"{output}.scaled", value.shape)
+    arrays[number] = np.array(factor, np.float32)
+    builder.node("mul", [output, number], [scaled], origin=output)
+    return verify(builder.graph(forward.inputs, [scaled])), scaled
+
+
 def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
     if shape[:1] != (microbatch,):
         raise ModelError(
@@ -119,14 +141,10 @@ def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
     """Forward, loss and backward node by node, dense and in float32: nothing is fused."""
     model = chosen_weights(model, options)
-    choice = _choice(model, options)
-    forward, output = _forward(bind(model, microbatch, options.dims), options, choice)
+    choice = choice_of(model, options)
+    forward, output = forward_of(bind(model, microbatch, options.dims), options, choice)
     forward = verify(fusion.absorb_transposes(forward))
     return verify(training_graph(forward, options, output, choice, microbatch))
-
-
-def _choice(model: Model, options: Options) -> Choice:
-    return Choice(model, options.train, options.freeze, options.train_constants)
 
 
 def mixes_samples(model: Model, options: Options) -> bool:
@@ -134,20 +152,12 @@ def mixes_samples(model: Model, options: Options) -> bool:
     if not any(node.op_type == "BatchNormalization" for node in model.nodes):
         return False
     model = chosen_weights(model, options)
-    choice = _choice(model, options)
+    choice = choice_of(model, options)
     if options.freeze_bn is None and choice.everything:
         return True
     bound = bind(model, options.minibatch, options.dims)
-    forward, _ = _forward(bound, options, choice)
+    forward, _ = forward_of(bound, options, choice)
     return any(node.op == "bn_running" for node in forward.nodes)
-
-
-def _forward(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str]:
-    """The forward graph of the output that the loss is taken of, and that value."""
-    output = check_output(bound.graph, bound.outputs, options.output)
-    whole, output = _peeled(bound.graph, output, options)
-    forward = only_output(whole, output)
-    return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
 def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
@@ -162,35 +172,3 @@ def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | No
         return builder.graph([*forward.inputs, *staged], [found["best"]])
     staged = add_loss(builder, options.loss, forward.outputs[0], microbatch)
     return builder.graph([*forward.inputs, *staged], forward.outputs)
-
-
-def only_output(graph: Graph, output: str) -> Graph:
-    """The part of the forward graph that the loss depends on, running statistics included."""
-    wanted, nodes = {output}, []
-    for node in reversed(graph.nodes):
-        moving = node.op == "bn_running" and node.inputs[0] in wanted
-        needed = moving or any(name in wanted for name in node.writes)
-        if needed:
-            nodes.append(node)
-            wanted.update(node.reads)
-    inputs = tuple(name for name in graph.inputs if name in wanted)
-    return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
-
-
-def _peeled(graph: Graph, output: str, options: Options) -> tuple[Graph, str]:
-    """What the loss absorbs (a Softmax before cross-entropy) is not run in training.
-
-    One with a change of shape behind it becomes a view itself.
-    """
-    makers = {name: node for node in graph.nodes for name in node.writes}
-    node = makers.get(output)
-    while node is not None and node.op == "view":
-        node = makers.get(node.inputs[0])
-    if node is None or node.op not in options.loss.absorbs:
-        return graph, output
-    logits, name = node.inputs[0], node.outputs[0]
-    if name == output:
-        return graph, logits
-    nodes = [replace(n, op="view", attrs={}) if n is node else n for n in graph.nodes]
-    values = {**graph.values, name: replace(graph.values[name], view_of=logits)}
-    return replace(graph, nodes=tuple(nodes), values=values), output

@@ -8,6 +8,7 @@ Saved for backward: x (weight gradient) and w (input gradient).
 from collections.abc import Sequence
 
 from ..ir import Node, Value
+from . import samples
 from .registry import Adding, Op, onnx_rule, register
 from .strides import prod
 
@@ -62,7 +63,9 @@ class Conv(Op):
 
 
 PROLOGUE = "stat gamma beta"
-CONV = register(Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products))
+CONV = register(
+    Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products, samples=samples.images)
+)
 CONV_DX = register(Op("conv_dx", "dy w -> dx", _sizes, cost=_products))
 # Reads x through the prologue.
 register(Adding("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))

@@ -8,6 +8,7 @@ weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x 
 from dataclasses import replace
 
 from ..ir import Graph, Node
+from . import samples
 from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
@@ -47,7 +48,7 @@ class ConvTranspose(Op):
         return 2 * x.size * prod(w.shape[1:])
 
 
-register(ConvTranspose("conv_transpose"))
+register(ConvTranspose("conv_transpose", samples=samples.images))
 
 
 def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[int]]:

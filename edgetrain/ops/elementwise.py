@@ -12,6 +12,7 @@ import numpy as np
 
 from ..ir import Graph, Node
 from ..kernels.binary import GRADIENTS
+from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, merged, prod
@@ -99,7 +100,10 @@ def _unary(values, attrs) -> dict[str, Any]:
 
 
 for _name in _BY_KERNEL:
-    register(UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),)))
+    _rule = samples.linear if _name == "neg" else samples.apart
+    register(
+        UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),), samples=_rule)
+    )
 register(UnaryBackward("unary_bwd", "s dy -> dx", elements, in_place=((0, 1), (0, 0))))
 # y = relu(x) and a bit an element, the fusion of a ReLU whose output is not kept; dx (+)= dy where
 # the bit is set.
@@ -184,13 +188,23 @@ def broadcasting(values, attrs) -> dict[str, Any]:
     return {"d": dims} | counts | dict(zip((f"s{name}" for name in operands), strides, strict=True))
 
 
+_SAMPLES = {
+    "add": samples.added,
+    "sub": samples.added,
+    "mul": samples.multiplied,
+    "div": samples.divided,
+    "mod": samples.remainder,
+}
+
+
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
 
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(
-            name, "a b -> y", broadcasting, kernel=f"bin_{name}", in_place=((0, 0), (0, 1))
-        )
+            name, "a b -> y", broadcasting, kernel=f"bin_{name}", in_place=((0, 0), (0, 1)),
+            samples=_SAMPLES.get(name, samples.apart),
+        )  # fmt: skip
         self.rules = rules  # gradient rules of a and b
 
     def vjp(self, grads, node: Node) -> None:

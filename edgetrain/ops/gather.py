@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..ir import Value
+from . import samples
 from .integers import EXACT, as_floats, as_integers, computed, number
 from .movement import copy_of
 from .registry import Adding, Op, onnx_rule, register
@@ -22,7 +23,7 @@ def _every(values, attrs) -> dict[str, int]:
 
 
 # y = x taken at idx along attrs['axis']; dx (+)= rows of dy added where they came from.
-register(Op("gather", "x idx -> y", _sizes, cost=0, gradient="dy idx"))
+register(Op("gather", "x idx -> y", _sizes, cost=0, gradient="dy idx", samples=samples.gathered))
 register(Adding("gather_bwd", "dy idx -> dx", _every, cost=1, rounds=True))
 
 

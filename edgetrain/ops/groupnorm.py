@@ -4,6 +4,7 @@ InstanceNormalization is GroupNormalization with a channel in each group.
 """
 
 from ..ir import Node, Value
+from . import samples
 from .affine import fits, normalise, operand
 from .elementwise import scalar
 from .registry import Op, onnx_rule, register
@@ -40,7 +41,12 @@ def _register(name: str, scale: str, sizes, *costs: int | None) -> None:
     """
     forward, to_input, to_scale = costs
     sums = " ".join(f"d{operand}" for operand in scale.split())
-    register(Normalise(name, f"x {scale} -> y stat", sizes, cost=forward, in_place=((0, 0),)))
+    apart = samples.over_rows if sizes is _rows else samples.images
+    register(
+        Normalise(
+            name, f"x {scale} -> y stat", sizes, cost=forward, in_place=((0, 0),), samples=apart
+        )
+    )
     register(Op(f"{name}_dx", "x gamma stat dy -> dx", sizes, cost=to_input, in_place=((0, 3),)))
     register(Op(f"{name}_dparam", f"x stat dy -> {sums}", sizes, cost=to_scale))
 

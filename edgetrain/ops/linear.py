@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..ir import Graph, Node, Value
+from . import samples
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
 from .strides import broadcast, contiguous, merged, prod
@@ -130,7 +131,7 @@ class MatMulGrad(Op):
         return 2 * dy.size * inner
 
 
-register(MatMul("matmul"))
+register(MatMul("matmul", samples=samples.product))
 register(MatMulGrad("matmul_grad", rounds=True))
 
 

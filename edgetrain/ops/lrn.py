@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import channels
 
@@ -14,7 +15,7 @@ def _cost(passes: int) -> Callable[..., int]:
 
 # y = x / (bias + alpha / size * sum of squares of neighbouring channels)^beta; dx (+)= gradient
 # from x and dy, may overwrite dy.
-register(Op("lrn", "x -> y", channels, cost=_cost(2), gradient="x dy"))
+register(Op("lrn", "x -> y", channels, cost=_cost(2), gradient="x dy", samples=samples.images))
 register(Op("lrn_bwd", "x dy -> dx", channels, cost=_cost(4), in_place=((0, 1),)))
 
 

@@ -7,6 +7,7 @@ whose gradient is the same walk with source and destination exchanged.
 import numpy as np
 
 from ..ir import Graph, Node
+from . import samples
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
 from .strides import contiguous, joined, merged, permuted, prod, spread
@@ -71,12 +72,12 @@ class Expand(Op):
             grads.contribute(node.inputs[0], "bgrad", [dy, "", ""], {"rule": "id"})
 
 
-register(View("view", cost=0))
-register(Copy("copy", cost=0, rounds=True))
+register(View("view", cost=0, samples=samples.unchanged))
+register(Copy("copy", cost=0, rounds=True, samples=samples.copied))
 _SPREAD = "x -> y", lambda v, _: spread(v["x"].shape, v["y"].shape)
-register(Expand("expand", *_SPREAD, kernel="copy"))
+register(Expand("expand", *_SPREAD, kernel="copy", samples=samples.linear))
 # A copy without a gradient: a shift that cancels in exact arithmetic.
-register(Op("detach", *_SPREAD, kernel="copy", cost=0, gradient=""))
+register(Op("detach", *_SPREAD, kernel="copy", cost=0, gradient="", samples=samples.linear))
 
 
 def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> None:

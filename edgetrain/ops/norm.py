@@ -9,6 +9,7 @@ bn_apply: act, lo, hi of an activation that follows. Saved: its input and the st
 import re
 
 from ..ir import Node
+from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import channels
 
@@ -57,13 +58,15 @@ _X = "x stat gamma beta"
 for _op in (
     # stat[3, c] = mean, 1/sqrt(var + eps), biased variance of x over all but channels; bn_apply's
     # rule differentiates through them.
-    Op("bn_stats", "x -> stat", channels, cost=4, gradient=""),
+    Op("bn_stats", "x -> stat", channels, cost=4, gradient="", samples=samples.statistics),
     # Running mean and variance move towards the microbatch's, in the staged copies that
     # compiler/batch_norm.py gives it as outputs.
     Op("bn_running", "stat rm rv -> sm sv", _running, gradient="", recompute=False),
     # stat[3, c] from the running averages.
     Op("bn_eval_stats", "rm rv -> stat", _running, gradient=""),
-    BatchApply("bn_apply", f"{_X} -> y", channels, cost=2, in_place=((0, 0),)),
+    BatchApply(
+        "bn_apply", f"{_X} -> y", channels, cost=2, in_place=((0, 0),), samples=samples.images
+    ),
     # sums[2, c] = sum dz, sum dz * xhat; accumulators of gamma and beta += them.
     Op("bn_reduce", f"{_X} dy -> sums dgamma dbeta", channels, cost=5),
     # dx (+)= gradient through normalisation and statistics; may overwrite dy.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from . import samples
 from .movement import copy_of
 from .registry import Op, onnx_rule, register
 from .strides import MAX_DIMS, contiguous, prod
@@ -24,7 +25,13 @@ def _pad_walk(values, attrs) -> dict[str, Any]:
 
 # y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES). dx (+)= dy
 # added where it came from.
-register(Op("pad_mode", "x -> y", _pad_walk, cost=0, gradient="dy"))
+def _padded(look: samples.Look) -> samples.State:
+    if look.node.attrs["before"][0]:
+        raise samples.Mixes("pads the batch")
+    return samples.images(look)
+
+
+register(Op("pad_mode", "x -> y", _pad_walk, cost=0, gradient="dy", samples=_padded))
 register(Op("pad_mode_bwd", "dy -> dx", _pad_walk))
 
 

@@ -6,6 +6,7 @@ first one wins in both), a mean of means (how many elements count is a product o
 
 import math
 
+from . import samples
 from .conv import flat, geometry, planar, window
 from .pool_lp import dilated_average
 from .registry import Op, onnx_rule, register
@@ -23,9 +24,11 @@ def _window(values, attrs) -> int:
 
 # y = maximum of each window, idx = where it was; or y = its mean. dx (+)= dy at the maxima, or
 # spread over each window.
-register(Op("maxpool", "x -> y idx", _planes, cost=_window, gradient="idx dy"))
+register(
+    Op("maxpool", "x -> y idx", _planes, gradient="idx dy", cost=_window, samples=samples.images)
+)
 register(Op("maxpool_bwd", "idx dy -> dx", _planes))
-register(Op("avgpool", "x -> y", _planes, cost=_window, gradient="dy"))
+register(Op("avgpool", "x -> y", _planes, gradient="dy", cost=_window, samples=samples.images))
 register(Op("avgpool_bwd", "dy -> dx", _planes))
 
 

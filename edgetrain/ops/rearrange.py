@@ -1,6 +1,7 @@
 """Tile, DepthToSpace, SpaceToDepth, CumSum: views, copies and running sums."""
 
 from ..ir import Node
+from . import samples
 from .integers import as_floats, as_integers, computed
 from .movement import copy_of
 from .registry import Op, onnx_rule, register
@@ -72,7 +73,7 @@ def _axis(values, attrs) -> dict[str, int]:
     return split_at(values["y"].shape, attrs["axis"])
 
 
-register(CumSum("cumsum", "x -> y", _axis, in_place=((0, 0),)))
+register(CumSum("cumsum", "x -> y", _axis, in_place=((0, 0),), samples=samples.over_axis))
 
 
 @onnx_rule("CumSum")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Graph, Node, Value
+from . import samples
 from .registry import Call, Op, onnx_rule, register
 from .storing import PLAIN
 from .strides import permuted, prod
@@ -125,9 +126,8 @@ def _to_input(values, attrs) -> dict[str, Any]:
 
 
 _STATES = "- - r bias lens h0"
-register(Recurrent("lstm", f"{_STATES} c0 peep"))
-register(Recurrent("gru", _STATES))
-register(Recurrent("rnn", _STATES))
+for _name, _operands in (("lstm", f"{_STATES} c0 peep"), ("gru", _STATES), ("rnn", _STATES)):
+    register(Recurrent(_name, _operands, samples=samples.recurrent))
 # Back through time: gradients of the gates, in place of those, and of the first states.
 for _name, _operands, _in_place in (
     ("lstm_bwd", "gates cells - dy dyh dyc r lens - c0 peep -> dgates dh0 dc0", ((0, 0),)),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Node
+from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import contiguous, merged, prod, spread
 
@@ -56,13 +57,13 @@ KINDS = {
     "ReduceMin": "min",
     "ReduceProd": "prod",
 }
-register(Sum("reduce_sum", "x -> y", _reduced, cost=1))
-register(Sum("reduce_mean", "x -> y", _mean, cost=1))
+register(Sum("reduce_sum", "x -> y", _reduced, cost=1, samples=samples.summed))
+register(Sum("reduce_mean", "x -> y", _mean, cost=1, samples=samples.summed))
 register(Op("reduce_spread", "x -> y", _spread, kernel="copy", rounds=True))
 # dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax; a
 # product's is dy times the product of the others.
 for _name in ("reduce_max", "reduce_min", "reduce_prod"):
-    register(Op(_name, "x -> y", _reduced, cost=1, gradient="x y dy"))
+    register(Op(_name, "x -> y", _reduced, cost=1, gradient="x y dy", samples=samples.reduced))
     register(Op(f"{_name}_bwd", "x y dy -> dx", _walks))
 
 

@@ -15,6 +15,7 @@ from ..errors import ModelError
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
 from ..kernels.registry import variants
+from .samples import Rule
 from .storing import store_as
 
 _SHOWN = 300  # characters of a part of a message
@@ -126,11 +127,13 @@ class Op:
       rounds: what it adds to an accumulator is rounded stochastically (False: it goes through a
         value of its own).
       recompute: may run again in a microbatch (False: it moves state).
+      samples: how it keeps the samples of a batch apart (ops/samples.py); None: it mixes them.
     """
 
     in_place: tuple[tuple[int, int], ...] = ()
     rounds = False
     recompute = True
+    samples: Rule | None = None
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ class Op:
         self.inputs, self.outputs = (part.split() for part in operands.partition("->")[::2])
         self.cost, self.gradient = cost, gradient
         for flag, value in flags.items():
-            assert flag in ("in_place", "rounds", "recompute"), flag
+            assert flag in ("in_place", "rounds", "recompute", "samples"), flag
             setattr(self, flag, value)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:

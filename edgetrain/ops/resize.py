@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..ir import Node
+from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import prod
 
@@ -32,7 +33,7 @@ def _taps(values, attrs) -> int:
     return 2 * values["y"].size * rows * (attrs["ct"] // attrs["ow"] if "cols" in values else 1)
 
 
-register(Resample("resample", "x rows cols -> y", cost=_taps))
+register(Resample("resample", "x rows cols -> y", cost=_taps, samples=samples.images))
 
 # One output element: [(input index, weight), ...]
 Taps = list[tuple[int, float]]

@@ -6,6 +6,7 @@ A mask has no gradient; a constant one lies in the arena as bytes.
 import numpy as np
 
 from ..ir import Node, Value
+from . import samples
 from .elementwise import broadcasting, elements
 from .registry import Op, onnx_rule, register
 from .strides import contiguous, prod
@@ -41,10 +42,15 @@ COMPARISONS = {
     "Xor": "xor",
 }
 for _name in COMPARISONS.values():  # y (u8) = relation of a and b, broadcast
-    register(Op(_name, "a b -> y", broadcasting, kernel=f"cmp_{_name}", gradient=""))
+    register(
+        Op(
+            _name, "a b -> y", broadcasting, kernel=f"cmp_{_name}", gradient="",
+            samples=samples.apart,
+        )
+    )  # fmt: skip
 # y (u8) = whether x is zero or not, as attrs['want'] says.
-register(Op("truth", "x -> y", elements, gradient=""))
-register(Where("where", "mask a b -> y", broadcasting))
+register(Op("truth", "x -> y", elements, gradient="", samples=samples.apart))
+register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
 # dx (+)= dy where the mask is attrs['want']; may overwrite dy.
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 

@@ -1,5 +1,6 @@
 """Softmax and LogSoftmax over one axis. Saved: the output."""
 
+from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import prod
 
@@ -16,7 +17,12 @@ def _sizes(values, attrs) -> dict[str, int]:
 # y = softmax or log_softmax of x over attrs['axis']; dx (+)= gradient from y and dy, may overwrite
 # dy.
 for _name in ("softmax", "log_softmax"):
-    register(Op(_name, "x -> y", _sizes, cost=5, gradient="y dy", in_place=((0, 0),)))
+    register(
+        Op(
+            _name, "x -> y", _sizes, cost=5, gradient="y dy", in_place=((0, 0),),
+            samples=samples.over_axis,
+        )
+    )  # fmt: skip
     register(Op(f"{_name}_bwd", "y dy -> dx", _sizes, in_place=((0, 1),)))
 
 

@@ -119,6 +119,11 @@ class Given:
                 f"step: {n} samples; this Program's minibatch is {program.minibatch}. Give fewer, "
                 f"or compile with minibatch={n} (the microbatch sets the memory)."
             )
+        if n < program.minibatch and (mixed := program.account.get("mixed_by")):
+            raise DataError(
+                f"step: {n} samples; {mixed}, so that every step takes the whole minibatch. Give "
+                f"{program.minibatch}."
+            )
         rest = n % program.microbatch
         if rest and program.microbatch % rest and self._session.is_mean:
             raise DataError(

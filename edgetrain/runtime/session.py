@@ -367,9 +367,20 @@ class Session(Uncopied):
         """Mean loss and accuracy; NaN where every target is ignored.
 
         Args:
-          samples: each is looked at once, in order.
+          samples: each is looked at once, in order; a loss that takes a microbatch together sees
+            those that fill whole ones.
           filler: as in `minibatch`; samples that only fill up the last microbatch do not count.
+        Raises:
+          DataError: they do not fill one microbatch that is taken together.
         """
+        together = self.is_mean or "mixed_by" in self.program.account
+        if together and (rest := samples % self.program.microbatch):
+            if samples < self.program.microbatch:
+                raise DataError(
+                    f"evaluate: {samples} samples; the model's samples are taken "
+                    f"{self.program.microbatch} together. Give that many or more."
+                )
+            samples -= rest  # what fills them up would be in the loss of the others
         with self.turn:
             self._check_idle("called")
             self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
@@ -396,6 +407,11 @@ class Session(Uncopied):
             raise DataError(
                 f"predict: samples per input: {found}; expected the inputs "
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
+            )
+        if size % self.program.microbatch and (mixed := self.program.account.get("mixed_by")):
+            raise DataError(
+                f"predict: {size} samples; {mixed}, so that they are taken "
+                f"{self.program.microbatch} at a time. Give a multiple of that."
             )
         value = self._outputs[0]
         if problem := self.program.unpredicted:

@@ -13,6 +13,7 @@ from edgetrain.compiler.ladder import rungs
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.candidates import Plan
+from edgetrain.compiler.samples import INDEPENDENT, samples_of
 from edgetrain.errors import EdgetrainError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.model import Model
@@ -53,6 +54,11 @@ def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
             build_graphs(model, options_of(entry, **{**taken, **one}), MINIBATCH)
             taken |= one
     assert taken["precision"] == "fp16" and taken["model_memory"] == "int8"
+
+
+def test_samples_of_the_zoo_are_independent(zoo_model: tuple) -> None:
+    entry, model = zoo_model
+    assert samples_of(model, options_of(entry)).kind == INDEPENDENT
 
 
 def test_every_rung_of_the_ladder_can_be_built_or_says_why_not(zoo_model: tuple) -> None:

@@ -24,6 +24,7 @@ from ..head import SLICES
 from ..options import Options
 from ..pareto import undominated
 from ..pipeline import Graphs, build_graphs, mixes_samples
+from ..samples import MIXED, samples_of
 from ..saved import check_saved
 from .addresses import addressable
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
@@ -166,8 +167,10 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     """At most two things that would take less, none of which was chosen already; options among
     them are those that the model can be built with."""
     microbatch = smallest.candidate.microbatch
-    # Where the planner chooses, only batch-norm keeps it from trying less.
-    smaller = microbatch > 1 and microbatch == microbatches(model, options)[-1]
+    # Where the planner chooses, batch-norm or samples that mix keep it from trying less.
+    found = samples_of(model, options)
+    whole = found.kind == MIXED
+    smaller = not whole and microbatch > 1 and microbatch == microbatches(model, options)[-1]
     short, blocks = narrowest().precision, INT8.memory
     parts = any((options.weights, options.state, options.grads))
     stored = options.model_memory == blocks or parts
@@ -178,6 +181,7 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
 
     tries: list[tuple[Callable[[], Any], str]] = [
         (lambda: smaller, "a smaller --microbatch"),
+        (lambda: whole and options.minibatch > 1, "a smaller --minibatch"),
         (
             lambda: _allows(SLICES, options, built, lambda graphs: graphs.sliced),
             f"--allow {SLICES}",
@@ -193,7 +197,8 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
         (lambda: not options.freeze and not options.train, "--freeze PATTERN"),
     ]
     wanted = list(islice((words for useful, words in tries if useful()), 2))
-    return f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less."
+    said = f"No smaller microbatch was tried: {found.why}. " if whole else ""
+    return said + (f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less.")
 
 
 def _built(
@@ -228,8 +233,13 @@ def microbatches(model: Model, options: Options) -> list[int]:
 
     Raises:
       ModelError: the file takes one batch alone, which does not divide the minibatch.
+      UsageError: a microbatch of samples that are not independent.
     """
+    if options.microbatch == options.minibatch:
+        return [options.minibatch]
+    found = samples_of(model, options)
     if options.microbatch is not None:
+        found.factor(options.minibatch, options.microbatch)
         return [options.microbatch]
     fixed = fixed_batch(model, options.dims)
     if options.fused_update and fixed in (0, None, options.minibatch):
@@ -238,6 +248,8 @@ def microbatches(model: Model, options: Options) -> list[int]:
         if options.minibatch % fixed:
             rebatched(model, options.dims)
         return [fixed]
+    if found.kind == MIXED:
+        return [options.minibatch]
     least = 1
     if mixes_samples(model, options):
         least = min(MIN_BATCH_NORM_BATCH, options.minibatch)

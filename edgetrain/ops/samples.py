@@ -1,0 +1,484 @@
+"""Which ops keep the samples of a batch apart: what each says of its output (`Op.samples`).
+
+Over a batch of b samples a value is
+
+  FREE    the same whatever the samples are: a parameter, a constant, what follows from those;
+  EACH    cut into samples: element e belongs to sample (e // stride) % b and depends on it alone;
+  POOLED  the mean over the samples of something that depends on one of them each;
+
+times b ** degree: a sum over the batch is POOLED of degree 1, the constant 1 / b FREE of degree -1.
+A stride says where the samples lie whatever the shape, so views keep it. A rule returns the state
+of its output, or raises `Mixes` with the reason; an op without a rule mixes samples.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..ir import Graph, Node
+from .strides import contiguous, prod
+
+FREE, EACH, POOLED = "free", "each", "pooled"
+Shape = Sequence[int]
+
+
+class Mixes(Exception):
+    """Samples depend on each other; the text goes on from "node N"."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of a value.
+
+    Attributes:
+      stride: in elements, of EACH.
+      degree: the power of the batch that it is multiplied by.
+      step: what is added for each sample before it, as in row numbers of a flattened table.
+      below: numbers, less their steps, are whole, 0 or more and below this; 0: not known.
+    """
+
+    kind: str
+    stride: int = 0
+    degree: int = 0
+    step: int = 0
+    below: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """A node, and the states of its inputs; None where one is absent.
+
+    Attributes:
+      array: constant of a value, None where it is none.
+    """
+
+    node: Node
+    graph: Graph
+    batch: int
+    states: tuple[State | None, ...]
+    array: Callable[[str], np.ndarray | None]
+
+    @property
+    def given(self) -> list[tuple[State, Shape]]:
+        """State and shape of the inputs that there are."""
+        named = zip(self.states, self.node.inputs, strict=True)
+        return [(state, self.graph.values[name].shape) for state, name in named if state]
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Of an input."""
+        return self.graph.values[self.node.inputs[index]].shape
+
+    def out(self, index: int = 0) -> tuple[int, ...]:
+        """Shape of an output."""
+        return self.graph.values[self.node.outputs[index]].shape
+
+    def has(self, kind: str) -> bool:
+        """Whether some input is of this kind."""
+        return any(state.kind == kind for state, _ in self.given)
+
+    def number(self, index: int) -> float | None:
+        """The one number that a constant input holds; None for anything else."""
+        array = self.array(self.node.inputs[index])
+        return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+
+Rule = Callable[[Look], "State | Sequence[State | None]"]
+
+
+# Where samples lie.
+
+
+def along(shape: Shape, stride: int, batch: int) -> list[int]:
+    """Axes along which the sample changes."""
+    steps = contiguous(shape)
+    return [
+        k
+        for k, (size, step) in enumerate(zip(shape, steps, strict=True))
+        if size > 1 and stride % (step * size) and step % (stride * batch)
+    ]
+
+
+def place(shape: Shape, stride: int, batch: int) -> tuple[int, int]:
+    """(axis, inner): the one axis of samples, whose rows are outer x batch x inner.
+
+    Raises:
+      Mixes: the batch is not whole in one axis.
+    """
+    axes = along(shape, stride, batch)
+    if len(axes) == 1:
+        step = contiguous(shape)[axes[0]]
+        if stride % step == 0 and shape[axes[0]] % (stride // step * batch) == 0:
+            return axes[0], stride // step
+    raise Mixes("takes the batch apart")
+
+
+def stride_at(shape: Shape, axis: int, inner: int) -> int:
+    """The stride of samples that lie so in a shape."""
+    return inner * prod(shape[axis + 1 :])
+
+
+def _plain(look: Look) -> None:
+    """What is not linear takes no sums, and nothing that grows with the batch or the sample."""
+    for state, _ in look.given:
+        if state.kind == POOLED:
+            raise Mixes("computes with a sum or mean over the batch")
+        if state.degree or state.step:
+            raise Mixes("computes with the size of the batch or a sample's place in it")
+
+
+def _broadcast(look: Look) -> State:
+    """Of operands that broadcast to the output: where its samples lie."""
+    out, strides = look.out(), set()
+    for state, shape in look.given:
+        if state.kind == EACH and tuple(shape) != tuple(out):
+            axis, inner = place(shape, state.stride, look.batch)
+            size, axis = shape[axis], axis + len(out) - len(shape)
+            if out[axis] != size:
+                raise Mixes("takes the batch apart")
+            strides.add(stride_at(out, axis, inner))
+        elif state.kind == EACH:
+            strides.add(state.stride)
+    if not strides:
+        return State(FREE)
+    if len(strides) > 1:
+        raise Mixes("pairs samples with each other")
+    (stride,) = strides
+    axes = along(out, stride, look.batch)
+    for state, shape in look.given:
+        padded = [1] * (len(out) - len(shape)) + list(shape)
+        if state.kind == FREE and any(padded[k] > 1 for k in axes):
+            raise Mixes("has a number of its own for each place in the batch")
+    return State(EACH, stride)
+
+
+# Rules.
+
+
+def apart(look: Look) -> State:
+    """Element by element, with broadcasting; not linear."""
+    _plain(look)
+    return _broadcast(look)
+
+
+def linear(look: Look) -> State:
+    """One operand, or its broadcast, times a number that the node has."""
+    ((state, _),) = look.given
+    factor = -1 if look.node.op == "neg" else 1
+    if state.kind == EACH:
+        state = replace(state, stride=_broadcast(look).stride)
+    return replace(state, step=factor * state.step, below=state.below if factor > 0 else 0)
+
+
+def unchanged(look: Look) -> State:
+    """The same bytes, or what keeps the place of each element."""
+    return look.given[0][0]
+
+
+def dropped(look: Look) -> State:
+    """Each element is kept or not by itself."""
+    _plain(look)
+    return look.given[0][0]
+
+
+def added(look: Look) -> State:
+    """Sums and differences: of the same degree, or the size of the batch would weigh them."""
+    states = [state for state, _ in look.given]
+    degrees = {state.degree for state in states}
+    if len(degrees) > 1:
+        raise Mixes("adds a sum over the batch to what is none")
+    (degree,) = degrees
+    if look.has(POOLED):
+        if look.has(EACH):
+            raise Mixes("sets each sample against a sum or mean over the batch")
+        return State(POOLED, degree=degree)
+    sign = -1 if look.node.op == "sub" else 1
+    first, second = states
+    below = first.below + second.below - 1 if first.below and second.below and sign > 0 else 0
+    step = first.step + sign * second.step
+    return replace(_broadcast(look), degree=degree, step=step, below=below)
+
+
+def multiplied(look: Look) -> State:
+    """Products: a sum or mean over the batch times what is free stays one."""
+    states = [state for state, _ in look.given]
+    degree = sum(state.degree for state in states)
+    if look.has(POOLED):
+        if sum(state.kind == FREE for state in states) < len(states) - 1:
+            raise Mixes("multiplies sums or means over the batch")
+        return State(POOLED, degree=degree)
+    found = replace(_broadcast(look), degree=degree)
+    numbers = [look.number(k) for k in range(2)]
+    for state, number in zip(states, numbers[::-1], strict=True):
+        if number is not None and number >= 0 and number == int(number):
+            below = (state.below - 1) * int(number) + 1 if state.below else 0
+            return replace(found, step=state.step * int(number), below=below)
+    _without_steps(states)
+    return found
+
+
+def divided(look: Look) -> State:
+    """Quotients: what is divided by may be free or the sample's own."""
+    top, bottom = (state for state, _ in look.given)
+    if bottom.kind == POOLED or top.kind == POOLED and bottom.kind == EACH:
+        raise Mixes("divides by a sum over the batch, or that by each sample's")
+    _without_steps([top, bottom])
+    if top.kind == POOLED:
+        return State(POOLED, degree=top.degree - bottom.degree)
+    return replace(_broadcast(look), degree=top.degree - bottom.degree)
+
+
+def remainder(look: Look) -> State:
+    """What is left is below a divisor that is known."""
+    _plain(look)
+    number = look.number(1)
+    whole = number is not None and number > 0 and number == int(number)
+    return replace(_broadcast(look), below=int(number) if whole and number else 0)
+
+
+def _without_steps(states: Sequence[State]) -> None:
+    if any(state.step for state in states):
+        raise Mixes("computes with a sample's place in the batch")
+
+
+def _over(look: Look, axes: Sequence[int]) -> list[int]:
+    """Those of the axes along which samples change; the input is EACH."""
+    state, shape = look.given[0]
+    return [k for k in along(shape, state.stride, look.batch) if k in axes]
+
+
+def _kept(look: Look, axes: Sequence[int]) -> State:
+    """Samples as they are when axes inside of them are reduced."""
+    state, shape = look.given[0]
+    steps = contiguous(shape)
+    inside = [shape[k] for k in axes if state.stride % (steps[k] * shape[k]) == 0]
+    return State(EACH, state.stride // prod(inside), state.degree)
+
+
+def summed(look: Look) -> State:
+    """Sums and means over axes: over the whole batch they are POOLED."""
+    state, shape = look.given[0]
+    _without_steps([state])
+    axes = look.node.attrs["axes"]
+    if state.kind != EACH:
+        return replace(state, below=0)
+    over = _over(look, axes)
+    if not over:
+        return _kept(look, axes)
+    if over != along(shape, state.stride, look.batch):
+        raise Mixes("sums over a part of the batch")
+    return State(POOLED, degree=state.degree + (look.node.op == "reduce_sum"))
+
+
+def reduced(look: Look) -> State:
+    """Extremes and products over axes, none of which is that of the batch."""
+    _plain(look)
+    if look.given[0][0].kind == FREE:
+        return State(FREE)
+    axes = look.node.attrs["axes"]
+    if _over(look, axes):
+        raise Mixes("reduces over the batch")
+    return _kept(look, axes)
+
+
+def over_axis(look: Look) -> State:
+    """An op along attrs['axis'] that keeps the shape."""
+    _plain(look)
+    state = look.given[0][0]
+    if state.kind == EACH and _over(look, [look.node.attrs["axis"]]):
+        raise Mixes("goes along the batch")
+    return state
+
+
+def over_rows(look: Look) -> State:
+    """An op on rows of attrs['n'] elements that keeps the shape; what follows the input is free."""
+    _plain(look)
+    first, *others = (state for state, _ in look.given)
+    if any(state.kind != FREE for state in others) or first.stride % look.node.attrs["n"]:
+        raise Mixes("goes along the batch")
+    return first
+
+
+def images(look: Look) -> State:
+    """[n, channels, ...] to another such, image by image, whatever else is free."""
+    _plain(look)
+    (first, shape), *others = look.given
+    if any(state.kind != FREE for state, _ in others):
+        raise Mixes("takes a weight that depends on the samples")
+    if first.kind == FREE:
+        return first
+    axis, inner = place(shape, first.stride, look.batch)
+    if axis or look.out()[0] != shape[0]:
+        raise Mixes("takes the batch for channels or a part of the image")
+    return State(EACH, stride_at(look.out(), 0, inner))
+
+
+def product(look: Look) -> State:
+    """A matrix product and its bias: samples are rows, columns or products, never summed over."""
+    states, out = [state for state, _ in look.given], look.out()
+    degree = states[0].degree + states[1].degree
+    if any(state.kind != FREE or state.degree != degree for state in states[2:]):
+        raise Mixes("adds a bias that depends on the samples or the size of the batch")
+    _without_steps(states)
+    if look.has(POOLED):
+        if FREE not in (states[0].kind, states[1].kind):
+            raise Mixes("multiplies sums or means over the batch")
+        return State(POOLED, degree=degree)
+    strides = {
+        _through_product(look, index)
+        for index, state in enumerate(states[:2])
+        if state.kind == EACH
+    }
+    if not strides:
+        return State(FREE, degree=degree)
+    if len(strides) > 1:
+        raise Mixes("multiplies samples with each other")
+    (stride,) = strides
+    axes = along(out, stride, look.batch)
+    if all(state.kind == EACH for state in states[:2]) and any(k >= len(out) - 2 for k in axes):
+        raise Mixes("multiplies samples with each other")
+    for index, (state, shape) in enumerate(look.given[:2]):
+        padded = [1] * (len(out) - len(shape)) + list(shape)
+        batched = [k for k in axes if k < len(out) - 2]
+        if state.kind == FREE and any(padded[k] > 1 for k in batched):
+            raise Mixes(f"has a matrix {'ab'[index]} of its own for each place in the batch")
+    return State(EACH, stride, degree)
+
+
+def _through_product(look: Look, index: int) -> int:
+    """The stride that operand `index` (a or b) gives the output."""
+    state, shape = look.given[index]
+    axis, inner = place(shape, state.stride, look.batch)
+    rows = len(shape) - 2
+    turned = look.node.attrs.get(("ta", "tb")[index], False)
+    if axis >= rows:
+        kept = rows + (index if not turned else 1 - index)  # the axis that is in the output
+        if axis != kept:
+            raise Mixes("sums products over the batch")
+        axis = len(look.out()) - 2 + index
+    else:
+        axis += len(look.out()) - len(shape)
+        if look.out()[axis] != shape[axis - len(look.out()) + len(shape)]:
+            raise Mixes("takes the batch apart")
+    return stride_at(look.out(), axis, inner)
+
+
+def gathered(look: Look) -> State:
+    """Rows of x at places: of a table, of the sample itself by places of its own."""
+    (x, shape), (index, places) = look.given
+    axis, lead = look.node.attrs["axis"], len(places)
+    if POOLED in (x.kind, index.kind) or index.degree or x.step:
+        raise Mixes("looks up a sum over the batch")
+    if index.kind == FREE:
+        if x.kind == FREE:
+            return State(FREE, degree=x.degree)
+        at, inner = place(shape, x.stride, look.batch)
+        if at == axis:
+            raise Mixes("picks samples by their place in the batch")
+        at += lead - 1 if at > axis else 0
+        return State(EACH, stride_at(look.out(), at, inner), x.degree)
+    at, inner = place(places, index.stride, look.batch)
+    found = State(EACH, stride_at(look.out(), axis + at, inner), x.degree)
+    if x.kind == FREE:
+        if index.step:
+            raise Mixes("picks rows by a sample's place in the batch")
+        return found
+    own, rows = place(shape, x.stride, look.batch)
+    fits = own == axis and shape[axis] == rows * look.batch
+    if not fits or index.step != rows or not 0 < index.below <= rows:
+        raise Mixes("picks rows of other samples")
+    return found
+
+
+def copied(look: Look) -> State:
+    """Strided walks from inputs to the output: each brings whole samples to where they belong."""
+    moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
+    given = [state for state, _ in look.given]
+    if len({state.degree for state in given}) > 1 or fill and given[0].degree:
+        raise Mixes("joins a sum over the batch with what is none")
+    first = given[0]
+    if look.has(POOLED):
+        if look.has(EACH):
+            raise Mixes("joins samples with a sum or mean over the batch")
+        return State(POOLED, degree=first.degree)
+    if not look.has(EACH):
+        return State(FREE, degree=first.degree)
+    if len(given) > 1 or len(moves) > 1 or fill:
+        _without_steps(given)
+    strides = set()
+    for source, xo, yo, dims, xs, ys in moves:
+        if given[source].kind == EACH:
+            found = _digit(dims, xs, xo, given[source].stride, look.batch)
+            stride = ys[found[0]] * found[1]
+            if stride < 1 or _digit(dims, ys, yo, stride, look.batch) != found:
+                raise Mixes("takes samples apart")
+            strides.add(stride)
+    if len(strides) > 1 or prod(look.out()) % (max(strides) * look.batch):
+        raise Mixes("pairs samples with each other")
+    (stride,) = strides
+    for source, _, yo, dims, xs, ys in moves:
+        if given[source].kind == FREE:
+            found = _digit(dims, ys, yo, stride, look.batch)
+            if xs[found[0]]:
+                raise Mixes("has a row of its own for each place in the batch")
+    below = max(state.below for state in given) if all(state.below for state in given) else 0
+    return replace(first, kind=EACH, stride=stride, step=max(s.step for s in given), below=below)
+
+
+def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> tuple[int, int]:
+    """(dimension of a walk along which the sample changes, its steps in each sample).
+
+    Raises:
+      Mixes: the walk does not visit all samples alike.
+    """
+    low = high = offset % stride
+    found = None
+    for k, (size, step) in enumerate(zip(dims, steps, strict=True)):
+        if size == 1 or step % (stride * batch) == 0:
+            continue
+        reach = step * (size - 1)
+        if abs(reach) < stride:
+            low, high = low + min(0, reach), high + max(0, reach)
+            continue
+        inner = stride // step if step > 0 and stride % step == 0 else 0
+        if found or not inner or size % (inner * batch):
+            raise Mixes("takes some samples of the batch")
+        found, high = (k, inner), high + step * (inner - 1)
+    if found is None or low < 0 or high >= stride or offset // stride % batch:
+        raise Mixes("takes some samples of the batch")
+    return found
+
+
+def statistics(look: Look) -> State:
+    """Batch-norm's statistics, the one exception: taken as free of the samples they are of."""
+    state = look.given[0][0]
+    if state.kind == POOLED or state.degree:
+        raise Mixes("takes statistics of a sum over the batch")
+    return State(FREE)
+
+
+_AXES = {"y": 2, "yh": 1, "yc": 1, "gates": 2, "cells": 2}  # of samples in what a recurrence makes
+_STATES = {0: 1, 4: 0, 5: 1, 6: 1}  # and in the inputs that have one: x, lens, h0, c0
+
+
+def recurrent(look: Look) -> Sequence[State | None]:
+    """Sequences [time, samples, features], each by itself."""
+    _plain(look)
+    inners = set()
+    for index, state in enumerate(look.states):
+        if state is not None and state.kind == EACH:
+            axis, inner = place(look.shape(index), state.stride, look.batch)
+            if _STATES.get(index) != axis:
+                raise Mixes("takes the batch for time or features")
+            inners.add(inner)
+        elif state is not None and index in _STATES and look.shape(index)[_STATES[index]] > 1:
+            raise Mixes("has states of their own for each place in the batch")
+    made = look.node.attrs["made"]
+    if len(inners) != 1:
+        raise Mixes("pairs samples with each other")
+    (inner,) = inners
+    shapes = [look.out(index) for index in range(len(made))]
+    return [
+        State(EACH, stride_at(shape, _AXES[key], inner))
+        for key, shape in zip(made, shapes, strict=True)
+    ]

@@ -1,0 +1,170 @@
+"""A budget never changes the objective: losses over the batch are split rightly, or not at all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.cli import main
+from edgetrain.compiler.plan.frontier import microbatches
+from edgetrain.compiler.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
+from edgetrain.errors import BudgetError, DataError, UsageError
+from edgetrain.exporters import export_torch
+
+MINIBATCH, WIDTH = 8, 5
+
+
+def off_diagonal(s):
+    return s.masked_fill(torch.eye(s.shape[0], dtype=torch.bool), 0.0)
+
+
+def variance(z):
+    return ((z - z.mean(0)) ** 2).mean(0)
+
+
+# (embeddings of two views, the layer) -> the loss, and what it is of the samples.
+LOSSES = {
+    "mean": (lambda a, b, net: ((a - b) ** 2).mean(), MEAN),
+    "each": (lambda a, b, net: ((a - b) ** 2).sum(1), INDEPENDENT),
+    "sum": (lambda a, b, net: ((a - b) ** 2).sum(), SUM),
+    "sum by a constant": (lambda a, b, net: ((a - b) ** 2).sum() / 3, SUM),
+    "sum by the batch": (lambda a, b, net: ((a - b) ** 2).sum() / a.shape[0], MEAN),
+    "largest of each": (lambda a, b, net: (a * b).amax(1).mean(), MEAN),
+    "mean and weights": (
+        lambda a, b, net: ((a - b) ** 2).mean() + 0.01 * (net.l.weight**2).sum(),
+        MEAN,
+    ),
+    "sum and weights": (
+        lambda a, b, net: ((a - b) ** 2).sum() + 0.01 * (net.l.weight**2).sum(),
+        MIXED,
+    ),
+    "infonce": (
+        lambda a, b, net: (
+            -(torch.log_softmax(a @ b.T, 1) * torch.eye(a.shape[0])).sum() / a.shape[0]
+        ),
+        MIXED,
+    ),
+    "softmax over the batch": (lambda a, b, net: ((a - b).softmax(0) ** 2).mean(), MIXED),
+    "masked mean": (
+        lambda a, b, net: ((a - b) ** 2 * (b > 0)).sum() / (b > 0).float().sum(),
+        MIXED,
+    ),
+    "centred": (lambda a, b, net: ((a - a.mean(0)) * b).mean(), MIXED),
+    "gram": (lambda a, b, net: (off_diagonal(a @ a.T) ** 2).mean(), MIXED),
+    "hardest of the batch": (
+        lambda a, b, net: torch.relu((a @ b.T).amax(1) - (a * b).sum(1) + 1).mean(),
+        MIXED,
+    ),
+    "variance": (lambda a, b, net: torch.relu(1 - torch.sqrt(variance(a) + 1e-4)).mean(), MIXED),
+    "log of a mean": (lambda a, b, net: torch.log(((a - b) ** 2).mean()), MIXED),
+    "root of a sum": (lambda a, b, net: torch.sqrt(((a - b) ** 2).sum()), MIXED),
+    "the first one": (lambda a, b, net: ((a - b[:1]) ** 2).mean(), MIXED),
+    "running sum": (lambda a, b, net: (a.cumsum(0) * b).mean(), MIXED),
+    "mirrored": (lambda a, b, net: ((a - b.flip(0)) ** 2).mean(), MIXED),
+}
+
+
+class Net(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.l = LOSSES[way][0], nn.Linear(4, WIDTH)
+
+    def forward(self, a, b):
+        return self.way(self.l(a), self.l(b), self)
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory: pytest.TempPathFactory):
+    folder, made = tmp_path_factory.mktemp("samples"), {}
+
+    def of(way: str):
+        if way not in made:
+            torch.manual_seed(0)
+            net, path = Net(way), folder / f"{len(made)}.onnx"
+            a, b = torch.randn(MINIBATCH, 4), torch.randn(MINIBATCH, 4)
+            export_torch(net, (a, b), path)
+            made[way] = net, a, b, et.load_onnx(path)
+        return made[way]
+
+    return of
+
+
+@pytest.mark.parametrize("way", LOSSES)
+def test_what_a_loss_is_of_its_samples(nets, way: str) -> None:
+    model = nets(way)[-1]
+    options = make_options(minibatch=MINIBATCH, loss="output")
+    found = samples_of(model, options)
+    assert found.kind == LOSSES[way][1], found
+    splits = found.kind != MIXED
+    assert microbatches(model, options) == ([8, 4, 2, 1] if splits else [8])
+    assert bool(found.why) is not splits
+
+
+@pytest.mark.parametrize("microbatch", [MINIBATCH, MINIBATCH // 2, 1])
+@pytest.mark.parametrize("way", LOSSES)
+def test_a_step_is_torchs_or_refused(nets, way: str, microbatch: int) -> None:
+    net, a, b, model = nets(way)
+    given = {"minibatch": MINIBATCH, "microbatch": microbatch, "loss": "output"}
+    if LOSSES[way][1] == MIXED and microbatch < MINIBATCH:
+        with pytest.raises(UsageError, match="cannot be split. Use --microbatch 8"):
+            et.compile(model, optimizer=et.SGD(lr=1.0), **given)
+        return
+    arrays = {"a": a.numpy(), "b": b.numpy()}
+    program = et.compile(model, optimizer=et.SGD(lr=1.0), **given)
+    assert program.account["samples"] == LOSSES[way][1]
+    trainer = et.Trainer(program)
+    try:
+        found = trainer.step({name: arrays[name] for name in program.input_names})
+        moved = dict(trainer.parameters)
+    finally:
+        trainer.close()
+    net.zero_grad()
+    loss = net(a, b).mean()
+    loss.backward()
+    assert found.loss == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
+    for name, parameter in net.named_parameters():
+        expected = (parameter - parameter.grad).detach().numpy()
+        np.testing.assert_allclose(moved[name], expected, 2e-6, 2e-6, err_msg=name)
+
+
+def test_a_net_that_mixes_samples_says_so(nets, capsys, tmp_path: Path) -> None:
+    net, a, b, model = nets("softmax over the batch")
+    with pytest.raises(BudgetError, match="No smaller microbatch was tried: node .*softmax"):
+        et.compile(model, minibatch=MINIBATCH, loss="output", budget=100)
+    path = tmp_path / "net.onnx"
+    export_torch(net, (a, b), path)
+    assert main(["plan", str(path), "--loss", "output", "--minibatch", "8"]) == 0
+    assert "not split into microbatches: node " in capsys.readouterr().out
+    trainer = et.Trainer(et.compile(model, minibatch=MINIBATCH, loss="output"))
+    names = [spec.name for spec in model.inputs]
+    few = dict(zip(names, (a[:4].numpy(), b[:4].numpy()), strict=True))
+    with pytest.raises(DataError, match="whole minibatch. Give 8"):
+        trainer.step(few)
+    trainer.close()
+
+
+class Pairs(nn.Module):
+    """Similarities of a batch's samples as logits: classes are the other samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, WIDTH)
+
+    def forward(self, a):
+        z = self.l(a)
+        return (z - z.mean(0)) @ self.l.weight
+
+
+def test_an_ordinary_loss_of_samples_that_mix_is_not_split(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.onnx"
+    export_torch(Pairs(), (torch.randn(3, 4),), path)
+    found = samples_of(et.load_onnx(path), make_options(minibatch=8))
+    assert found.kind == MIXED and "(sub)" in found.why
+    trainer = et.Trainer(et.compile(path, minibatch=8))
+    with pytest.raises(DataError, match="Give a multiple of that"):
+        trainer.predict(np.zeros((3, 4), np.float32))
+    trainer.close()
