@@ -152,7 +152,14 @@ def test_time_left_is_what_the_steps_took(monkeypatch) -> None:
     assert left.after({"event": "epoch", "step": 21}) == pytest.approx(19)
     assert left.after(event | {"step": 40}) is None
     assert [duration(s) for s in (5, 300, 9000)] == ["5 s", "5 min", "2.5 h"]
-    epoch = {"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": 1, "samples_per_second": 9}
+    epoch = {
+        "event": "epoch",
+        "epoch": 1,
+        "loss": 0.5,
+        "seconds": 1,
+        "samples_per_second": 9,
+        "skipped": 0,
+    }
     assert describe(epoch | {"left": 300.0}).endswith(", 5 min left")
 
 

@@ -210,7 +210,7 @@ def multiplied(look: Look) -> State:
     found = replace(_broadcast(look), degree=degree)
     numbers = [look.number(k) for k in range(2)]
     for state, number in zip(states, numbers[::-1], strict=True):
-        if number is not None and number >= 0 and number == int(number):
+        if number is not None and number >= 0 and number % 1 == 0:
             below = (state.below - 1) * int(number) + 1 if state.below else 0
             return replace(found, step=state.step * int(number), below=below)
     _without_steps(states)

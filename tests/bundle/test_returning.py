@@ -101,7 +101,7 @@ def test_main_goes_back_to_its_state(two_layers, programs, tmp_path):
     np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
     data = et.open_data(f"npz:{tmp_path / 'data.npz'}")
     digests = []
-    for name, program in zip(("back", "end"), programs, strict=True):
+    for name, program in zip(("back", "after"), programs, strict=True):
         folder = tmp_path / name
         bundle(program, folder, name=name, data=data)
         made = subprocess.run(["make", "CC=gcc -Werror"], cwd=folder, capture_output=True)

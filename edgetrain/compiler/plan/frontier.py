@@ -67,8 +67,9 @@ def obstacle(model: Model, options: Options) -> EdgetrainError | None:
     The steps that plans are searched over are made as `find_frontier` makes them, for the largest
     and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
     """
-    sizes, target = microbatches(model, options), targets.get(options.target).processor
+    target = targets.get(options.target).processor
     try:
+        sizes = microbatches(model, options)
         for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
             make_candidate(model, options, microbatch, target)
     except EdgetrainError as error:
