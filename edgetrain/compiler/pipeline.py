@@ -67,16 +67,14 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
     shape = forward.values[output].shape
     if not options.loss.takes_mean(shape):
         _check_batch(output, shape, microbatch)
-    bound_arrays = dict(bound.arrays)
-    if factor != 1.0:
-        forward, output = _scaled(forward, output, factor, bound_arrays)
+    forward, output, known = _scaled(forward, output, factor, bound.arrays)
     whole = forward.values[output]
     forward = fusion.absorb_transposes(forward)
     forward = fusion.absorb_activations(forward)
     cut = segments.segmented(forward, options)
-    forward = verify(in_blocks(cut.graph, bound_arrays, options))
+    forward = verify(in_blocks(cut.graph, known, options))
     forward = mark_derived(forward)
-    sparse = sparsify(forward, bound_arrays, options, choice, model.aliases, model.adapters)
+    sparse = sparsify(forward, known, options, choice, model.aliases, model.adapters)
     head = sliced_head(verify(sparse.graph), output, options)
     forward = verify(head.forward) if head else sparse.graph
 
@@ -104,30 +102,40 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
         train = verify(a_pass(train))
 
     evaluate = with_loss(fusion.evaluation_graph(judged), options, microbatch, head)
-    for a_pass in (
-        fusion.apply_in_readers,
-        fusion.drop_views,
-        lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options, still),
-    ):
-        evaluate = verify(a_pass(evaluate))
+    evaluate = _evaluation(evaluate, options, cuts, still)
     arrays = dict(sparse.arrays)
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
     pool = sparse.layers, sparse.rewiring, sparse.dense
     return Graphs(train, evaluate, shape, arrays, *pool, head is not None)
 
 
+def _evaluation(
+    graph: Graph, options: Options, cuts: Mapping[str, int], still: frozenset[str]
+) -> Graph:
+    """The passes of evaluation, behind forward and loss."""
+    for a_pass in (
+        fusion.apply_in_readers,
+        fusion.drop_views,
+        lambda graph: slicing.slice_expansions(graph, cuts),
+        lambda graph: assign_storage(graph, options, still),
+    ):
+        graph = verify(a_pass(graph))
+    return graph
+
+
 def _scaled(
-    forward: Graph, output: str, factor: float, arrays: dict[str, np.ndarray]
-) -> tuple[Graph, str]:
+    forward: Graph, output: str, factor: float, arrays: Mapping[str, np.ndarray]
+) -> tuple[Graph, str, Mapping[str, np.ndarray]]:
     """The output times a number: a sum over a microbatch as its share of the minibatch's."""
+    if factor == 1.0:
+        return forward, output, arrays
     builder = Builder(forward.values, forward.nodes)
     value = forward.values[output]
     number = builder.value(f"{output}.factor", (), "f32", "constant")
     scaled = builder.value(f"{output}.scaled", value.shape)
-    arrays[number] = np.array(factor, np.float32)
     builder.node("mul", [output, number], [scaled], origin=output)
-    return verify(builder.graph(forward.inputs, [scaled])), scaled
+    graph = verify(builder.graph(forward.inputs, [scaled]))
+    return graph, scaled, {**arrays, number: np.array(factor, np.float32)}
 
 
 def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
