@@ -112,7 +112,7 @@ def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
 def _evaluation(
     graph: Graph, options: Options, cuts: Mapping[str, int], still: frozenset[str]
 ) -> Graph:
-    """The passes of evaluation, behind forward and loss."""
+    """The passes of evaluation, which follow forward and loss."""
     for a_pass in (
         fusion.apply_in_readers,
         fusion.drop_views,

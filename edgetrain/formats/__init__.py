@@ -4,6 +4,7 @@ A new format is a file with an object of `Format`, imported here, and its loads 
 kernels/words/prim.py.
 """
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}
 GROUPED = (G8.name, G4.name)
 
 
+@functools.cache
 def of_dtype(dtype: "np.dtype") -> Format:
     """The format of arrays in memory of this type."""
     return next(format for format in FORMATS.values() if format.dtype == dtype)
