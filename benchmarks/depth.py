@@ -19,7 +19,7 @@ from edgetrain.api import make_options
 from edgetrain.compiler import Options, remat
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.plan.candidates import Candidate, Draft, Plan, make_candidate
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 

@@ -20,7 +20,7 @@ from edgetrain.compiler import Options
 from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.compiler.plan.frontier import find_frontier
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Schedule
 from edgetrain.program import Program

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
 from edgetrain.compiler.plan.candidates import make_candidate
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 

@@ -16,9 +16,10 @@ import torch
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
-from edgetrain.kernels import control, jit, registry
-from edgetrain.kernels.decode import Decoded, bound, decode
-from edgetrain.kernels.load import load
+from edgetrain.kernels import control, registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.tapes.decode import Decoded, bound, decode
 from edgetrain.kernels.targets import host
 from edgetrain.losses import Loss
 from edgetrain.program import Program
@@ -102,7 +103,7 @@ class Call:
         if target == jit.host():
             address = load({symbol: lambda: kernel.object(self.storages, target)})[symbol]
         else:
-            from edgetrain.kernels.load import opened
+            from edgetrain.kernels.cache.load import opened
 
             address = opened([kernel.object(self.storages, target)], [symbol])[symbol]
         run, at = ENTRY(address), array.ctypes.data
@@ -228,7 +229,7 @@ def calls(
 
 
 def _addresses(kernels) -> list[int]:
-    from edgetrain.kernels.load import addresses
+    from edgetrain.kernels.cache.load import addresses
 
     return addresses(kernels)
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import torch
 
 from edgetrain.formats import FORMATS
-from edgetrain.kernels import jit, processor, registry, targets
+from edgetrain.kernels import registry, targets
+from edgetrain.kernels.cache import jit, processor
 
 from .kernel_cases import CONVOLUTION, NETS, PASSES, RECURRENT, Call, calls
 from .kernel_peers import peers

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgetrain.kernels import jit
-from edgetrain.kernels.load import load
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import Spec
 
@@ -40,8 +40,8 @@ def least(runs: Sequence[Callable[[], object]], rounds: int, seconds: float) -> 
 
 def _chains(count: int):
     def factory():
-        from edgetrain.kernels.words.prim import FP32
-        from edgetrain.kernels.words.vector import loads, stores, vadd, vfma
+        from edgetrain.kernels.language.prim import FP32
+        from edgetrain.kernels.language.vector import loads, stores, vadd, vfma
 
         vld, vst = loads(FP32), stores(FP32)
         names = [f"s{i}" for i in range(count)]
@@ -76,8 +76,8 @@ def multiply_adds(target: jit.Target) -> float:
 
 
 def _pass_factory():
-    from edgetrain.kernels.words.prim import FP32
-    from edgetrain.kernels.words.vector import loads, stores, vadd
+    from edgetrain.kernels.language.prim import FP32
+    from edgetrain.kernels.language.vector import loads, stores, vadd
 
     vld, vst = loads(FP32), stores(FP32)
 

@@ -18,7 +18,7 @@ from edgetrain.api import make_options
 from edgetrain.compiler import Options
 from edgetrain.compiler.plan.candidates import Plan, make_candidate, make_draft, search_schedules
 from edgetrain.compiler.remat import store_all
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgetrain.kernels import control, emit, registry
+from edgetrain.kernels import control, registry
 from edgetrain.kernels.drive import layout
+from edgetrain.kernels.emission import program as emit
 from edgetrain.kernels.targets import Target
 from edgetrain.optim import Schedule
 from edgetrain.program import TARGET, Program, Slot

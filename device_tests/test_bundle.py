@@ -29,7 +29,7 @@ from device_tests.kinds import KINDS, RECURRENT, SGD, STEPS
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
 from edgetrain.kernels.drive.layout import SPLIT_NONE
-from edgetrain.kernels.emit_tape import table_of
+from edgetrain.kernels.emission.tape import table_of
 from edgetrain.program import read_program
 from edgetrain.runtime.check import checked_run, state_digest
 from tests.digits_runs import MODEL

@@ -11,8 +11,9 @@ import pytest
 
 import edgetrain as et
 from device_tests.emitting import Case, missing
-from edgetrain.kernels import jit, targets
-from edgetrain.kernels.elf import undefined
+from edgetrain.kernels import targets
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.linking.elf import undefined
 from edgetrain.sparse import DSR
 from tests.digits_runs import MODEL
 from tests.fuzz.nets import NETS

@@ -9,7 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from edgetrain.kernels import jit, native, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.emission import objects
 
 TARGETS = {"aarch64": jit.AARCH64, "cortex-m7": jit.CORTEX_M7}
 NARROW = ("u8", "u16")
@@ -69,7 +71,7 @@ def _wants_vectors(kernel: registry.Kernel) -> bool:
 def test_undefined_reads_symbols_of_both_word_sizes():
     text = "declare void @missing()\ndefine void @et_x() {\n  call void @missing()\n  ret void\n}\n"
     for target in TARGETS.values():
-        assert undefined(native.emit_object(text, target, builtins=True)) == ["missing"]
+        assert undefined(objects.emit_object(text, target, objects.HOST)) == ["missing"]
 
 
 @pytest.mark.slow

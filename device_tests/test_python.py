@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import edgetrain as et
-from edgetrain.kernels import library
+from edgetrain.kernels.cache import library
 from edgetrain.runtime.check import checked_run
 from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import build_kernels

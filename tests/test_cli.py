@@ -11,7 +11,7 @@ import pytest
 
 from edgetrain.cli import main, planning, waiting
 from edgetrain.compiler import cost
-from edgetrain.kernels import load
+from edgetrain.kernels.cache import load
 from tests.digits_runs import CHOICES, MODEL
 
 PLAN_KEYS = {

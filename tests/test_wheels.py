@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.kernels import jit, processor, targets
+from edgetrain.kernels import targets
+from edgetrain.kernels.cache import jit, processor
 from edgetrain.program import Program
 from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import PLATFORMS, build_kernels

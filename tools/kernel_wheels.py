@@ -17,9 +17,11 @@ from pathlib import Path
 
 import edgetrain.compiler.compile  # noqa: F401 the planner's loops
 from edgetrain import __version__
-from edgetrain.kernels import library, packing, registry, targets
-from edgetrain.kernels.choices import every
-from edgetrain.kernels.decode import Bound
+from edgetrain.kernels import registry, targets
+from edgetrain.kernels.cache import library
+from edgetrain.kernels.linking import packing
+from edgetrain.kernels.linking.choices import every
+from edgetrain.kernels.tapes.decode import Bound
 
 ROOT = Path(__file__).resolve().parents[1]
 # Target -> what pip calls the systems that run it.

@@ -17,7 +17,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from edgetrain.kernels import packing, sources
+from edgetrain.kernels.cache import sources
+from edgetrain.kernels.linking import packing
 
 from . import lean_source
 from .kernel_wheels import DEFAULT, PLATFORMS, build_kernels
@@ -30,9 +31,10 @@ RUNTIME = (
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
-    "__init__", "cache", "control", "decode", "device/__init__", "device/layout", "drive/__init__",
-    "drive/layout", "expression", "jit", "library", "load", "paired", "processor", "registry",
-    "sources", "spec", "tape", "targets",
+    "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
+    "cache/processor", "cache/sources", "control", "device/__init__", "device/layout",
+    "drive/__init__", "drive/layout", "emission/__init__", "emission/paired", "expression",
+    "registry", "spec", "tapes/__init__", "tapes/decode", "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
-from ..kernels.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
+from ..kernels.tapes.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
 from ..program import TARGET, WEIGHT, Program, Slot
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UsageError
-from ..kernels import emit, targets
-from ..kernels.elf import filled
-from ..kernels.emit_tape import Table, table_of
+from ..kernels import targets
+from ..kernels.emission import program as emit
+from ..kernels.emission.tape import Table, table_of
+from ..kernels.linking.elf import filled
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
@@ -293,7 +294,9 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 def _float64(program: Program, target: Target) -> str:
     """What is computed where kernels say float64."""
     if targets.in_pairs(program.recipe):
-        return "pairs of float32; their errors stand in edgetrain/kernels/pair_functions.py"
+        return (
+            "pairs of float32; their errors stand in edgetrain/kernels/emission/pair_functions.py"
+        )
     if target.fp64:
         return "in the processor's unit"
     planned = program.recipe.get("target") or targets.HOST

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..ir import Call, Value
 from ..kernels import registry
-from ..kernels.decode import Bound
 from ..kernels.registry import Kernel
+from ..kernels.tapes.decode import Bound
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ABSENT = -1

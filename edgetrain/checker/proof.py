@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from ..errors import ProgramError
-from ..kernels.decode import bound
+from ..kernels.tapes.decode import bound
 from ..kernels.targets import lanes_of
 from ..program import Program, Slot
 from .contents import Contents, Pieces

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..kernels import cache, jit, library
+from ..kernels.cache import disk, jit, library
 from .namespace import Namespace
 from .tables import table, to_json
 
@@ -49,7 +49,7 @@ def _facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
         "kernels": _library(library.installed()),
-        "cache": _cache(cache.directory()),
+        "cache": _cache(disk.directory()),
         "packages": {name: _version(name) for name in (*_NEEDED, *_HOST, *_OPTIONAL)},
         "cuda": _cuda(),
     }

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NotInstalledError, UsageError
-from ..kernels import cache, library, load, sources
+from ..kernels.cache import disk, library, load, sources
 from .namespace import Namespace
 from .tables import to_json
 
@@ -47,28 +47,28 @@ def _installed(arguments: Namespace) -> dict[str, Any]:
 
 def _compiled(arguments: Namespace) -> dict[str, Any]:
     """Everything that is missing, compiled and kept."""
-    from ..kernels import choices
+    from ..kernels.linking import choices
 
-    if cache.directory() is None:
+    if disk.directory() is None:
         raise UsageError("warm: no folder to keep kernels in. Set EDGETRAIN_CACHE to one.")
     planner = _warm_planner()
     if arguments.all:
         kernels = list(choices.every())
         load.addresses(kernels)
     count = len(kernels) if arguments.all else _warm_model(arguments)
-    return {"kernels": count, "planner_units": planner, "cache": str(cache.directory())}
+    return {"kernels": count, "planner_units": planner, "cache": str(disk.directory())}
 
 
 def _warm_planner() -> int:
     """Every unit of loops of the compiler; how many there are."""
     from ..compiler.plan.units import ALWAYS, SELDOM
-    from ..kernels import loops
+    from ..kernels.loops import functions
 
-    loops.begin((*ALWAYS, *SELDOM))
-    for unit in loops.Unit.every:
+    functions.begin((*ALWAYS, *SELDOM))
+    for unit in functions.Unit.every:
         for name in unit.entries:
             unit.address(name)
-    return len(loops.Unit.every)
+    return len(functions.Unit.every)
 
 
 def _warm_model(arguments: Namespace) -> int:

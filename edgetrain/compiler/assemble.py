@@ -9,7 +9,7 @@ import numpy as np
 from ..formats import FORMATS
 from ..ir import Graph, Value
 from ..kernels import targets
-from ..kernels.decode import bound, work_of
+from ..kernels.tapes.decode import bound, work_of
 from ..ops.model import Model
 from ..optim.base import PARTIALS
 from ..program import TARGET, Account, Program, Slot

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..checker import prove
-from ..kernels import loops, targets
+from ..kernels import targets
+from ..kernels.loops import functions
 from ..ops.model import Model
 from ..program import Program
 from ..units import parse_bytes
@@ -29,7 +30,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
-    loops.begin(units_of(len(model.nodes)))
+    functions.begin(units_of(len(model.nodes)))
     with _collector_resting():
         front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)

@@ -8,7 +8,7 @@ import functools
 import json
 from dataclasses import asdict, dataclass
 
-from ..kernels import cache
+from ..kernels.cache import disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ def rates() -> Rates:
 
 @functools.cache
 def _kept() -> Rates:
-    kept = cache.read(_FILE, _FILE)
+    kept = disk.read(_FILE, _FILE)
     return Rates() if kept is None else Rates(**json.loads(kept))
 
 
 def calibrate() -> Rates:
     """Measure a convolution, an element-wise pass and a tiny call; keep the result."""
-    from ..kernels import timing  # plans alone measure nothing
+    from ..kernels.cache import timing  # plans alone measure nothing
 
     sizes = {"n": 4, "c": 32, "h": 32, "wd": 32, "k": 32, "kh": 3, "kw": 3, "oh": 32, "ow": 32}
     step = {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1, "g": 1, "act": 0}
@@ -53,6 +53,6 @@ def calibrate() -> Rates:
     wide = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": count})
     tiny = timing.seconds("un_relu", {"S": "f32"}, {"x": 0, "y": 0, "n": 16}, repeats=99)
     measured = Rates(flops / conv, 8 * count / wide, tiny)
-    cache.write(_FILE, _FILE, json.dumps(asdict(measured)).encode())
+    disk.write(_FILE, _FILE, json.dumps(asdict(measured)).encode())
     _measured.append(measured)
     return measured

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ..ir import Graph, Node, Value
 from ..ops.strides import contiguous
 
-# ir op -> activation code of kernels/words/act.py, and which of its attributes are lo and hi.
+# ir op -> activation code of kernels/language/act.py, and which of its attributes are lo and hi.
 ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
     "relu": (1, lambda node: {}),
     "clip": (2, lambda node: {"lo": node.attrs["a"], "hi": node.attrs["b"]}),

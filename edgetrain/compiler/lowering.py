@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ModelError
 from ..formats import FORMATS
 from ..ir import Call, Graph, Node
-from ..kernels import jit
+from ..kernels.cache import jit
 from ..kernels.registry import Kernel, choose, variants
 from ..ops.registry import op
 from .packed import bare

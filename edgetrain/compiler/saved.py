@@ -31,7 +31,7 @@ _SLOPES = """
     leaky_relu hardswish hardsigmoid sigmoid tanh erf elu softplus softsign mish sin cos selu silu
     clip gelu gelu_tanh
 """
-# Codes of words/act.py: those that have kinks, and what stands for other activations.
+# Codes of language/act.py: those that have kinks, and what stands for other activations.
 _CLIP, _HARDSWISH, _LEAKY = 2, 3, 6
 _KINKS = frozenset((1, _CLIP, _HARDSWISH, _LEAKY))
 _CODES = {"leaky_relu": _LEAKY, "elu": _LEAKY, "selu": _LEAKY, "hardswish": _HARDSWISH}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..ir import Call, Graph, Node
-from ..kernels import jit
+from ..kernels.cache import jit
 from ..ops.registry import op
 from .arena.problem import aligned
 from .cost import rates

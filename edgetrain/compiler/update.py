@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..formats.csr import POOL, Layer
 from ..ir import Call, Graph, Value
 from ..ir.keys import key_of
-from ..kernels import jit
+from ..kernels.cache import jit
 from ..optim.base import CHUNKS, PARTIALS
 from ..optim.loss_scale import loss_scale_of
 from ..sparse import Rewiring

@@ -1,7 +1,7 @@
 """How values are stored: what every other room asks instead of knowing it.
 
 A new format is a file with an object of `Format`, imported here, and its loads and stores in
-kernels/words/prim.py.
+kernels/language/prim.py.
 """
 
 import functools

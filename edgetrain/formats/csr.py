@@ -7,7 +7,7 @@ the pool*, so a layer moves by new pointers alone. Weights, gradient accumulator
 state share the pattern.
 
 Values: POOL [slots / 64, 64] and its accumulator and state; COLUMNS [slots]; TABLE, 64-bit words
-that kernels/rewire.py reads; for each layer `pointers_name(w)` [k * chunks + 1].
+that kernels/sparse/rewire.py reads; for each layer `pointers_name(w)` [k * chunks + 1].
 """
 
 import math

@@ -15,7 +15,7 @@ class Format:
     """How the elements of a value lie in memory; kernels compute in float32 or int64.
 
     A format of numbers that numpy does not have overrides `encode` and `decode`. Its loads and
-    stores are the `Storage` of the same name in kernels/words/prim.py.
+    stores are the `Storage` of the same name in kernels/language/prim.py.
 
     Attributes:
       name: such as "f16".

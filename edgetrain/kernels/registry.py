@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedOpError
-from . import cache, jit, library, sources
+from .cache import disk, jit, library, sources
 from .expression import Later
 from .spec import Spec
 
@@ -80,7 +80,7 @@ class Kernel:
 
     def function(self, storages: Mapping[str, str]) -> Callable:
         """The Python function to compile."""
-        from .words.packed import storage_of
+        from .language.packed import storage_of
 
         factory = self.factory
         if factory is None:
@@ -163,10 +163,10 @@ def _declared_in() -> Path | bytes:
         return installed.declarations
     digest = sources.package_digest()
     name = f"declarations-{digest[:32]}.txt"
-    kept = cache.read(name, digest)
+    kept = disk.read(name, digest)
     if kept is None:
         kept = declarations().encode()
-        cache.write(name, digest, kept)
+        disk.write(name, digest, kept)
     return kept
 
 

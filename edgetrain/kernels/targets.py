@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from . import jit
+    from .cache import jit
 
 
 class Target(NamedTuple):
@@ -56,7 +56,7 @@ class Target(NamedTuple):
     @property
     def processor(self) -> "jit.Target":
         """What the planner and the registry choose kernels by; the host's is `jit.host()`."""
-        from . import jit
+        from .cache import jit
 
         if self.name == HOST:
             return jit.host()
@@ -106,7 +106,7 @@ LANES = (1, 4, 8, 16)
 @functools.cache
 def host() -> Target:
     """The processor this process runs on, as `jit.host`."""
-    from . import jit
+    from .cache import jit
 
     found = jit.host()
     return Target(

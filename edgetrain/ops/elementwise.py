@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Graph, Node
-from ..kernels.binary import GRADIENTS
+from ..kernels.elementwise.binary import GRADIENTS
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register

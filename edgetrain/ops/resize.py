@@ -1,8 +1,8 @@
 """Resize and Upsample: nearest, linear and cubic along any axes, forward and the exact transpose.
 
 Along an axis every output element is a weighted sum of input elements, so a resize is a table of
-taps (kernels/resample.py), computed here in float64. Backward reads the transposed table alone:
-nothing is saved.
+taps (kernels/pool/resample.py), computed here in float64. Backward reads the transposed table
+alone: nothing is saved.
 """
 
 import math

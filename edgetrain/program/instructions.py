@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..kernels.decode import Decoded, bound, decode
+from ..kernels.tapes.decode import Decoded, bound, decode
 from ..kernels.targets import lanes_of
 from .program import Program
 

@@ -1,8 +1,9 @@
 """The Program: one file with everything the device needs, and nothing to compile or import.
 
 A safetensors-format container (container.py), checksummed, no pickle. Tensors: the tapes
-(`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see kernels/tape.py), the
-initial arrays (`init.NAME`) and the weightless ONNX model (`onnx`). Everything else is JSON.
+(`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see
+kernels/tapes/tape.py), the initial arrays (`init.NAME`) and the weightless ONNX model
+(`onnx`). Everything else is JSON.
 """
 
 import json

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import ProgramError, UsageError
 from ..kernels import registry
-from ..kernels.decode import Bound
-from ..kernels.load import addresses
-from ..kernels.tape import MEMO_WORDS, TIMES
+from ..kernels.cache.load import addresses
+from ..kernels.tapes.decode import Bound
+from ..kernels.tapes.tape import MEMO_WORDS, TIMES
 from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
@@ -72,7 +72,7 @@ class Executor:
     def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
         """The table of the kernels' addresses, and the interpreter's address."""
         if self._pairs:
-            from ..kernels.paired import paired
+            from ..kernels.emission.paired import paired
 
             kernels = [(paired(kernel), storages) for kernel, storages in kernels]
         interpreter: Bound = registry.variants("run_tape")[0], {}

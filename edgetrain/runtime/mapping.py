@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..kernels.decode import Bound, decode
+from ..kernels.tapes.decode import Bound, decode
 from ..program import Program
 from ..program.mapped_file import check_files, files_of
 from .arena import Arena, views

@@ -93,7 +93,7 @@ def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
 
 def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
     """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
-    from ..kernels.decode import bound, decode
+    from ..kernels.tapes.decode import bound, decode
 
     kernels = bound(program.kernels)
     for tape, words in program.tapes.items():

@@ -21,8 +21,8 @@ import numpy as np
 from ..errors import ProgramError
 from ..formats import FORMATS
 from ..kernels import registry
-from ..kernels.decode import Bound, Decoded, bound, decode
 from ..kernels.spec import ALIGN
+from ..kernels.tapes.decode import Bound, Decoded, bound, decode
 from ..kernels.targets import LANES, host, lanes_of
 from ..program import Program
 from .roles import Slots, may_write

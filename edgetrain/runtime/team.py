@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
-from ..kernels import tape
 from ..kernels.drive.layout import THREADS
+from ..kernels.tapes import tape
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -59,7 +59,7 @@ class Team:
       count: of threads.
       find: addresses of kernels without storages, by name.
     Attributes:
-      barrier: the block in which threads meet (kernels/tape.py).
+      barrier: the block in which threads meet (kernels/tapes/tape.py).
       run_tape: address of what runs a tape's operands, as a kernel is entered.
       run: of `void run(void *user, void *tape)`, for tapes of several threads; 0: `run_tape` does.
       prompt: whether workers that spin come at once, and only they do to tapes that are short.

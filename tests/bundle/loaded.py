@@ -8,8 +8,9 @@ import numpy as np
 from edgetrain.bundle import functions
 from edgetrain.bundle.image import Image, image_of
 from edgetrain.bundle.writing import library, mapped, weights
-from edgetrain.kernels import emit, targets
-from edgetrain.kernels.load import opened
+from edgetrain.kernels import targets
+from edgetrain.kernels.cache.load import opened
+from edgetrain.kernels.emission import program as emit
 from edgetrain.program import Program
 from edgetrain.program.samples import made_up
 

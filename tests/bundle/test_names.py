@@ -12,7 +12,8 @@ from edgetrain.api import bundle
 from edgetrain.bundle import names, texts
 from edgetrain.bundle.image import image_of
 from edgetrain.errors import UsageError
-from edgetrain.kernels import emit, targets
+from edgetrain.kernels import targets
+from edgetrain.kernels.emission import program as emit
 
 STRICT = (
     "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wundef",

@@ -23,7 +23,7 @@ from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.compile import plan_model
 from edgetrain.compiler.meanings import meanings_of
 from edgetrain.errors import ProgramError
-from edgetrain.kernels.decode import bound
+from edgetrain.kernels.tapes.decode import bound
 from edgetrain.optim import Schedule
 from edgetrain.program import TAPES, Program
 from edgetrain.runtime.check import made_up_filler

@@ -7,7 +7,7 @@ import torch
 from edgetrain.api import loss_and_gradients, make_options
 from edgetrain.compiler.update import update_tape
 from edgetrain.errors import ModelError, UsageError
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 
 from .nets import Net, graphs, residual
 

@@ -9,7 +9,7 @@ from edgetrain.api import make_options
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.errors import BudgetError
 from edgetrain.exporters import export_torch
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from examples.zoo import ZOO
 
 pytestmark = pytest.mark.slow

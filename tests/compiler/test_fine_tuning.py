@@ -9,7 +9,7 @@ from edgetrain.compiler import remat
 from edgetrain.compiler.autodiff import accumulator_name
 from edgetrain.compiler.plan.candidates import make_candidate
 from edgetrain.exporters import export_torch
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from examples.zoo import ZOO
 
 LAST = {"small": ("features.6.*", "head.*"), "full": ("features.17.*", "features.18.*", "head.*")}

@@ -13,7 +13,7 @@ from edgetrain.compiler import plan_model
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.frontier import find_frontier, microbatches
 from edgetrain.errors import BudgetError, UsageError
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv, residual

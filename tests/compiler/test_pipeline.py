@@ -13,7 +13,7 @@ from edgetrain.compiler.update import update_tape
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.losses import Loss
 from edgetrain.optim import AdamW
 

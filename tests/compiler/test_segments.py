@@ -16,7 +16,7 @@ from edgetrain.compiler.segments.layout import Axis, Move, Span, axis_of, part_s
 from edgetrain.compiler.segments.picks import picked
 from edgetrain.compiler.segments.region import segment_steps, spans_of
 from edgetrain.errors import DataError, UsageError
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 

@@ -2,7 +2,7 @@
 
 from edgetrain.compiler.steps import TapeProblem, tape_problem
 from edgetrain.ir import Builder
-from edgetrain.kernels import jit
+from edgetrain.kernels.cache import jit
 
 SIZE = 64
 WHOLE = ((0, 0, 0, (SIZE,), (1,), (1,)),)

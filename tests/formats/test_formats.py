@@ -15,9 +15,9 @@ from edgetrain.formats import (
     narrowest,
     of_dtype,
 )
-from edgetrain.kernels.groups import GROUPS
-from edgetrain.kernels.words.packed import PACKED
-from edgetrain.kernels.words.prim import STORAGES
+from edgetrain.kernels.blocks.groups import GROUPS
+from edgetrain.kernels.language.packed import PACKED
+from edgetrain.kernels.language.prim import STORAGES
 from tests.formats.cases import FORMAT_CASES
 from tests.kernels.harness import call, declared
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from edgetrain.errors import ProgramError
 from edgetrain.formats import FORMATS, csr
-from edgetrain.kernels import control, jit, registry
-from edgetrain.kernels.decode import bound, decode
-from edgetrain.kernels.load import load
+from edgetrain.kernels import control, registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.registry import Kernel
+from edgetrain.kernels.tapes.decode import bound, decode
 from edgetrain.program import Program
 from edgetrain.runtime.patterns import REWIRING
 

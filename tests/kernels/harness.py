@@ -12,8 +12,9 @@ import functools
 import numpy as np
 
 from edgetrain.formats import FORMATS
-from edgetrain.kernels import jit, registry
-from edgetrain.kernels.load import load
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.spec import Spec
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import (
+from edgetrain.kernels.loops.functions import Unit, loop
+from edgetrain.kernels.loops.kinds import (
     Flags,
     Floats,
     Floats32,
@@ -13,7 +14,6 @@ from edgetrain.kernels.loop_kinds import (
     Ints32,
     Words,
 )
-from edgetrain.kernels.loops import Unit, loop
 
 LOOPED = Unit("parts of Python", __package__, ("looped",))
 MOST = 2**40

@@ -1,4 +1,4 @@
-"""Slow twins of layernorm.py: x is [n, c, s] in float64, statistics per group of channels."""
+"""Slow twins of norm/layer.py: x is [n, c, s] in float64, statistics per group of channels."""
 
 import numpy as np
 

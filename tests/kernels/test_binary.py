@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgetrain.errors import ProgramError
-from edgetrain.kernels.binary import BINARY, GRADIENTS
+from edgetrain.kernels.elementwise.binary import BINARY, GRADIENTS
 
 from . import geometry, naive_binary
 from .harness import DTYPES, call, control, same_for_threads

@@ -9,8 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgetrain.kernels import cache, jit, loops, loops_compiled, native, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import disk, jit
+from edgetrain.kernels.emission import lowering, objects
 from edgetrain.kernels.expression import expression
+from edgetrain.kernels.loops import functions
+from edgetrain.kernels.loops import objects as loop_objects
 
 from . import doubled
 
@@ -30,47 +34,47 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own."""
     monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
-    cache.directory.cache_clear()
+    disk.directory.cache_clear()
     yield tmp_path / "cache"
-    cache.directory.cache_clear()
+    disk.directory.cache_clear()
 
 
 def found(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path | None, str]:
     """The directory taken where `place` is asked for, and what is said."""
     os.environ["EDGETRAIN_CACHE"] = str(place)
-    cache.directory.cache_clear()
-    return cache.directory(), capsys.readouterr().err
+    disk.directory.cache_clear()
+    return disk.directory(), capsys.readouterr().err
 
 
 def test_read_gives_what_was_written_for_the_same_identity_alone(chosen: Path) -> None:
-    cache.write("objects/a.o", "kernel a", b"code of a")
-    assert cache.read("objects/a.o", "kernel a") == b"code of a"
-    assert cache.read("objects/a.o", "kernel b") is None
-    assert cache.read("objects/b.o", "kernel a") is None
+    disk.write("objects/a.o", "kernel a", b"code of a")
+    assert disk.read("objects/a.o", "kernel a") == b"code of a"
+    assert disk.read("objects/a.o", "kernel b") is None
+    assert disk.read("objects/b.o", "kernel a") is None
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_read_refuses_damage(chosen: Path, kind: str) -> None:
-    cache.write("objects/a.o", "kernel a", b"code of a" * 20)
+    disk.write("objects/a.o", "kernel a", b"code of a" * 20)
     path = chosen / "objects" / "a.o"
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
-    assert cache.read("objects/a.o", "kernel a") is None
+    assert disk.read("objects/a.o", "kernel a") is None
 
 
 def test_read_waits_for_no_pipe_and_takes_no_folder(chosen: Path) -> None:
-    cache.write("objects/a.o", "kernel a", b"code")
+    disk.write("objects/a.o", "kernel a", b"code")
     os.mkfifo(chosen / "objects" / "b.o")
     (chosen / "objects" / "c.o").mkdir()
     for name in ("objects/b.o", "objects/c.o"):
-        assert cache.read(name, "kernel a") is None
-    cache.write("objects/c.o", "kernel a", b"code")
+        assert disk.read(name, "kernel a") is None
+    disk.write("objects/c.o", "kernel a", b"code")
     assert sorted(os.listdir(chosen / "objects")) == ["a.o", "b.o", "c.o"]
 
 
 def test_read_refuses_a_file_that_others_may_write(chosen: Path) -> None:
-    cache.write("objects/a.o", "kernel a", b"code")
+    disk.write("objects/a.o", "kernel a", b"code")
     (chosen / "objects" / "a.o").chmod(0o666)
-    assert cache.read("objects/a.o", "kernel a") is None
+    assert disk.read("objects/a.o", "kernel a") is None
 
 
 def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +84,7 @@ def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(
             os, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))
         )
-    cache.write("objects/a.o", "kernel a", b"code")
+    disk.write("objects/a.o", "kernel a", b"code")
     assert calls == ["fsync", "replace"]
 
 
@@ -88,8 +92,8 @@ def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.Monke
 def test_damaged_objects_are_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "llvm_text", lambda symbol, *_: symbol)
-    monkeypatch.setattr(native, "emit_object", lambda text, *_: text.encode() * 8)
+    monkeypatch.setattr(lowering, "llvm_text", lambda symbol, *_: symbol)
+    monkeypatch.setattr(objects, "emit_object", lambda text, *_: text.encode() * 8)
     kernels = [registry.variants(name)[0] for name in ("loss_total", "run_tape")]
     whole = [kernel.object({}, jit.host()) for kernel in kernels]
     one, two = (chosen / "objects" / name for name in os.listdir(chosen / "objects"))
@@ -108,12 +112,10 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = []
-    make = loops_compiled.object_of
-    monkeypatch.setattr(
-        loops_compiled, "object_of", lambda *args: compiled.append(1) or make(*args)
-    )
+    make = loop_objects.object_of
+    monkeypatch.setattr(loop_objects, "object_of", lambda *args: compiled.append(1) or make(*args))
     for _ in range(2):
-        unit = loops.Unit("doubling", __package__, ("doubled",))
+        unit = functions.Unit("doubling", __package__, ("doubled",))
         entry = unit.entry(doubled.doubled)
         numbers = doubled.Numbers(np.arange(3), 0.5)
         assert entry(numbers, 2) == doubled.Sums(6, 3.0)
@@ -141,7 +143,7 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
 def test_directory_that_others_may_write_is_refused(
     chosen: Path, capsys: pytest.CaptureFixture[str], monkeypatch, mode, inside, said
 ) -> None:
-    monkeypatch.setattr(cache, "_is_own_group", lambda gid: False)
+    monkeypatch.setattr(disk, "_is_own_group", lambda gid: False)
     (chosen / "objects").mkdir(parents=True)
     (chosen / "objects").chmod(inside)
     chosen.chmod(mode)
@@ -151,7 +153,7 @@ def test_directory_that_others_may_write_is_refused(
 
 
 def test_directory_of_a_private_group_is_taken(chosen: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "_is_own_group", lambda gid: True)
+    monkeypatch.setattr(disk, "_is_own_group", lambda gid: True)
     chosen.mkdir()
     chosen.chmod(0o770)
     assert found(chosen, capsys) == (chosen.resolve(), "")
@@ -180,7 +182,7 @@ def test_new_directories_are_private_whatever_the_umask(chosen: Path, capsys) ->
     before = os.umask(0)
     try:
         assert found(chosen / "deep" / "cache", capsys) == ((chosen / "deep" / "cache"), "")
-        cache.write("objects/a.o", "kernel a", b"code")
+        disk.write("objects/a.o", "kernel a", b"code")
     finally:
         os.umask(before)
     places = [chosen, chosen / "deep", chosen / "deep/cache", chosen / "deep/cache/objects"]
@@ -188,8 +190,9 @@ def test_new_directories_are_private_whatever_the_umask(chosen: Path, capsys) ->
 
 
 _USES_KERNELS = """
-from edgetrain.kernels import jit, registry
-from edgetrain.kernels.load import load
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
 kernel = registry.variants("loss_total")[0]
 assert load({kernel.symbol({}): lambda: kernel.object({}, jit.host())})
 """

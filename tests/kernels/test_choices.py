@@ -5,7 +5,7 @@ import functools
 import pytest
 
 import edgetrain as et
-from edgetrain.kernels.choices import every
+from edgetrain.kernels.linking.choices import every
 from tests.digits_runs import MODEL
 
 OPTIMIZERS = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.elementwise import FLAT, UNARY
+from edgetrain.kernels.elementwise.unary import FLAT, UNARY
 
 from . import naive_elementwise as naive
 from .harness import DTYPES, same_for_threads

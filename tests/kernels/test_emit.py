@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import UnsupportedOpError
-from edgetrain.kernels import emit, emit_builtins, jit, load, native, targets
-from edgetrain.kernels.decode import bound, decode
-from edgetrain.kernels.elf import exported, sections, undefined
-from edgetrain.kernels.emit_tape import table_of
+from edgetrain.kernels import targets
+from edgetrain.kernels.cache import jit, load
+from edgetrain.kernels.emission import builtins, objects
+from edgetrain.kernels.emission import program as emit
+from edgetrain.kernels.emission.tape import table_of
+from edgetrain.kernels.linking.elf import exported, sections, undefined
+from edgetrain.kernels.tapes.decode import bound, decode
 from tests.digits_runs import digits_program
 
 TEXT = """
@@ -78,7 +81,7 @@ def test_the_same_library_has_the_same_bytes(program):
 
 
 def test_what_a_target_lacks_is_named(program, monkeypatch):
-    monkeypatch.setattr(emit_builtins, "BUILTINS", {})
+    monkeypatch.setattr(builtins, "BUILTINS", {})
     with pytest.raises(UnsupportedOpError, match=r"target cortex-m4: the code would call __aeabi"):
         built(program, "cortex-m4")
 
@@ -88,14 +91,14 @@ WHOLE = {"floorf": np.floor, "ceilf": np.ceil, "rintf": np.rint}
 
 @pytest.mark.parametrize("symbol", WHOLE)
 def test_whole_numbers_of_own_functions_are_numpys(symbol):
-    text, *_ = emit_builtins.builtins_text({symbol}, 64)
+    text, *_ = builtins.builtins_text({symbol}, 64)
     text += (
         f"define void @et_{symbol}(i64 %out, i64 %in, i64 %thread, i64 %nthreads) {{\n"
         "  %p = inttoptr i64 %in to ptr\n  %q = inttoptr i64 %out to ptr\n"
         f"  %x = load float, ptr %p\n  %y = call float @{symbol}(float %x)\n"
         "  store float %y, ptr %q\n  ret void\n}\n"
     )
-    code = native.emit_object(text, jit.host(), builtins=True)
+    code = objects.emit_object(text, jit.host(), objects.HOST)
     address = load.opened([code], [f"et_{symbol}"])[f"et_{symbol}"]
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)
     draw = np.random.default_rng(0)

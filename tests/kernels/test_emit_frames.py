@@ -5,7 +5,9 @@ import os
 import llvmlite.binding as llvm
 import pytest
 
-from edgetrain.kernels import emit_frames, native, targets
+from edgetrain.kernels import targets
+from edgetrain.kernels.emission import frames as emit_frames
+from edgetrain.kernels.emission import objects
 
 TEXT = """
 @table = internal constant [1 x ptr] [ptr @wide]
@@ -34,7 +36,7 @@ define void @both(i64 %k) MARK {
 
 @pytest.mark.parametrize("name", ["x86-64-v3", "aarch64", "armv7", "riscv64", "cortex-m7"])
 def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
-    machine = native.new_machine(targets.get(name).processor)
+    machine = objects.new_machine(targets.get(name).processor)
     module = llvm.parse_assembly(TEXT.replace("MARK", emit_frames.MARK))
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     code, frames = emit_frames.emitted(machine, module)
@@ -66,7 +68,7 @@ define void @both() MARK {
 
 @pytest.mark.parametrize("name", ["x86-64-v3", "aarch64", "armv7", "riscv64", "cortex-m7"])
 def test_a_module_is_emitted_twice_with_the_same_bytes(name):
-    machine = native.new_machine(targets.get(name).processor)
+    machine = objects.new_machine(targets.get(name).processor)
     module = llvm.parse_assembly(TWO_LIVES.replace("MARK", emit_frames.MARK))
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     text = str(module)

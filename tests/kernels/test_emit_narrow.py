@@ -3,7 +3,7 @@
 import llvmlite.binding as llvm
 import pytest
 
-from edgetrain.kernels.emit_narrow import narrowed
+from edgetrain.kernels.emission.narrow import narrowed
 
 LOOP = """
 define void @k.sum(i64 %a0, i64 %n) {

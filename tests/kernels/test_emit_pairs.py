@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from edgetrain.kernels import jit, registry, targets
-from edgetrain.kernels.emit_pairs import in_pairs
-from edgetrain.kernels.load import addresses, opened
-from edgetrain.kernels.native import emit_object
-from edgetrain.kernels.paired import paired
+from edgetrain.kernels import registry, targets
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import addresses, opened
+from edgetrain.kernels.emission.objects import HOST, emit_object
+from edgetrain.kernels.emission.paired import paired
+from edgetrain.kernels.emission.pairs import in_pairs
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 U = 2.0**-24
@@ -36,7 +37,7 @@ define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
 """
     rewritten = in_pairs(text)
     assert not re.search(r"\bf(add|mul|div|sub|cmp \w+) double", rewritten)
-    address = opened([emit_object(rewritten, jit.host(), True)], [name])[name]
+    address = opened([emit_object(rewritten, jit.host(), HOST)], [name])[name]
 
     def run(a: float, b: float = 0.0) -> float | int:
         words = np.array([a, b, 0], np.float64)

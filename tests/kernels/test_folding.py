@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgetrain.kernels import emit_apart, jit
-from edgetrain.kernels.folding import Folding
-from edgetrain.kernels.relocatable import Relocatable
-from edgetrain.kernels.relocate import MACHINES
-from edgetrain.kernels.shared_object import shared_object
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.emission.objects import LIBRARY, emit_object
+from edgetrain.kernels.linking.folding import Folding
+from edgetrain.kernels.linking.relocatable import Relocatable
+from edgetrain.kernels.linking.relocate import MACHINES
+from edgetrain.kernels.linking.shared_object import shared_object
 from tests.kernels.test_shared_object import NEEDS_HOST, TARGETS, called, opened
 
 # A kernel, its helper and one that this calls; a constant beside the code for each factor.
@@ -72,12 +73,12 @@ define void @et_NAME(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
 
 
 def with_table(name: str, own: int, target: jit.Target) -> bytes:
-    return emit_apart.emit_object(TABLE.replace("NAME", name).replace("OWN", str(own)), target)
+    return emit_object(TABLE.replace("NAME", name).replace("OWN", str(own)), target, LIBRARY)
 
 
 def made(name: str, leaf: int, factor: float = 1.5, own: float = 1.25, target=None) -> bytes:
     text = TEXT.format(name=name, leaf=leaf, factor=factor, own=own)
-    return emit_apart.emit_object(text, target or jit.host())
+    return emit_object(text, target or jit.host(), LIBRARY)
 
 
 def kept(objects: list[bytes]) -> list[str]:

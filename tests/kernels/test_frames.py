@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from edgetrain.kernels import native, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.emission import lowering
 
 from .test_operands import KERNELS
 
@@ -17,7 +18,7 @@ OF = {True: "recurrent", False: "others"}
 def _text(kernel: registry.Kernel) -> str:
     storages = dict.fromkeys(kernel.spec.variables, "f32")
     symbol, spec = kernel.symbol(storages), kernel.spec
-    return native.llvm_text(symbol, kernel.function(storages), spec.kinds, spec.fields)
+    return lowering.llvm_text(symbol, kernel.function(storages), spec.kinds, spec.fields)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows of a sparse table and their gradient against the dense twins of gather.py."""
+"""Rows of a sparse table and their gradient against the dense twins of indexing/gather.py."""
 
 import numpy as np
 import pytest

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from edgetrain.errors import ProgramError
-from edgetrain.kernels import jit, registry
-from edgetrain.kernels.gemm_panels import KC, STACK, small_panels
-from edgetrain.kernels.words.prim import STORAGES
-from edgetrain.kernels.words.vector import WIDTH
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.gemm.panels import KC, STACK, small_panels
+from edgetrain.kernels.language.prim import STORAGES
+from edgetrain.kernels.language.vector import WIDTH
 
 from . import naive_gemm, naive_rng
 from .harness import DTYPES, call, control, same_for_threads

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from edgetrain.formats import FORMATS, GROUPED
-from edgetrain.kernels import jit, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
 
 from . import naive_gemm, naive_groups
 from .harness import call, same_for_threads

@@ -7,13 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from edgetrain.kernels import cache, jit, native, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import disk, jit
+from edgetrain.kernels.emission import objects
 
 from .harness import call, declared
 
 
 def _probe():
-    from edgetrain.kernels.words.prim import st_f64, st_i64
+    from edgetrain.kernels.language.prim import st_f64, st_i64
 
     def run(thread, nthreads, k):
         if thread == nthreads - 1:
@@ -39,8 +41,9 @@ def test_kernel_gets_operands_of_every_kind(nthreads):
 
 _SECOND_START = """
 import sys
-from edgetrain.kernels import cache, jit, registry
-from edgetrain.kernels.load import load
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import disk, jit
+from edgetrain.kernels.cache.load import load
 kernel = registry.variants("loss_total")[0]
 code = kernel.object({}, jit.host())
 assert all(load({kernel.symbol({}): lambda: code}).values())
@@ -61,7 +64,7 @@ def test_object_is_the_same_from_the_cache(tmp_path):
 
 
 def test_objects_for_builds_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "directory", lambda: tmp_path)
+    monkeypatch.setattr(disk, "directory", lambda: tmp_path)
     kernel = registry.variants("loss_total")[0]
     first = kernel.object({}, jit.host())
 
@@ -81,6 +84,6 @@ def test_symbol_names_kernel_variant_and_storages():
 
 def test_narrow_division_divides_in_32_bits():
     text = '  %"q.1" = sdiv i64 %a, %"b.2"\n  %r = urem i64 %a, 7\n'
-    narrowed = native.narrow_division(text)
+    narrowed = objects._narrow_division(text)
     assert narrowed.count("sdiv i32") == narrowed.count("urem i32") == 1
     assert " i64 %a, " not in narrowed.replace("trunc i64 %a", "")

@@ -5,7 +5,7 @@ import pytest
 
 from edgetrain.kernels.conv.layout import Layout
 from edgetrain.kernels.expression import expression
-from edgetrain.kernels.words.prim import st_i64
+from edgetrain.kernels.language.prim import st_i64
 
 from .harness import call, declared
 

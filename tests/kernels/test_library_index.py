@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.kernels import library
+from edgetrain.kernels.cache import library
 from tests.mutants import mutants
 
 INDEX = {

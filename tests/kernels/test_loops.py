@@ -6,7 +6,8 @@ import copy
 import numpy as np
 import pytest
 
-from edgetrain.kernels import jit, loop_text, loop_values, loops, loops_compiled
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.loops import functions, objects, text, values
 from tests.kernels import looped
 
 
@@ -49,15 +50,13 @@ def test_loops_are_those_of_python(name: str, number: int) -> None:
 
 def test_an_object_is_the_same_each_time() -> None:
     entries = {"et_memory": looped.memory, "et_control": looped.control}
-    assert loops_compiled.object_of(entries, jit.host()) == loops_compiled.object_of(
-        entries, jit.host()
-    )
-    assert loop_text.text_of(entries) == loop_text.text_of(entries)
+    assert objects.object_of(entries, jit.host()) == objects.object_of(entries, jit.host())
+    assert text.text_of(entries) == text.text_of(entries)
 
 
 def test_what_loops_cannot_be_written_in_is_named_with_its_line() -> None:
-    kinds = [loop_values.INT, loop_values.INT]
-    body = loop_text._Body(looped.memory.function, kinds, lambda *_: (None, ""))
+    kinds = [values.INT, values.INT]
+    body = text._Body(looped.memory.function, kinds, lambda *_: (None, ""))
     (statement,) = ast.parse("x = [1, 2]").body
     with pytest.raises(NotImplementedError, match="List in a loop") as caught:
         body._statements([statement])
@@ -66,8 +65,8 @@ def test_what_loops_cannot_be_written_in_is_named_with_its_line() -> None:
 
 def test_the_oldest_tables_of_records_are_given_up() -> None:
     kinds = looped.Table.__annotations__.values()
-    records = [table() for _ in range(3 * loops._KEPT_TABLES)]
+    records = [table() for _ in range(3 * functions._KEPT_TABLES)]
     for record in records:
-        loops._table(tuple(kinds), record)
-    assert len(loops._tables) == loops._KEPT_TABLES
-    loops._tables.clear()
+        functions._table(tuple(kinds), record)
+    assert len(functions._tables) == functions._KEPT_TABLES
+    functions._tables.clear()

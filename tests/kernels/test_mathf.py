@@ -43,8 +43,8 @@ CASES = {
 def _register(name):
     @kernel(f"test_mathf_{name}", "x:r:f32[n] y:w:f32[n] n")
     def factory():
-        from edgetrain.kernels.words import mathf
-        from edgetrain.kernels.words.prim import FP32
+        from edgetrain.kernels.language import mathf
+        from edgetrain.kernels.language.prim import FP32
 
         function, ld, st = getattr(mathf, name), FP32.ld, FP32.st
 
@@ -61,8 +61,8 @@ for _name in CASES:
 
 @kernel("test_mathf_power", "x:r:f32[n] y:r:f32[n] z:w:f32[n] n")
 def _power():
-    from edgetrain.kernels.words.power import power
-    from edgetrain.kernels.words.prim import FP32
+    from edgetrain.kernels.language.power import power
+    from edgetrain.kernels.language.prim import FP32
 
     ld, st = FP32.ld, FP32.st
 

@@ -9,7 +9,9 @@ SCRIPT = """
 import mmap
 import sys
 import numpy as np
-from edgetrain.kernels import engine, jit, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.emission import engine
 
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 names = ["gemm", "sgd", "fill", "copy", "adam", "ce_loss", "bn_stats", "lstm"]

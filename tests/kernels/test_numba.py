@@ -1,4 +1,4 @@
-"""A canary: what native.py takes from numba's inside is as they expect it."""
+"""A canary: what emission/lowering.py takes from numba's inside is as they expect it."""
 
 import inspect
 import re
@@ -10,8 +10,9 @@ import numba
 import pytest
 from numba.core import caching, codegen, compiler, cpu, registry, serialize
 
-from edgetrain.kernels import native
-from edgetrain.kernels.words.prim import st_i64
+from edgetrain.kernels.emission import lowering
+from edgetrain.kernels.language.inlining import inline
+from edgetrain.kernels.language.prim import st_i64
 
 MOVE = (
     f"numba {numba.__version__} is not what edgetrain/kernels was written for. Look at _text_only "
@@ -44,7 +45,7 @@ def test_numba_has_the_hooks_that_are_used(hook: str) -> None:
         assert found == expected, f"{hook}({found}), expected ({expected}): {MOVE}"
 
 
-@native.inline
+@inline
 def _helper(a):
     return 3 * a + 1
 
@@ -57,11 +58,11 @@ def test_text_of_a_kernel_is_made_without_machine_code(monkeypatch: pytest.Monke
     def refused(*_):
         raise AssertionError(f"machine code is made of a helper: {MOVE}")
 
-    native._numba_contexts()  # numba compiles its own runtime first
+    lowering._numba_contexts()  # numba compiles its own runtime first
     engine = type(registry.cpu_target.target_context.codegen()._engine)
     monkeypatch.setattr(engine, "add_module", refused)
     hooks = [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
-    text = native.llvm_text("et_canary", _kernel, "ri")
+    text = lowering.llvm_text("et_canary", _kernel, "ri")
     assert hooks == [codegen.CPUCodeLibrary.finalize, cpu.CPUContext.get_executable]
     called = re.search(r'call i32 @"([^"]+)"', text.partition("@et_canary")[2])
     assert called is not None, MOVE

@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 
 import edgetrain.kernels
 from edgetrain.kernels import registry
-from edgetrain.kernels.words.prim import STORAGES
+from edgetrain.kernels.language.prim import STORAGES
 
 from .harness import declared
 

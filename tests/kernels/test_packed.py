@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.formats import FORMATS, INT8, decoded
-from edgetrain.kernels.update import FIRST_MOMENT
+from edgetrain.kernels.optimizers.update import FIRST_MOMENT
 
 from . import naive_rng, naive_update
 from .harness import call, control, same_for_threads

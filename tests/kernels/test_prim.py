@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.words.prim import STORAGES
+from edgetrain.kernels.language.prim import STORAGES
 
 from . import naive_rng
 from .harness import call, declared
@@ -20,7 +20,7 @@ def _copier(X, Y):
 
 
 def _rounder(X, Y):
-    from edgetrain.kernels.words.prim import u32
+    from edgetrain.kernels.language.prim import u32
 
     ld, sr = X.ld, Y.sr
 
@@ -32,7 +32,7 @@ def _rounder(X, Y):
 
 
 def _words():
-    from edgetrain.kernels.words.prim import (
+    from edgetrain.kernels.language.prim import (
         bits_float,
         div,
         float_bits,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgetrain.kernels.reduce import REDUCTIONS
+from edgetrain.kernels.reductions.reduce import REDUCTIONS
 
 from . import geometry, naive_reduce
 from .harness import DTYPES, same_for_threads

@@ -7,8 +7,8 @@ from .harness import call, control, declared
 
 
 def _draws():
-    from edgetrain.kernels.words.prim import div, hash32, st_i64
-    from edgetrain.kernels.words.rng import stream
+    from edgetrain.kernels.language.prim import div, hash32, st_i64
+    from edgetrain.kernels.language.rng import stream
 
     def run(thread, nthreads, k):
         base = stream(k.ctl, k.key)

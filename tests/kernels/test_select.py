@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.select import COMPARE
+from edgetrain.kernels.elementwise.select import COMPARE
 
 from . import geometry
 from .harness import DTYPES, same_for_threads

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from edgetrain.errors import RunError, UnsupportedOpError
-from edgetrain.kernels import jit, load, native, registry
-from edgetrain.kernels.relocatable import Relocatable
-from edgetrain.kernels.shared_object import shared_object
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit, load
+from edgetrain.kernels.emission import objects
+from edgetrain.kernels.linking.relocatable import Relocatable
+from edgetrain.kernels.linking.shared_object import shared_object
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 X86_64 = jit.Target("x86_64-unknown-linux-gnu", "x86-64-v3", "", 8)
@@ -56,7 +58,7 @@ define void @et_pointers(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {
 
 def made(name: str, value: int, fill: str = "", target: jit.Target | None = None) -> bytes:
     text = TEXT.format(name=name, value=value, fill=fill, kind="internal")
-    return native.emit_object(text, target or jit.host(), builtins=True)
+    return objects.emit_object(text, target or jit.host(), objects.HOST)
 
 
 def opened(code: bytes, tmp_path) -> ctypes.CDLL:
@@ -82,7 +84,7 @@ def test_joined_code_finds_its_constants_and_what_the_process_has(tmp_path):
 
 @NEEDS_HOST
 def test_addresses_in_constants_are_filled_in_by_the_system(tmp_path):
-    code = native.emit_object(POINTERS, jit.host(), builtins=True)
+    code = objects.emit_object(POINTERS, jit.host(), objects.HOST)
     library = opened(shared_object([made("a", 5), code]), tmp_path)
     assert [called(library, "et_pointers", k)[0] for k in (0, 1)] == [41, 42]
 
@@ -106,7 +108,9 @@ def test_objects_of_other_processors_are_refused():
     mixed = [made("a", 5, "", target) for target in TARGETS.values()]
     with pytest.raises(UnsupportedOpError, match=r"processors \[62, 183\]"):
         shared_object(mixed)
-    narrow = native.emit_object("define void @et_x() {\n ret void\n}", jit.CORTEX_M7, False)
+    narrow = objects.emit_object(
+        "define void @et_x() {\n ret void\n}", jit.CORTEX_M7, objects.TARGET
+    )
     with pytest.raises(UnsupportedOpError, match="64 bits"):
         shared_object([narrow])
 

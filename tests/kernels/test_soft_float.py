@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from edgetrain.kernels import emit_text, jit, soft_float
-from edgetrain.kernels.load import load
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.emission import soft_float
+from edgetrain.kernels.emission import text as emit_text
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 SPECIAL = [

@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from edgetrain.kernels import registry, tape
+from edgetrain.kernels import registry
+from edgetrain.kernels.tapes import tape
 
 from .harness import ENTRY, declared, entry
 
@@ -15,7 +16,7 @@ N = 1000
 
 
 def _reverses():
-    from edgetrain.kernels.words.prim import div, ld_i64, st_i64
+    from edgetrain.kernels.language.prim import div, ld_i64, st_i64
 
     def run(thread, nthreads, k):
         for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):

@@ -4,7 +4,8 @@ import pytest
 
 import edgetrain as et
 from edgetrain.errors import ProgramError, UsageError
-from edgetrain.kernels import jit, targets
+from edgetrain.kernels import targets
+from edgetrain.kernels.cache import jit
 from edgetrain.runtime.session import Session
 from tests.digits_runs import MODEL, digits_program
 

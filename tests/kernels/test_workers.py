@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgetrain.kernels import workers
+from edgetrain.kernels.cache import workers
 
 
 @pytest.mark.parametrize(

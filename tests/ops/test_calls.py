@@ -10,7 +10,8 @@ from edgetrain.compiler import lowering
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.update import update_tape
 from edgetrain.ir import Call, Graph, Node
-from edgetrain.kernels import jit, registry
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
 from edgetrain.ops.registry import op
 from edgetrain.optim import OPTIMIZERS, make_optimizer
 from edgetrain.sparse import REWIRINGS

@@ -9,8 +9,8 @@ import pytest
 
 from edgetrain.errors import ProgramError
 from edgetrain.formats import FORMATS
-from edgetrain.kernels import jit
-from edgetrain.kernels.decode import bound
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
 from edgetrain.runtime.tapes import check_program
 

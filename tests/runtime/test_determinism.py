@@ -8,7 +8,7 @@ import pytest
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.kernels import tape
+from edgetrain.kernels.cache.workers import processors
 from edgetrain.kernels.drive.team import (
     ALONE,
     CHOSEN,
@@ -20,7 +20,7 @@ from edgetrain.kernels.drive.team import (
     TOGETHER,
     TRIES,
 )
-from edgetrain.kernels.workers import processors
+from edgetrain.kernels.tapes import tape
 from edgetrain.program import Program
 from edgetrain.runtime import team
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state

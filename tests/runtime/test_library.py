@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import edgetrain as et
-from edgetrain.kernels import decode, jit, library, packing, registry
-from edgetrain.kernels.load import IMPORTS
+from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit, library
+from edgetrain.kernels.cache.load import IMPORTS
+from edgetrain.kernels.linking import packing
+from edgetrain.kernels.tapes import decode
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not jit.host().triple.startswith(("x86_64", "aarch64")),

@@ -9,8 +9,8 @@ import pytest
 
 import edgetrain as et
 from edgetrain.errors import ProgramError
-from edgetrain.kernels import jit
-from edgetrain.kernels.decode import bound, decode, work_of
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.tapes.decode import bound, decode, work_of
 from edgetrain.program import Program
 from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.roles import Slots

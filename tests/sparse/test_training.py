@@ -16,7 +16,7 @@ from edgetrain.errors import CheckpointError, ProgramError
 from edgetrain.formats import csr
 from edgetrain.formats.csr import COLUMNS, POOL
 from edgetrain.kernels import control
-from edgetrain.kernels.decode import bound
+from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
 from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.patterns import REWIRING

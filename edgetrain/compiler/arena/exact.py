@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Flags, IntRows32, Ints, Words
-from edgetrain.kernels.loops import loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Flags, IntRows32, Ints, Words
 
 from .units import EXACT
 

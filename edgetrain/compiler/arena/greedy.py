@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Flags, Ints
-from edgetrain.kernels.loops import ZERO, loop
+from edgetrain.kernels.loops.functions import ZERO, loop
+from edgetrain.kernels.loops.kinds import Flags, Ints
 
 from ..profile import profile
 from .lives import Lives

@@ -1,6 +1,6 @@
 """The compiled loops of placement: greedy ones, which every plan takes, and the exact search."""
 
-from edgetrain.kernels.loops import Unit
+from edgetrain.kernels.loops.functions import Unit
 
 _PACKAGE = "edgetrain.compiler.arena"
 GREEDY = Unit("greedy placement", _PACKAGE, ("lives", "greedy", "hill_climb"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...kernels import jit
+from ...kernels.cache import jit
 from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat

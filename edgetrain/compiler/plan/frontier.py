@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from ...errors import BudgetError, EdgetrainError, UsageError
 from ...formats import INT8, narrowest
-from ...kernels import jit, targets
+from ...kernels import targets
 from ...kernels.attention.layout import COLUMNS
+from ...kernels.cache import jit
 from ...ops.model import Model
 from ...units import format_bytes
 from ...units.stages import stage

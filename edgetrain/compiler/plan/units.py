@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...kernels.loops import Unit
+from ...kernels.loops.functions import Unit
 from ..arena.units import EXACT, GREEDY
 from ..remat.chain.table import CHAIN
 from ..remat.search.units import SEARCH, SHORTEN

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ..jit import inline
-from ..words.prim import div, mod
+from ..language.inlining import inline
+from ..language.prim import div, mod
 from .layout import ROWS
 from .panels import Matrix
 

@@ -5,8 +5,8 @@ rows of v are carried from block to block and rescaled, in float32. Source: Mila
 2018; Rabe and Staats 2021; Dao et al. 2022.
 """
 
+from ..language.tiles import GEMM
 from ..registry import kernel
-from ..tiles import GEMM
 from .layout import CHECK, COLUMNS, FORWARD, INPUTS, ROWS, SCALARS, WORK
 
 _OPERANDS = f"{INPUTS} y:w:Y[ny] stat:w:f32[2*z1*z2*m] ws:t[{FORWARD}] {SCALARS}"
@@ -17,9 +17,9 @@ def _forward(lanes: int):
         """y [z1, z2, m, e]; stat [z1, z2, m, 2]: of each query the largest score and 1 / sum of
         exponentials above it; both 0 where `guard` gives zeros. Threads take blocks of queries
         in turn."""
-        from ..gemm_tile import ADD, SET, Rows
-        from ..words.block import new
-        from ..words.prim import div
+        from ..gemm.tile import ADD, SET, Rows
+        from ..language.block import new
+        from ..language.prim import div
         from .blocks import block_count, block_of, keys_of, queries_of, values_of
         from .panels import left, products, right, turned, whole
         from .running import Running, begin, finisher, weigher

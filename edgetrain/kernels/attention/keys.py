@@ -7,8 +7,8 @@ over every query head that shares the key head, in order; see queries.py.
 
 from typing import NamedTuple
 
+from ..language.tiles import GEMM
 from ..registry import kernel
-from ..tiles import GEMM
 from .layout import CHECK, COLUMNS, INPUTS, KEYS, ROWS, SCALARS, WORK
 
 _OPERANDS = (
@@ -36,11 +36,11 @@ class _Room(NamedTuple):
 def _adder(Q, B, G, lanes: int):
     """Inline (k, room, block, j, count, keys, values, row, slope): what a block of queries gives to
     the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
-    from ..gemm_tile import ADD, SET, Rows
-    from ..jit import inline
-    from ..words.lanes import storer
-    from ..words.mathf import ZERO
-    from ..words.prim import FP32
+    from ..gemm.tile import ADD, SET, Rows
+    from ..language.inlining import inline
+    from ..language.lanes import storer
+    from ..language.mathf import ZERO
+    from ..language.prim import FP32
     from .blocks import queries_of, slopes_of
     from .panels import left, products, right
     from .scores import drop, slopes
@@ -79,8 +79,8 @@ def _keys(lanes: int):
     def factory(Q, K, V, B, G, D, E):
         """dk, dv as k and v lie. Threads take blocks of keys in turn; query heads of a key head and
         their blocks of queries are added in order."""
-        from ..words.block import new
-        from ..words.prim import div, mod
+        from ..language.block import new
+        from ..language.prim import div, mod
         from .blocks import Block, first_query, keys_of, values_of
         from .panels import Matrix, clear, put_rows, turned, whole
         from .scores import hidden, inside

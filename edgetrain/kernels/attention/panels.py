@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..gemm_fast import _column_packer, _sweeper
-from ..gemm_plan import Side
-from ..gemm_tile import ADD, GO_ON, Rows
-from ..jit import inline
-from ..tiles import GEMM
-from ..words.lanes import LANES, loader, storer
-from ..words.prim import FP32, div, fma, mod
-from ..words.vector import WIDTH
+from ..gemm.fast import _column_packer, _sweeper
+from ..gemm.plan import Side
+from ..gemm.tile import ADD, GO_ON, Rows
+from ..language.inlining import inline
+from ..language.lanes import LANES, loader, storer
+from ..language.prim import FP32, div, fma, mod
+from ..language.tiles import GEMM
+from ..language.vector import WIDTH
 
 _ZERO = np.float32(0)
 _ld32, _st32 = FP32.ld, FP32.st

@@ -5,8 +5,8 @@
 with delta = dy . y, which stands for the sum of w dw. Source: Dao et al. 2022, appendix B.
 """
 
+from ..language.tiles import GEMM
 from ..registry import kernel
-from ..tiles import GEMM
 from .layout import CHECK, COLUMNS, INPUTS, QUERIES, ROWS, SCALARS, WORK
 
 _OPERANDS = (
@@ -23,10 +23,10 @@ _OPERANDS = (
 )
 def attention_delta(Y, G):
     """delta [z1, z2, m] = sums of y dy over e, 64 chains by halves. Threads split the rows."""
-    from ..words.block import get, new, put
-    from ..words.lanes import LANES, loader
-    from ..words.mathf import ZERO
-    from ..words.prim import FP32, div, mod
+    from ..language.block import get, new, put
+    from ..language.lanes import LANES, loader
+    from ..language.mathf import ZERO
+    from ..language.prim import FP32, div, mod
     from .scores import total
 
     load_y, load_dy, st32 = loader(Y.ld), loader(G.ld), FP32.st
@@ -54,10 +54,10 @@ def _queries(lanes: int):
     def factory(Q, K, V, B, G, D):
         """dq as q lies; stat of `attention`, delta of `attention_delta`. Threads take blocks of
         queries in turn; blocks of keys are added in order."""
-        from ..gemm_tile import ADD, SET, Rows
-        from ..words.block import new
-        from ..words.lanes import storer
-        from ..words.prim import FP32, div
+        from ..gemm.tile import ADD, SET, Rows
+        from ..language.block import new
+        from ..language.lanes import storer
+        from ..language.prim import FP32, div
         from . import blocks
         from .panels import Matrix, clear, left, products, put_rows, right, turned, whole
         from .scores import hidden, inside, slopes

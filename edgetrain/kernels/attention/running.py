@@ -3,11 +3,11 @@
 import functools
 from typing import NamedTuple
 
-from ..jit import inline
-from ..words.block import get, put
-from ..words.lanes import loader, storer
-from ..words.mathf import INF, ONE, ZERO, exp
-from ..words.prim import FP32
+from ..language.block import get, put
+from ..language.inlining import inline
+from ..language.lanes import loader, storer
+from ..language.mathf import INF, ONE, ZERO, exp
+from ..language.prim import FP32
 from .blocks import Block, first_query
 from .layout import COLUMNS
 from .panels import clear

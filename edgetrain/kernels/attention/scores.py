@@ -9,12 +9,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..jit import inline
-from ..words.block import get, put
-from ..words.lanes import loader
-from ..words.mathf import HALF, INF, ONE, ZERO, exp
-from ..words.prim import F32, FP32, I32, hash32, ld_u8
-from ..words.rng import stream
+from ..language.block import get, put
+from ..language.inlining import inline
+from ..language.lanes import loader
+from ..language.mathf import HALF, INF, ONE, ZERO, exp
+from ..language.prim import F32, FP32, I32, hash32, ld_u8
+from ..language.rng import stream
 from .layout import COLUMNS
 
 ADDED, REPLACED = 1, 2  # what masks do
@@ -23,7 +23,7 @@ _ld32, _load = FP32.ld, loader(FP32.ld)
 
 @intrinsic
 def fraction(typingctx, bits):
-    """Upper 24 bits as a part of 2^24, as dropout.py takes them."""
+    """Upper 24 bits as a part of 2^24, as elementwise/dropout.py takes them."""
 
     def codegen(context, builder, signature, args):
         upper = builder.lshr(args[0], ir.Constant(I32, 8))

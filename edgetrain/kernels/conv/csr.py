@@ -9,10 +9,10 @@ pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for litt
 so. Pointers and columns are trusted: whoever fills them has checked them.
 """
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_i32
+from ..language.strides import reach
 from ..registry import kernel
-from ..words.prim import ld_i32
-from ..words.strides import reach
 from .plain import CHECK, DX_WORK, INTS, WORK
 
 PIXELS = 1024  # of a band of rows that is summed in scratch
@@ -68,8 +68,8 @@ def conv_csr(S, W, INDEX):
     Written: y whole. Scratch: a band of output rows in float32. Threads split (image, output
     channel). Order of a sum: bias, then the row's nonzeros in order, each by fma in float32.
     """
-    from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import FP32, div, fma, mod
+    from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
+    from ..language.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
@@ -124,8 +124,8 @@ def conv_csr_dx(S, W, INDEX):
     (image, input channel); the channel's nonzeros of a (row, chunk) are found by bisection. Order
     of a sum: output channels, kernel elements, fma in float32; what was in dx is added last.
     """
-    from ..words.act import ZERO
-    from ..words.prim import FP32, div, fma, mod
+    from ..language.act import ZERO
+    from ..language.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
@@ -188,9 +188,9 @@ def conv_csr_dw(S, INDEX, G):
     of a sum, in float64: images, output rows; a row's columns in four interleaved sums; then one
     float32 addition to the accumulator.
     """
-    from ..words.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import div, fma, mod, u32
-    from ..words.rng import stream
+    from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
+    from ..language.prim import div, fma, mod, u32
+    from ..language.rng import stream
     from .records import Affine, LinePair
 
     ld, ldc, ldg, sr, nbytes = S.ld, INDEX.ld, G.ld, G.sr, G.nbytes

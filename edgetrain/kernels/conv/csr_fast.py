@@ -48,9 +48,9 @@ def _forward(vectors: int, S, W, INDEX):
 
     Scratch of a thread: tables of offsets in the panel and in y, cursors, panel, sums of the tile.
     """
-    from ..jit import inline
-    from ..words.prim import FP32, div, ld_i32, mod, st_i32
-    from ..words.vector import vsplat
+    from ..language.inlining import inline
+    from ..language.prim import FP32, div, ld_i32, mod, st_i32
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_axpy import row_products

@@ -49,8 +49,8 @@ def _layout(pixels: int, piece: int) -> Layout:
 
 def _row_finder(INDEX):
     """Function that bounds the nonzeros of rows by a range of columns."""
-    from ..jit import inline
-    from ..words.prim import ld_i32, st_i32
+    from ..language.inlining import inline
+    from ..language.prim import ld_i32, st_i32
     from .calls import outline
     from .records import Columns
 
@@ -93,8 +93,8 @@ def _row_finder(INDEX):
 
 def _sum_adder(G):
     """Inline function that adds the sums of a block of rows to `dwt`."""
-    from ..jit import inline
-    from ..words.prim import ld_i32
+    from ..language.inlining import inline
+    from ..language.prim import ld_i32
     from .fast_sum import accumulate_row
 
     add = accumulate_row(G)
@@ -112,7 +112,7 @@ def _sum_adder(G):
 
 def _dy_lines(S, pixels: int, piece: int):
     """Inline function that says where a tile's lines of dy are, packed where they have to be."""
-    from ..jit import inline
+    from ..language.inlining import inline
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .records import AS_IT_IS, POINT, Pieces
@@ -140,10 +140,10 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     Args:
       piece: elements of dy read at once; 0 where its rows are packed.
     """
-    from ..words.act import ZERO
-    from ..words.prim import div, ld_i32, mod, st_i32, u32
-    from ..words.rng import stream
-    from ..words.vector import vsplat
+    from ..language.act import ZERO
+    from ..language.prim import div, ld_i32, mod, st_i32, u32
+    from ..language.rng import stream
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_dot import row_dots

@@ -8,8 +8,8 @@ output channels, then kernel elements, in the plain kernel's order by fma, so re
 plain kernel's bit for bit.
 """
 
+from ..language.packed import Packed
 from ..registry import kernel
-from ..words.packed import Packed
 from .csr import CSR_CHECK, HELD, aimed, dx_operands, pool_base
 from .csr_fast import AIM, PANEL, PIXELS, SLACK, SMALLER, TABLE, TAPS, channel_pixels
 from .fast import panel_extent
@@ -52,7 +52,7 @@ LAYOUT = Layout(
 
 def _tables():
     """(fill_tap_table, find_slots)."""
-    from ..words.prim import div, mod, st_i32
+    from ..language.prim import div, mod, st_i32
     from . import fast_tile as tiles
     from .calls import outline
     from .records import Conv, Tile, Window
@@ -90,7 +90,7 @@ def _listed(S, W):
 
 def _lists(S, W, INDEX):
     """(count_channels, list_channels)."""
-    from ..words.prim import STORAGES, div, ld_i32, mod, st_i32
+    from ..language.prim import STORAGES, div, ld_i32, mod, st_i32
     from .calls import outline
     from .records import Block, PoolRows
 
@@ -143,8 +143,8 @@ def _lists(S, W, INDEX):
 
 def _blocks(W):
     """(block_from, count_blocks): how a group's input channels are worked on."""
-    from ..jit import inline
-    from ..words.prim import div, ld_i32
+    from ..language.inlining import inline
+    from ..language.prim import div, ld_i32
     from .records import Block
 
     entry, weight = W.nbytes + 2, W.nbytes
@@ -189,10 +189,10 @@ def _blocks(W):
 
 def _tile_gradient(vectors: int, S, W):
     """Inline function that computes a block's channels at one tile and row class."""
-    from ..jit import inline
-    from ..words.act import ZERO
-    from ..words.prim import STORAGES, ld_i32, st_i32
-    from ..words.vector import vsplat
+    from ..language.act import ZERO
+    from ..language.inlining import inline
+    from ..language.prim import STORAGES, ld_i32, st_i32
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_axpy import row_products
@@ -248,7 +248,7 @@ def _input_gradient(vectors: int, S, W, INDEX):
     Threads split (block of input channels, tile, row class). Scratch of a thread: tables,
     cursors, counts, bounds, panel, then sums and lists of a block.
     """
-    from ..words.prim import div, mod
+    from ..language.prim import div, mod
     from . import fast_tile as tiles
     from .records import POINT, Group, PoolRows
 

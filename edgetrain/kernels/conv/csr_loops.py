@@ -5,7 +5,7 @@ column is below `limit` and that lie before the row's end, and writes where it s
 of fewer channels than a chunk of the pool need no pointers of their own.
 """
 
-from ..words.prim import I8, I16, I32, I64, POINTER, Storage
+from ..language.prim import I8, I16, I32, I64, POINTER, Storage
 
 
 def pointers(builder, *addresses):

@@ -94,10 +94,10 @@ def _dx_layout(rows: int) -> Layout:
 
 def _forward(block: int, vectors: int, S, W):
     """`conv`: y = conv(prologue(x), w) + bias; threads split (tile, `block` output channels)."""
-    from ..jit import inline
-    from ..words.act import ZERO
-    from ..words.prim import F32, FP32, div, mod
-    from ..words.vector import vsplat
+    from ..language.act import ZERO
+    from ..language.inlining import inline
+    from ..language.prim import F32, FP32, div, mod
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
 
@@ -167,10 +167,10 @@ def _input_gradient(block: int, vectors: int, S, W):
     dy with stride 1 and falling offsets. Classes of columns share panel and weights where taps
     are one apart. Threads split (tile, row class, `block` channels).
     """
-    from ..jit import inline
-    from ..words.act import ZERO
-    from ..words.prim import div, mod
-    from ..words.vector import vsplat
+    from ..language.act import ZERO
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .records import AS_IT_IS, POINT, PixelClass, Window
@@ -241,7 +241,7 @@ def _input_gradient(block: int, vectors: int, S, W):
 
 def _depthwise_forward(S, W):
     """A channel by itself; near ones as conv/near.py."""
-    from ..jit import inline
+    from ..language.inlining import inline
     from . import fast_tile as tiles
     from .near import is_near, near
     from .near_parts import Place, Room
@@ -263,7 +263,7 @@ def _depthwise_forward(S, W):
 
 def _depthwise_back(S, W):
     """The input gradient of a channel by itself; near ones as conv/near.py and near_dx.py."""
-    from ..jit import inline
+    from ..language.inlining import inline
     from . import fast_tile as tiles
     from .near import is_near, near
     from .near_dx import halved, is_halved, needs

@@ -46,8 +46,8 @@ DENSE = Layout(
 
 def _block_lines(S):
     """Inline function that turns gradients of a block of output channels."""
-    from ..jit import inline
-    from ..words.vector_gemm import transpose16
+    from ..language.inlining import inline
+    from ..language.vector_gemm import transpose16
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .records import AS_IT_IS, POINT
@@ -70,10 +70,10 @@ def _block_lines(S):
 
 def _dense(vectors: int, S, G):
     """`conv_dw`: dwt += sum over images and pixels of dy * prologue(x)."""
-    from ..words.act import ZERO
-    from ..words.prim import div, mod, u32
-    from ..words.rng import stream
-    from ..words.vector import vsplat
+    from ..language.act import ZERO
+    from ..language.prim import div, mod, u32
+    from ..language.rng import stream
+    from ..language.vector import vsplat
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import block_add, outer_products
@@ -164,11 +164,11 @@ def conv_dw_depthwise(S, G):
     Threads split channels. A tap has 16 partial sums in float32 (pixels of a tile modulo 16,
     tiles in order), added pairwise at the end.
     """
-    from ..words.act import ZERO
-    from ..words.prim import div, u32
-    from ..words.rng import stream
-    from ..words.vector import vsplat
-    from ..words.vector_gemm import lane_sum
+    from ..language.act import ZERO
+    from ..language.prim import div, u32
+    from ..language.rng import stream
+    from ..language.vector import vsplat
+    from ..language.vector_gemm import lane_sum
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import accumulate_row, dot_products

@@ -6,11 +6,11 @@ a channel is a vector or two, less work than finding out where lines begin and e
 
 import functools
 
-from ..jit import inline
-from ..words.act import NONE
-from ..words.prim import FP32, Storage
-from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-from ..words.vector_act import vact_value
+from ..language.act import NONE
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage
+from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
+from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region

@@ -8,10 +8,10 @@ along the lines.
 import functools
 from typing import NamedTuple
 
-from ..jit import inline
-from ..words.act import CLIP, NONE, ONE, RELU, ZERO
-from ..words.prim import FP32, Storage
-from ..words.vector import (
+from ..language.act import CLIP, NONE, ONE, RELU, ZERO
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage
+from ..language.vector import (
     V16,
     WIDTH,
     define,
@@ -23,7 +23,7 @@ from ..words.vector import (
     vkeep,
     vsplat,
 )
-from ..words.vector_act import vact_value
+from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead, moved, nothing_at
 from .fast_sides import MINUS_ZERO

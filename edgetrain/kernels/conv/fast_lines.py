@@ -9,10 +9,10 @@ import functools
 from llvmlite import ir
 from numba import types
 
-from ..jit import inline
-from ..words.act import NONE, ONE, RELU, ZERO, norm_scale, norm_shift
-from ..words.prim import FP32, I32, Storage, div, mod
-from ..words.vector import (
+from ..language.act import NONE, ONE, RELU, ZERO, norm_scale, norm_shift
+from ..language.inlining import inline
+from ..language.prim import FP32, I32, Storage, div, mod
+from ..language.vector import (
     V16,
     WIDTH,
     constant,
@@ -26,7 +26,7 @@ from ..words.vector import (
     vkeep,
     vsplat,
 )
-from ..words.vector_act import vact_value
+from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_tile import pitch_of, tile_region
 from .records import Affine, Ahead, Map, Prologue, Tile, Window

@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 
-from ..jit import inline
-from ..words.act import act_value
-from ..words.prim import FP32, Storage, div, fma, mod, to_float
-from ..words.vector import (
+from ..language.act import act_value
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, fma, mod, to_float
+from ..language.vector import (
     WIDTH,
     loads,
     loads_first,
@@ -21,8 +21,8 @@ from ..words.vector import (
     vkeep,
     vsplat,
 )
-from ..words.vector_act import vact_value
-from ..words.vector_gemm import gemm_columns
+from ..language.vector_act import vact_value
+from ..language.vector_gemm import gemm_columns
 from .calls import outline
 from .fast_flat import flat_fill, is_flat
 from .fast_halved import halved_fill, is_halved

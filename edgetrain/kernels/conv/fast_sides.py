@@ -14,10 +14,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from ..jit import inline
-from ..words.act import NONE, ONE, RELU, ZERO
-from ..words.prim import FP32, I32, Storage, element
-from ..words.vector import (
+from ..language.act import NONE, ONE, RELU, ZERO
+from ..language.inlining import inline
+from ..language.prim import FP32, I32, Storage, element
+from ..language.vector import (
     V16,
     VECTOR,
     WIDTH,

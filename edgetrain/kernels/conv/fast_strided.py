@@ -6,12 +6,12 @@ sixteen windows side by side are read as a vector, and turned: a vector of pixel
 
 import functools
 
-from ..jit import inline
-from ..words.act import NONE
-from ..words.prim import FP32, Storage, to_float
-from ..words.vector import WIDTH, loads, stores, vfma, vkeep, vsplat
-from ..words.vector_act import vact_value
-from ..words.vector_gemm import square16, turned_lines
+from ..language.act import NONE
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, to_float
+from ..language.vector import WIDTH, loads, stores, vfma, vkeep, vsplat
+from ..language.vector_act import vact_value
+from ..language.vector_gemm import square16, turned_lines
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region, valid_range

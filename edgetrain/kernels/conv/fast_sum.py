@@ -2,11 +2,11 @@
 
 import functools
 
-from ..jit import inline
-from ..random_store import random_stores
-from ..words.prim import FP32, Storage
-from ..words.vector import WIDTH, loads, loads_first, vadd
-from ..words.vector_gemm import gemm_dots, gemm_outer, transpose16
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage
+from ..language.random_store import random_stores
+from ..language.vector import WIDTH, loads, loads_first, vadd
+from ..language.vector_gemm import gemm_dots, gemm_outer, transpose16
 
 _vld = loads(FP32)
 

@@ -14,7 +14,7 @@ class _Substituted(ast.NodeTransformer):
 
 
 class _Coded(ast.NodeTransformer):
-    """Names that are no values become fields of k, divisions those of words/prim.py."""
+    """Names that are no values become fields of k, divisions those of language/prim.py."""
 
     def __init__(self, values: frozenset[str]) -> None:
         self.values = values
@@ -58,8 +58,8 @@ class Layout:
     def places(self):
         """Inline function (address of the scratch, operands): record of the sizes and of the
         addresses of the parts."""
-        from ..jit import inline
-        from ..words.prim import div, mod
+        from ..language.inlining import inline
+        from ..language.prim import div, mod
 
         sizes, names = frozenset(self.sizes), [*self.sizes, *self.parts]
 

@@ -10,11 +10,11 @@ import functools
 
 import numpy as np
 
-from ..jit import inline
-from ..words.act import ZERO, norm_scale, norm_shift
-from ..words.prim import FP32, Storage, div, mod
-from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vkeep, vsplat
-from ..words.vector_act import vact_value
+from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, mod
+from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vkeep, vsplat
+from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand

@@ -7,13 +7,13 @@ zeros (or of the map) above and below. A tap is then all of it moved by so many 
 import functools
 from typing import NamedTuple
 
-from ..jit import inline
-from ..random_store import random_stores
-from ..words.act import ZERO, norm_scale, norm_shift
-from ..words.prim import FP32, Storage, div, mod
-from ..words.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vkeep, vsplat
-from ..words.vector_act import vact_value
-from ..words.vector_gemm import nine_sums
+from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, mod
+from ..language.random_store import random_stores
+from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vkeep, vsplat
+from ..language.vector_act import vact_value
+from ..language.vector_gemm import nine_sums
 from . import fast_tile as tiles
 from .calls import outline
 from .fast_lines import vinside

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from ..jit import inline
-from ..words.act import ZERO
-from ..words.prim import FP32, I32, Storage, div, mod, st_i32
-from ..words.vector import (
+from ..language.act import ZERO
+from ..language.inlining import inline
+from ..language.prim import FP32, I32, Storage, div, mod, st_i32
+from ..language.vector import (
     V16,
     WIDTH,
     define,

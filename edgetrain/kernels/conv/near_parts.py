@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from ..jit import inline
-from ..words.prim import FP32, I32, Storage
-from ..words.vector import V16, WIDTH, define, loads, loads_first, stores, vadd
+from ..language.inlining import inline
+from ..language.prim import FP32, I32, Storage
+from ..language.vector import V16, WIDTH, define, loads, loads_first, stores, vadd
 
 _vld, _BITS = loads(FP32), ir.VectorType(I32, WIDTH)
 

@@ -6,11 +6,11 @@ A vector holds as many channels as it can, with a weight to each lane.
 import functools
 from typing import Any, NamedTuple
 
-from ..jit import inline
-from ..words.act import ZERO, norm_scale, norm_shift
-from ..words.prim import FP32, Storage, div, mod, st_i32
-from ..words.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-from ..words.vector_act import vact_value
+from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, mod, st_i32
+from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
+from ..language.vector_act import vact_value
 from .near_parts import Ends, Place, Room, Taps, storing, taken, vand
 from .records import Conv, Prologue
 

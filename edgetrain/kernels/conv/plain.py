@@ -3,12 +3,12 @@
 Tensors are contiguous: x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]. ph and pw are the
 top and left padding; bottom and right follow from oh and ow. A 1-D convolution has h = kh = oh = 1.
 
-Prologue: with `stat` (batch-norm statistics, see norm.py) the convolution of
+Prologue: with `stat` (batch-norm statistics, see norm/batch.py) the convolution of
 act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
 """
 
+from ..language.strides import windows
 from ..registry import kernel
-from ..words.strides import windows
 
 INTS = "n c h wd k kh kw oh ow sh sw ph pw dh dw g"
 CHECK = (
@@ -51,8 +51,8 @@ def conv(S, W):
     Written: y whole. Scratch: none. Threads split (image, output channel). Order of a sum: bias,
     then input channels, kernel rows, kernel columns, each by fma in float32.
     """
-    from ..words.act import ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import FP32, div, fma, mod
+    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
 
@@ -92,8 +92,8 @@ def conv_dx(S, W):
     Order of a sum: output channels of the group, kernel rows, kernel columns, fma in float32;
     what was in dx is added last.
     """
-    from ..words.act import ZERO
-    from ..words.prim import div, fma, mod
+    from ..language.act import ZERO
+    from ..language.prim import div, fma, mod
 
     ld, st, ldw = S.ld, S.st, W.ld
 
@@ -130,9 +130,9 @@ def conv_dw(S, G):
     Written: dwt whole. Scratch: none. Threads split the elements of dwt. Order of a sum: images,
     output rows, output columns, in float64; then one float32 addition to the accumulator.
     """
-    from ..words.act import act_value, norm_scale, norm_shift
-    from ..words.prim import div, fma, mod, u32
-    from ..words.rng import stream
+    from ..language.act import act_value, norm_scale, norm_shift
+    from ..language.prim import div, fma, mod, u32
+    from ..language.rng import stream
 
     ld, ldg, sr = S.ld, G.ld, G.sr
 

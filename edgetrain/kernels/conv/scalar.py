@@ -18,8 +18,8 @@ def conv(S, W):
     Threads split (image, four output channels). Where a group's channels are no multiple of four,
     its last one is computed again.
     """
-    from ..words.act import ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import FP32, div, fma, mod
+    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.prim import FP32, div, fma, mod
 
     ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
 
@@ -71,9 +71,9 @@ def conv_dx(S, W):
 
     Threads split (image, four input channels).
     """
-    from ..jit import inline
-    from ..words.act import ZERO
-    from ..words.prim import div, fma, mod
+    from ..language.act import ZERO
+    from ..language.inlining import inline
+    from ..language.prim import div, fma, mod
 
     ld, st, ldw = S.ld, S.st, W.ld
 
@@ -128,10 +128,10 @@ def conv_dw(S, G):
     image, images, each in float32 from zero; then one addition to the accumulator. So a sum is off
     by at most (ow + oh + n) * 2^-24 of the sum of its terms' magnitudes.
     """
-    from ..jit import inline
-    from ..words.act import ZERO, act_value, norm_scale, norm_shift
-    from ..words.prim import div, fma, mod, u32
-    from ..words.rng import stream
+    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.inlining import inline
+    from ..language.prim import div, fma, mod, u32
+    from ..language.rng import stream
 
     ld, ldg, sr = S.ld, G.ld, G.sr
 

@@ -3,10 +3,10 @@
 from ..drive.digest import crc32
 from ..drive.floats import load_float, store_float
 from ..drive.layout import PHASE, TYPES
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.packed import LENGTH, PACKED, loader, new, storer
+from ..language.prim import FP32, ld_i32, ld_i64, st_i64, u32
 from ..registry import kernel
-from ..words.packed import LENGTH, PACKED, loader, new, storer
-from ..words.prim import FP32, ld_i32, ld_i64, st_i64, u32
 from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED

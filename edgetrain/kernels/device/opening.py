@@ -1,8 +1,8 @@
 """The first call: everything zero, initial values into the arena, addresses into their words."""
 
 from ..drive.words import copy_byte
+from ..language.prim import div, ld_i32, ld_i64, st_i32, st_i64
 from ..registry import kernel
-from ..words.prim import div, ld_i32, ld_i64, st_i32, st_i64
 from . import layout
 from .words import call_read
 

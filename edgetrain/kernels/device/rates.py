@@ -4,9 +4,9 @@ has them too, and the one instruction that computes it."""
 from .. import control
 from ..drive import layout as plans
 from ..drive.rates import power, set_rate
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import div, ld_f64, ld_i64, st_f64, st_i64
 from ..registry import kernel
-from ..words.prim import div, ld_f64, ld_i64, st_f64, st_i64
 from . import layout
 
 PLAN, RATE_CODE, REFUSED, CTL = layout.PLAN, layout.RATE_CODE, layout.REFUSED, plans.CTL

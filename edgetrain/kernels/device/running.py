@@ -4,11 +4,11 @@ from .. import control
 from ..drive import layout as plans
 from ..drive.floats import nbytes_of
 from ..drive.words import call_entry
-from ..jit import inline
+from ..language.divisor import divisor
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
-from ..tape import WAIT, YIELD
-from ..words.divisor import divisor
-from ..words.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
+from ..tapes.tape import WAIT, YIELD
 from . import layout
 from .words import load_pointer
 

@@ -10,9 +10,9 @@ from ..drive import layout as plans
 from ..drive.digest import crc32
 from ..drive.minibatch import zero_ranges
 from ..drive.words import copy_byte
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_i32, ld_i64, st_i64
 from ..registry import kernel
-from ..words.prim import ld_i32, ld_i64, st_i64
 from . import layout
 from .rates import restore_rate
 from .words import call_erase, call_move, load_pointer

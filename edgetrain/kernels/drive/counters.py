@@ -6,9 +6,9 @@ Source of the loss scale: Micikevicius et al. 2018, section 3.2.
 import numpy as np
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, mod, real_to_int, st_f64, st_i64, to_real
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, mod, real_to_int, st_f64, st_i64, to_real
 
 GOOD, BAD, TARGETS = control.GOOD_STEPS, control.BAD_STEPS, control.TARGETS
 LOSS_SCALE, GRAD_NORM = control.LOSS_SCALE, control.GRAD_NORM

@@ -5,9 +5,9 @@ Source: ISO 3309; the table of 16 words is Sarwate 1988 by half bytes.
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_i64, ld_u8, st_i64
 from ..registry import kernel
-from ..words.prim import ld_i64, ld_u8, st_i64
 
 _POLYNOMIAL = 0xEDB88320
 _4 = np.uint32(4)

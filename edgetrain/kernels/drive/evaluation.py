@@ -1,8 +1,8 @@
 """Every sample once, in order, in evaluation mode: sums of losses and hits, or the outputs."""
 
 from .. import control
+from ..language.prim import FP32, ld_i64, st_i64
 from ..registry import kernel
-from ..words.prim import FP32, ld_i64, st_i64
 from . import layout
 from .filling import fill_microbatch, fill_row
 from .floats import load_float
@@ -25,7 +25,7 @@ def drive_evaluate():
     sample 0, which does not count. Where PREDICTIONS is not 0 the outputs go there, float32
     [EVAL_SAMPLES, OUTPUT_SIZE]. STATUS: DONE, or as in `drive_train`.
     """
-    from ..jit import inline
+    from ..language.inlining import inline
 
     st_f32 = FP32.st
 

@@ -1,7 +1,7 @@
 """One sample, or one microbatch, into the staging bytes: from memory or through the caller."""
 
-from ..jit import inline
-from ..words.prim import ld_i64, st_i64
+from ..language.inlining import inline
+from ..language.prim import ld_i64, st_i64
 from . import layout
 from .floats import nbytes_of
 from .staging import stage

@@ -1,8 +1,8 @@
 """Numbers in any storage of a model's, by the storage's number in a field (layout.py)."""
 
 from ...formats import FLOATS
-from ..jit import inline
-from ..words.prim import STORAGES
+from ..language.inlining import inline
+from ..language.prim import STORAGES
 from . import layout
 
 

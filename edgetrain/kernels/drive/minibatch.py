@@ -6,10 +6,10 @@ statistics and counters are written by the update alone.
 """
 
 from .. import control
-from ..jit import inline
+from ..language.divisor import divisor
+from ..language.inlining import inline
+from ..language.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
-from ..words.divisor import divisor
-from ..words.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_real
 from . import layout
 from .filling import fill_microbatch, fill_row
 from .order import columns_of, sample_at

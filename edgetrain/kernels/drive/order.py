@@ -10,9 +10,9 @@ Lea, Flood 2014 (the mixer).
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import div, mod, st_i64
 from ..registry import kernel
-from ..words.prim import div, mod, st_i64
 from .words import urem32
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -1,8 +1,8 @@
 """The same factor at each step."""
 
 from .. import control
+from ..language.prim import ld_f64, ld_i64
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64
 from .rates import power, set_rate
 
 STEP, RATE = control.STEP, control.RATE

@@ -1,9 +1,9 @@
 """The inverse of the step's square root."""
 
 from .. import control
+from ..language.mathf import sqrt64
+from ..language.prim import ld_i64, to_real
 from ..registry import kernel
-from ..words.mathf import sqrt64
-from ..words.prim import ld_i64, to_real
 from .rates import set_rate
 
 STEP, WARMUP = control.STEP, control.WARMUP

@@ -1,8 +1,8 @@
 """Drops at chosen steps."""
 
 from .. import control
+from ..language.prim import ld_f64, ld_i64, st_f64
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, st_f64
 
 STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 

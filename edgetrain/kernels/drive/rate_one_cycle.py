@@ -1,9 +1,9 @@
 """One rise and one fall, both half cosines."""
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, to_real
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, to_real
 from .rates import cospi, set_rate
 
 STEP, TOTAL, RATE = control.STEP, control.TOTAL_STEPS, control.RATE

@@ -1,9 +1,9 @@
 """Drops where the training loss no longer falls."""
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, st_f64, to_real
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, st_f64, to_real
 from .rates import power, set_rate
 
 STEP, LAST_LOSS, RATE, LR = control.STEP, control.LAST_LOSS, control.RATE, control.LR
@@ -47,7 +47,7 @@ def rate_plateau():
     count. A step that is begun again looks at no loss twice. As torch's ReduceLROnPlateau, fed the
     mean of each window.
     """
-    from ..words.prim import real_to_int
+    from ..language.prim import real_to_int
 
     def run(thread, nthreads, k):
         if thread != 0:

@@ -6,9 +6,9 @@ float64. Arithmetic is float64 without libm.
 """
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import div, ld_f64, ld_i64, st_f64, to_real
 from ..registry import kernel
-from ..words.prim import div, ld_f64, ld_i64, st_f64, to_real
 
 STEP, WARMUP, TOTAL = control.STEP, control.WARMUP, control.TOTAL_STEPS
 BASE_LR, LR, RATE = control.BASE_LR, control.LR, control.RATE

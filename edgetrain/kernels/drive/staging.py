@@ -7,9 +7,9 @@ model sees it.
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import FP32, div, ld_i32, ld_i64, ld_u8, mod, st_i32, to_float
 from ..registry import kernel
-from ..words.prim import FP32, div, ld_i32, ld_i64, ld_u8, mod, st_i32, to_float
 from . import layout
 from .floats import load_float, nbytes_of, store_float
 
@@ -89,7 +89,7 @@ def drive_stage():
 
     field: address of a field's description (layout.py). bad: the first refused row, or -1.
     """
-    from ..words.prim import st_i64
+    from ..language.prim import st_i64
 
     def run(thread, nthreads, k):
         if thread == 0:

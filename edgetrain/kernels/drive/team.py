@@ -13,8 +13,8 @@ are run the same way. Where workers never answer, alone. For 64-bit Linux, as wh
 sleep (waiting.py).
 """
 
-from .. import tape
 from ..registry import kernel
+from ..tapes import tape
 from .waiting import WAIT_OWN, WAKE_OWN, asks
 
 IDLE_SPIN = 1_000_000  # turns, some tenths of a millisecond
@@ -36,7 +36,7 @@ def _words():
     from numba import types
     from numba.extending import intrinsic
 
-    from ..words.prim import I32, I64
+    from ..language.prim import I32, I64
 
     def place(builder, block, number):
         where = builder.add(block, builder.mul(number, ir.Constant(I64, 8)))
@@ -64,8 +64,8 @@ def _words():
 
 def _memory():
     """(tries, remember): how a short tape is run next, and how long it took."""
-    from ..jit import inline
-    from ..words.prim import ld_i64, st_i64
+    from ..language.inlining import inline
+    from ..language.prim import ld_i64, st_i64
 
     @inline
     def times_of(memo, number):
@@ -124,8 +124,8 @@ def drive_lead():
     They are waited for where `patient` is not 0; else they come if they all answer at once, and
     `memo` is where it is kept whether that was faster, of the tape with this number too.
     """
-    from ..jit import inline
-    from ..words.prim import ld_i64, st_i64
+    from ..language.inlining import inline
+    from ..language.prim import ld_i64, st_i64
     from .words import call_entry
 
     ask, counted, count_after = asks()
@@ -196,7 +196,7 @@ def drive_lead():
 @kernel("drive_serve", "barrier")
 def drive_serve():
     """Run the tapes that `drive_lead` is given, as thread `thread` of `nthreads`, until OVER."""
-    from ..words.prim import ld_i64
+    from ..language.prim import ld_i64
     from .words import call_entry
 
     ask, counted, _ = asks()
@@ -240,7 +240,7 @@ def drive_serve():
 @kernel("drive_part", "barrier")
 def drive_part():
     """Have the workers leave `drive_serve`."""
-    from ..words.prim import ld_i64, st_i64
+    from ..language.prim import ld_i64, st_i64
 
     ask, counted, _ = asks()
     number, over, system = tape.JOB, tape.OVER, tape.OPERANDS + 1

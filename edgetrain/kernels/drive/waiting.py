@@ -1,13 +1,13 @@
 """A thread that waits at the barrier sleeps, and is woken: on a machine with more threads than
 processors, one that only yields takes the turn of the thread that it waits for.
 
-Kernels like others to their callers, the interpreter (tape.py): base is the barrier's block, thread
-the generation that is over. The system's futex is called through the C library's `syscall`, whose
-address and numbers are operands; for 64-bit Linux.
+Kernels like others to their callers, the interpreter (tapes/tape.py): base is the barrier's
+block, thread the generation that is over. The system's futex is called through the C library's
+`syscall`, whose address and numbers are operands; for 64-bit Linux.
 """
 
 from ..registry import kernel
-from ..tape import GENERATION, PATIENCE, SLEEPING
+from ..tapes.tape import GENERATION, PATIENCE, SLEEPING
 
 _GENERATION, _SLEEPING, _PATIENCE = 8 * GENERATION, 8 * SLEEPING, 8 * PATIENCE
 WAIT_OWN, WAKE_OWN = 128, 129  # of this process' own threads
@@ -20,7 +20,7 @@ def asks():
     from numba import types
     from numba.extending import intrinsic
 
-    from ..words.prim import I32, I64
+    from ..language.prim import I32, I64
 
     @intrinsic
     def ask(typingctx, function, number, where, what, count, patience):

@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..words.prim import I32, I64, POINTER, element
+from ..language.prim import I32, I64, POINTER, element
 
 
 @intrinsic

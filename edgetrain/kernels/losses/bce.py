@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..jit import inline
-from ..words.mathf import ONE, ZERO, exp, fabs, log1p, sigmoid
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO, exp, fabs, log1p, sigmoid
 from .elementwise import elementwise
 
 HALF = np.float32(0.5)

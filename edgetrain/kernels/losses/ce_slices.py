@@ -2,29 +2,19 @@
 
 For each position five float64 are carried from slice to slice: the largest logit so far, the sum of
 exponentials above it, the target's logit, the weighted sum of the logits (for smoothing), and the
-first class that has the largest. Within a slice sums are those of words/logits.py; slices are added
-in order, rescaled by the exponential of the difference of maxima. Positions are `rows`; sample
-(row // each) % batch is that of a position, for time may come before the batch.
+first class that has the largest. Within a slice sums are those of language/logits.py; slices are
+added in order, rescaled by the exponential of the difference of maxima. Positions are `rows`;
+sample (row // each) % batch is that of a position, for time may come before the batch.
 """
 
 import numpy as np
 
-from ..jit import inline
+from ..language.block import BLOCK, get, get_wide, larger, new, new_wide, put
+from ..language.inlining import inline
+from ..language.logits import item, surveyor
+from ..language.mathf import ONE, ZERO, exp, log
+from ..language.prim import FP32, div, ld_f64, ld_i32, ld_i64, mod, st_f64, to_float, to_real
 from ..registry import kernel
-from ..words.block import BLOCK, get, get_wide, larger, new, new_wide, put
-from ..words.logits import item, surveyor
-from ..words.mathf import ONE, ZERO, exp, log
-from ..words.prim import (
-    FP32,
-    div,
-    ld_f64,
-    ld_i32,
-    ld_i64,
-    mod,
-    st_f64,
-    to_float,
-    to_real,
-)
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
 from .weighted_ce import class_of, sample_weight
 

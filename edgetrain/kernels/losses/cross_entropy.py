@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from ..jit import inline
+from ..language.block import get, get_wide, new, new_wide, put
+from ..language.inlining import inline
+from ..language.logits import item, items, surveyor, width
+from ..language.mathf import ONE, ZERO, exp, log
+from ..language.prim import div, ld_i32, ld_i64, mod, to_float
 from ..registry import kernel
-from ..words.block import get, get_wide, new, new_wide, put
-from ..words.logits import item, items, surveyor, width
-from ..words.mathf import ONE, ZERO, exp, log
-from ..words.prim import div, ld_i32, ld_i64, mod, to_float
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
 
 
@@ -28,7 +28,7 @@ def ce_loss(S):
     A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
     1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
     partials: a position's loss in float32, sums in float64 in order of positions; the sum over
-    classes as in words/logits.py. A prediction is the first of the largest logits.
+    classes as in language/logits.py. A prediction is the first of the largest logits.
     """
     ld, survey = S.ld, surveyor(S)
 

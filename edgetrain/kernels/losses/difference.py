@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..jit import inline
-from ..words.mathf import ONE, ZERO, fabs
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO, fabs
 from .elementwise import elementwise
 
 TWO = np.float32(2)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO
+from ..language.prim import FP32, div, ld_i64
 from ..registry import kernel
-from ..words.mathf import ONE, ZERO
-from ..words.prim import FP32, div, ld_i64
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
 
 _ld = FP32.ld

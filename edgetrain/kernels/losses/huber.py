@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..jit import inline
-from ..words.mathf import fabs
+from ..language.inlining import inline
+from ..language.mathf import fabs
 from .elementwise import elementwise
 
 HALF = np.float32(0.5)

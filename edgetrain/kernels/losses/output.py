@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO
+from ..language.prim import div, ld_i64, to_float, to_real
 from ..registry import kernel
-from ..words.mathf import ONE, ZERO
-from ..words.prim import div, ld_i64, to_float, to_real
 from .elementwise import weighted
 from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
 

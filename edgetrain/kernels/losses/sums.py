@@ -9,9 +9,9 @@ make one sample.
 import numpy as np
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, real_to_int, st_f64, st_i64
 from ..registry import kernel
-from ..words.prim import ld_f64, ld_i64, real_to_int, st_f64, st_i64
 
 CHUNKS, COUNT = control.PARTIALS, control.COUNT
 LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO, exp, log
+from ..language.prim import FP32, div, ld_i32, ld_i64, mod, to_float
 from ..registry import kernel
-from ..words.mathf import ONE, ZERO, exp, log
-from ..words.prim import FP32, div, ld_i32, ld_i64, mod, to_float
 from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
 
 _weight = FP32.ld

@@ -11,16 +11,16 @@ Source: Shazeer and Stern 2018, algorithms 4 and 5; step sizes as torch.optim.Ad
 import numpy as np
 
 from .. import control
-from ..jit import inline
+from ..language.block import first as part
+from ..language.block import get_wide, new_wide, put_wide
+from ..language.inlining import inline
+from ..language.mathf import sqrt64
+from ..language.packed import LENGTH, Packed, get, loader, new, put, storer
+from ..language.power import exp2_wide, log2_wide
+from ..language.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
+from ..language.rng import stream
 from ..registry import kernel
-from ..update import SECOND_MOMENT, second_moments, zeroing
-from ..words.block import first as part
-from ..words.block import get_wide, new_wide, put_wide
-from ..words.mathf import sqrt64
-from ..words.packed import LENGTH, Packed, get, loader, new, put, storer
-from ..words.power import exp2_wide, log2_wide
-from ..words.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
-from ..words.rng import stream
+from .update import SECOND_MOMENT, second_moments, zeroing
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 CHUNKS, COLUMNS = control.PARTIALS, 256  # columns that are summed at a time

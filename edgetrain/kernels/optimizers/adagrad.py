@@ -3,13 +3,13 @@
 import numpy as np
 
 from .. import control
+from ..language.mathf import sqrt
+from ..language.packed import LENGTH, get, loader, new, put, storer
+from ..language.prim import hash32, ld_f64, ld_i64, to_real
+from ..language.rng import stream
 from ..registry import kernel
-from ..spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
-from ..update import SECOND_MOMENT, second_moments, zeroing
-from ..words.mathf import sqrt
-from ..words.packed import LENGTH, get, loader, new, put, storer
-from ..words.prim import hash32, ld_f64, ld_i64, to_real
-from ..words.rng import stream
+from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
+from .update import SECOND_MOMENT, second_moments, zeroing
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 _BLOCKS = {"blocks": "W G V"}

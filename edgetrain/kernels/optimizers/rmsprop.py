@@ -3,14 +3,14 @@
 import numpy as np
 
 from .. import control
-from ..jit import inline
+from ..language.inlining import inline
+from ..language.mathf import sqrt
+from ..language.packed import LENGTH, get, loader, new, put, storer
+from ..language.prim import hash32, ld_f64, ld_i64
+from ..language.rng import stream
 from ..registry import kernel
-from ..spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
-from ..update import FIRST_MOMENT, SECOND_MOMENT, second_moments, zeroing
-from ..words.mathf import sqrt
-from ..words.packed import LENGTH, get, loader, new, put, storer
-from ..words.prim import hash32, ld_f64, ld_i64
-from ..words.rng import stream
+from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
+from .update import FIRST_MOMENT, SECOND_MOMENT, second_moments, zeroing
 
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
 ZERO = np.float32(0)

@@ -7,13 +7,13 @@ gradient; 2 the fourth slot holds what R was multiplied with, in place of the st
 
 import numpy as np
 
-from ..jit import inline
+from ..language.block import get, get_wide, new, new_wide, put, put_wide
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.lanes import reset as reset_wide
+from ..language.prim import div, mod
+from ..language.rng import stream
 from ..registry import kernel
-from ..words.block import get, get_wide, new, new_wide, put, put_wide
-from ..words.lanes import LANES
-from ..words.lanes import reset as reset_wide
-from ..words.prim import div, mod
-from ..words.rng import stream
 from .tile import TALL, Factor, outer
 from .walk import UNITS, WIDE, before, length, load32, loader, reset, states, storer, wide
 

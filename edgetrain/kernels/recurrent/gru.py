@@ -5,11 +5,11 @@ applied after the product (`after` 1, as torch does), else q = r h, which is the
 second turn, for q needs the states of all units.
 """
 
-from ..jit import inline
+from ..language.block import get, new, put
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.mathf import ONE
 from ..registry import kernel
-from ..words.block import get, new, put
-from ..words.lanes import LANES
-from ..words.mathf import ONE
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,

@@ -8,10 +8,10 @@ time twice: a turn.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..jit import inline
-from ..words.block import new
-from ..words.lanes import LANES
-from ..words.prim import FP32, div
+from ..language.block import new
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.prim import FP32, div
 from .tile import Factor, dots, outer
 from .walk import (
     SIDES,

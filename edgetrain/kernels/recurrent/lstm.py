@@ -1,10 +1,10 @@
 """LSTM: its steps forward and back. Gates lie in the order i o f c; see recurrent/walk.py."""
 
-from ..jit import inline
+from ..language.block import get, new, put
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.mathf import ONE, tanh
 from ..registry import kernel
-from ..words.block import get, new, put
-from ..words.lanes import LANES
-from ..words.mathf import ONE, tanh
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,

@@ -1,10 +1,10 @@
 """The plain recurrence h = f(x W^T + h R^T + b), f tanh or relu; see recurrent/walk.py."""
 
-from ..jit import inline
+from ..language.block import get, new, put
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.mathf import ONE, ZERO
 from ..registry import kernel
-from ..words.block import get, new, put
-from ..words.lanes import LANES
-from ..words.mathf import ONE, ZERO
 from .loop import Backward, Forward, backward, forward
 from .walk import (
     SIDES,

@@ -14,9 +14,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..jit import inline
-from ..words.prim import F32, I8, I32, I64, POINTER
-from ..words.vector import WIDTH, constant, fused, load_first, load_vector, outline, shuffle, splat
+from ..language.inlining import inline
+from ..language.prim import F32, I8, I32, I64, POINTER
+from ..language.vector import (
+    WIDTH,
+    constant,
+    fused,
+    load_first,
+    load_vector,
+    outline,
+    shuffle,
+    splat,
+)
 
 TALL = 4  # rows of a tile
 AHEAD = 12  # rows of a matrix that are fetched before they are needed

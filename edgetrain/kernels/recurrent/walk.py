@@ -13,12 +13,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..jit import inline
-from ..words.block import BLOCK, get, new, put
-from ..words.lanes import LANES
-from ..words.mathf import ZERO, sigmoid, tanh
-from ..words.prim import F32, FP32, I64, div, ld_i32, mod
-from ..words.vector import outline
+from ..language.block import BLOCK, get, new, put
+from ..language.inlining import inline
+from ..language.lanes import LANES
+from ..language.mathf import ZERO, sigmoid, tanh
+from ..language.prim import F32, FP32, I64, div, ld_i32, mod
+from ..language.vector import outline
 
 ROWS = 16
 UNITS = LANES

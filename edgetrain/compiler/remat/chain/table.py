@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import FloatRows32, Floats32, IntRows32, Ints
-from edgetrain.kernels.loops import ZERO, Unit, loop
+from edgetrain.kernels.loops.functions import ZERO, Unit, loop
+from edgetrain.kernels.loops.kinds import FloatRows32, Floats32, IntRows32, Ints
 
 from .rows import rows_of, used
 from .stages import Chain

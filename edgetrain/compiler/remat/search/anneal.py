@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Floats, Ints, Words
-from edgetrain.kernels.loops import loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Floats, Ints, Words
 
 from .archive import Archive, offer
 from .evaluate import INFEASIBLE, Trace, evaluate

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Flags, Floats, IntRows, Ints
-from edgetrain.kernels.loops import loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Flags, Floats, IntRows, Ints
 
 from .units import SEARCH
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Flags, Ints, Ints32
-from edgetrain.kernels.loops import ZERO, loop
+from edgetrain.kernels.loops.functions import ZERO, loop
+from edgetrain.kernels.loops.kinds import Flags, Ints, Ints32
 
 from .flat_problem import FlatProblem
 from .units import SEARCH

@@ -7,8 +7,8 @@ them shortens lives there. It costs an evaluation for each move, MOVES of them o
 
 import numpy as np
 
-from edgetrain.kernels.loop_kinds import Ints, Words
-from edgetrain.kernels.loops import loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Ints, Words
 
 from ..problem import Problem, Schedule
 from ..replay import Replay

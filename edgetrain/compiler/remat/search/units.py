@@ -1,6 +1,6 @@
 """The compiled loops of the search: one object of what every search takes, one of what few do."""
 
-from edgetrain.kernels.loops import Unit
+from edgetrain.kernels.loops.functions import Unit
 
 _PACKAGE = "edgetrain.compiler.remat.search"
 SEARCH = Unit(

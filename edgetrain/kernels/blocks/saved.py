@@ -1,0 +1,97 @@
+"""Values that backward reads, in blocks of 8 bits between forward and backward.
+
+They are unpacked by `unpack` (unpack.py) right before they are read. Number i is rounded by the
+stream of step and microbatch, so that packing again gives the same bits.
+"""
+
+from ..registry import kernel
+
+
+@kernel("pack", "x:r:S[n] y:w:W[n] ctl:r:i64[64] n key", check="n > 0", blocks="W")
+def pack(S, W):
+    """y[i] = x[i], rounded stochastically; threads split blocks of 64."""
+    from ..language.block import first as part
+    from ..language.packed import LENGTH, loader, new, storer
+    from ..language.rng import stream
+
+    load, store = loader(S), storer(W)
+
+    def run(thread, nthreads, k):
+        buffer, stop, numbers = new(), part(k.n, thread + 1, nthreads), stream(k.ctl, k.key)
+        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+            m = min(LENGTH, stop - i)
+            load(buffer, k.x, i, m)
+            store(k.y, i, m, buffer, numbers)
+
+    return run
+
+
+_X = "[n*c*s]"
+
+
+@kernel(
+    "pack_sides",
+    f"x:r:S{_X} stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c] y:w:W{_X} ctl:r:i64[64] "
+    "n c s act lo:f hi:f key",
+    check="min(n, c, s) > 0",
+    blocks="W",
+)
+def pack_sides(S, W):
+    """`pack` of [n, c, s] that crosses no kink of an activation of z = gamma * (x - mean) * invstd
+    + beta (stat absent: z = x): where y would lie beyond one, it is x's other neighbour.
+
+    act: 1 and 6 have a kink at 0, 2 at lo and hi, 3 at -3 and 3 (language/act.py).
+    """
+    from ..language.act import CLIP, HARDSWISH, ONE, THREE, ZERO, norm_scale, norm_shift
+    from ..language.block import first as part
+    from ..language.inlining import inline
+    from ..language.packed import BYTES, LENGTH, get, loader, new, storer
+    from ..language.prim import div, fma, ld_u8, mod, st_u8
+    from ..language.rng import stream
+
+    load, store, load_back = loader(S), storer(W), loader(W)
+
+    @inline
+    def kinks(k):
+        if k.act == CLIP:
+            return k.lo, k.hi
+        if k.act == HARDSWISH:
+            return -THREE, THREE
+        return ZERO, ZERO
+
+    @inline
+    def line(k, ch):
+        if k.stat == 0:
+            return ONE, ZERO
+        return (
+            norm_scale(k.stat, k.gamma, ch, k.c),
+            norm_shift(k.stat, k.gamma, k.beta, ch, k.c),
+        )
+
+    def run(thread, nthreads, k):
+        total, numbers = k.n * k.c * k.s, stream(k.ctl, k.key)
+        before, after = new(), new()
+        low, high = kinks(k)
+        one = k.act != CLIP and k.act != HARDSWISH
+        start, stop = part(total, thread, nthreads), part(total, thread + 1, nthreads)
+        ch, at = mod(div(start, k.s), k.c), mod(start, k.s)
+        a, b = line(k, ch)
+        for i in range(start, stop, LENGTH):
+            m = min(LENGTH, stop - i)
+            load(before, k.x, i, m)
+            store(k.y, i, m, before, numbers)
+            load_back(after, k.y, i, m)
+            place = (i >> 6) * BYTES
+            for j in range(m):
+                if at == k.s:
+                    at, ch = 0, ch + 1 if ch + 1 < k.c else 0
+                    a, b = line(k, ch)
+                at += 1
+                x, y = get(before, j), get(after, j)
+                zx, zy = fma(x, a, b), fma(y, a, b)
+                crossed = (zx > low) != (zy > low) or (not one and (zx >= high) != (zy >= high))
+                if crossed and x - x == ZERO and y - y == ZERO:
+                    byte = ld_u8(k.y, place + j)
+                    st_u8(k.y, place + j, byte + 1 if x > y else byte + 255)
+
+    return run

@@ -1,0 +1,110 @@
+"""Between numbers in blocks of 8 bits and the floats that other kernels read and write.
+
+What a layer reads of a weight is unpacked right before, its gradient is summed in floats and then
+added to the accumulator, whose blocks are rounded stochastically as a whole. Of the pool of sparse
+weights a layer takes the slots that its pointers name, [pointers[0], pointers[groups]), to or from
+a row of `room` floats that begins with the first of them.
+"""
+
+from ..registry import kernel
+
+_LAYER = "pointers:r:i32[groups+1]"
+_CHECK = "min(slots, groups, room) > 0;room <= slots"
+
+
+@kernel("unpack", "w:r:W[n] y:w:S[n] n", check="n > 0", blocks="W")
+def unpack(W, S):
+    """y[i] = w[i]; threads split blocks of 64."""
+    from ..language.block import first as part
+    from ..language.packed import LENGTH, get, loader, new
+
+    load, st = loader(W), S.st
+
+    def run(thread, nthreads, k):
+        buffer, stop = new(), part(k.n, thread + 1, nthreads)
+        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+            m = min(LENGTH, stop - i)
+            load(buffer, k.w, i, m)
+            for j in range(m):
+                st(k.y, i + j, get(buffer, j))
+
+    return run
+
+
+@kernel("pack_add", "x:r:S[n] g:m:G[n] ctl:r:i64[64] n key", check="n > 0", blocks="G")
+def pack_add(S, G):
+    """g[i] += x[i] in float32, rounded stochastically; threads split blocks of 64."""
+    from ..language.block import first as part
+    from ..language.packed import LENGTH, get, loader, new, put, storer
+    from ..language.rng import stream
+
+    load, store, ld = loader(G), storer(G), S.ld
+
+    def run(thread, nthreads, k):
+        buffer, stop, numbers = new(), part(k.n, thread + 1, nthreads), stream(k.ctl, k.key)
+        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+            m = min(LENGTH, stop - i)
+            load(buffer, k.g, i, m)
+            for j in range(m):
+                put(buffer, j, get(buffer, j) + ld(k.x, i + j))
+            store(k.g, i, m, buffer, numbers)
+
+    return run
+
+
+@kernel(
+    "csr_unpack",
+    f"w:r:W[slots] {_LAYER} y:w:S[room] slots groups room",
+    check=_CHECK,
+    blocks="W",
+)
+def csr_unpack(W, S):
+    """y[j] = w[pointers[0] + j] of a layer's slots; threads split them."""
+    from ..language.block import first as part
+    from ..language.prim import ld_i32
+
+    ld, st = W.ld, S.st
+
+    def run(thread, nthreads, k):
+        start = ld_i32(k.pointers, 0)
+        count = min(ld_i32(k.pointers, k.groups) - start, k.room)
+        for j in range(part(count, thread, nthreads), part(count, thread + 1, nthreads)):
+            st(k.y, j, ld(k.w, start + j))
+
+    return run
+
+
+@kernel(
+    "csr_pack_add",
+    f"x:r:S[room] g:m:G[slots] {_LAYER} ctl:r:i64[64] slots groups room key",
+    check=_CHECK,
+    blocks="G",
+)
+def csr_pack_add(S, G):
+    """g[pointers[0] + j] += x[j] of a layer's slots, in float32, rounded stochastically.
+
+    A block at the layer's edge is rounded whole; numbers that its scale still holds stay. Threads
+    split the blocks.
+    """
+    from ..language.packed import LENGTH, get, loader, new, put, storer
+    from ..language.prim import div, ld_i32
+    from ..language.rng import stream
+
+    load, store, ld = loader(G), storer(G), S.ld
+
+    def run(thread, nthreads, k):
+        start = ld_i32(k.pointers, 0)
+        stop = min(ld_i32(k.pointers, k.groups), start + k.room)
+        if stop <= start:
+            return
+        buffer, numbers = new(), stream(k.ctl, k.key)
+        low, blocks = start >> 6, ((stop + 63) >> 6) - (start >> 6)
+        for b in range(div(blocks * thread, nthreads), div(blocks * (thread + 1), nthreads)):
+            first = (low + b) * LENGTH
+            m = min(LENGTH, k.slots - first)
+            load(buffer, k.g, first, m)
+            for j in range(max(start - first, 0), min(stop - first, LENGTH)):
+                put(buffer, j, get(buffer, j) + ld(k.x, first + j - start))
+            store(k.g, first, m, buffer, numbers)
+
+    return run

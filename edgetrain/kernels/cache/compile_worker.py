@@ -1,0 +1,36 @@
+"""Compile what is asked for, line by line, and keep it in the cache: `workers.py` runs several."""
+
+import importlib
+import json
+import sys
+from typing import Any
+
+
+def make(task: dict[str, Any]) -> None:
+    """A kernel (name, number of the variant, storages) or a unit of loops (name, module)."""
+    if "unit" in task:
+        from ..loops.functions import Unit
+
+        importlib.import_module(task["module"])
+        next(unit for unit in Unit.every if unit.name == task["unit"]).keep()
+        return
+    from .. import registry
+    from . import jit
+
+    kernel = registry.variants(task["kernel"])[task["number"]]
+    kernel.object(task["storages"], jit.host())
+
+
+def main() -> None:
+    """Answer each line of standard input: made, or why not."""
+    for line in sys.stdin:
+        try:
+            make(json.loads(line))
+            answer = "made"
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+        print(" ".join(answer.split()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

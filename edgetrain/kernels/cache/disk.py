@@ -1,0 +1,166 @@
+"""Files kept between runs: where they lie, who may write there, and whether they are whole.
+
+What is kept is code, or decides which code is made. So a directory that others may write or own
+is refused, and a file is used only after its checksum, which covers what the file is for as well
+as its bytes: damaged files, and two that changed places, are made again. Without a directory
+nothing is kept, and nothing is left behind.
+"""
+
+import contextlib
+import functools
+import os
+import stat
+import sys
+from pathlib import Path
+
+from ...units.sha import sha256
+
+_SEAL_NBYTES = 32  # at the end of a file, so that an object stays one for other tools
+FOLDERS = ("objects", "planner", "libraries")
+
+
+@functools.cache
+def directory() -> Path | None:
+    """Where files are kept; None where no safe place can be written, which is said once.
+
+    `EDGETRAIN_CACHE`, else `edgetrain` in the user's cache.
+    """
+    path = _chosen()
+    if path is None:
+        return None
+    try:
+        path = Path(os.path.realpath(path))
+        _make(path)
+        fault = _fault(path)
+        if not fault:
+            import tempfile
+
+            with tempfile.TemporaryFile(dir=path):
+                return path
+        move = "Take that away (chmod go-w), or set EDGETRAIN_CACHE to a folder of your own."
+    except OSError as error:
+        fault = f"it cannot be written ({error.strerror})"
+        move = "Set EDGETRAIN_CACHE to a folder that can be written."
+    print(
+        f"edgetrain: warning: cache {path} is not used: {fault}. Kernels are compiled anew in each "
+        f"process. {move}",
+        file=sys.stderr,
+    )
+    return None
+
+
+def read(name: str, identity: str) -> bytes | None:
+    """What was kept as `name`; None where it is missing, damaged, or not what is asked for.
+
+    Args:
+      name: relative to the directory, in one of FOLDERS or beside them.
+      identity: all that the content follows from.
+    """
+    folder = directory()
+    if folder is None:
+        return None
+    with contextlib.suppress(OSError), open(folder / name, "rb", opener=_without_waiting) as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) or _open_to_others(info):
+            return None
+        whole = file.read()
+        data, seal = whole[:-_SEAL_NBYTES], whole[-_SEAL_NBYTES:]
+        return data if seal == _seal(identity, data) else None
+    return None
+
+
+def path_of(name: str, identity: str) -> Path | None:
+    """Where the file is that `read` would return; None where that is None."""
+    folder = directory()
+    return None if folder is None or read(name, identity) is None else folder / name
+
+
+def write(name: str, identity: str, data: bytes) -> None:
+    """Keep `data` for later processes, whole or not at all; a full disk is no error."""
+    folder = directory()
+    if folder is None:
+        return
+    import tempfile
+
+    path = folder / name
+    with contextlib.suppress(OSError):
+        _make(path.parent)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(data + _seal(identity, data))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+
+
+def _seal(identity: str, data: bytes) -> bytes:
+    name = identity.encode()
+    return sha256(len(name).to_bytes(8, "little") + name + data).digest()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe in a file's place is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _chosen() -> Path | None:
+    own = os.environ.get("EDGETRAIN_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "edgetrain"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def _make(path: Path) -> None:
+    """The folder and those above it, new ones for this user alone whatever the umask."""
+    for place in (*reversed(path.parents), path):
+        if not place.is_dir():
+            place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _fault(path: Path) -> str:
+    """How others could put files there; "" where only this user and root can.
+
+    Up to the home directory, or the root where the path is not below it: whoever may write above
+    a home has other ways in. In a sticky folder such as /tmp others cannot touch what is not
+    theirs.
+    """
+    inside = [path / name for name in FOLDERS if (path / name).is_dir()]
+    above = list(path.parents)
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    if home in above:
+        above = above[: above.index(home) + 1]
+    for place in (path, *inside, *above):
+        info = place.stat()
+        if info.st_uid not in (0, os.geteuid()):
+            return f"{place} belongs to another user ({info.st_uid})"
+        sticky = place in above and info.st_mode & stat.S_ISVTX
+        if not sticky and _open_to_others(info):
+            return f"others may write in {place} (mode {stat.S_IMODE(info.st_mode):o})"
+    return ""
+
+
+def _open_to_others(info: os.stat_result) -> bool:
+    """Whether someone but this user and root could have written; a group of one is no other."""
+    foreign = info.st_uid not in (0, os.geteuid())
+    group = bool(info.st_mode & stat.S_IWGRP) and not _is_own_group(info.st_gid)
+    return foreign or group or bool(info.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(gid: int) -> bool:
+    """A user's private group, as systems with umask 002 give everyone: named so, without others."""
+    import grp  # most folders are open to nobody else
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    named = group.gr_gid == user.pw_gid and group.gr_name == user.pw_name
+    return named and set(group.gr_mem) <= {user.pw_name}

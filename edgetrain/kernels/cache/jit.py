@@ -1,0 +1,175 @@
+"""Kernels as objects: made from Python, or as they were kept (disk.py).
+
+A second start neither compiles nor imports numba and llvmlite. Objects for other processors come
+from the same text.
+"""
+
+import functools
+import importlib.util
+import json
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import NotInstalledError
+from ...units.sha import sha256
+from . import disk, library, processor, sources
+from .processor import Target
+
+__all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "objects_for"]
+
+AARCH64 = Target("aarch64-unknown-linux-gnu", "cortex-a72", "", 4)
+CORTEX_M7 = Target("thumbv7em-none-eabihf", "cortex-m7", "", 1, 32)
+
+
+class NotKept(NotInstalledError):
+    """An object is not in the cache, and nothing can be compiled here.
+
+    Attributes:
+      symbol: of the kernel.
+    """
+
+    def __init__(self, symbol: str) -> None:
+        super().__init__(
+            f"{symbol}: not in the cache, and it cannot be compiled without numba. Run: "
+            f"{library.how_to_install()}, or pip install numba."
+        )
+        self.symbol = symbol
+
+
+@functools.cache
+def host() -> Target:
+    """The processor this process runs on; without llvmlite, or where nothing has to be compiled,
+    as far as the system describes it."""
+    lanes = processor.lanes()
+    installed = library.installed()
+    asked = available() and not (lanes and installed is not None and installed.same)
+    before = None if available() else compiled_before()
+    if asked:
+        triple, cpu, features = _identity()
+    elif before is not None:
+        triple, cpu, features = before["host"]
+    else:
+        names = (*processor.levels(), "")
+        return Target(f"{platform.machine()}-unknown-linux-gnu", names[0], "", lanes or 1)
+    if lanes is None:
+        lanes = 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
+    return Target(triple, cpu, features, lanes)
+
+
+@functools.cache
+def available() -> bool:
+    """Whether kernels can be compiled here."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("numba", "llvmlite"))
+    except ImportError:
+        return False
+
+
+_COMPILED_BY = "compiled-by.json"  # by and for what the newest objects of the cache were made
+
+
+@functools.cache
+def compiled_before() -> dict[str, Any] | None:
+    """By what (`compiler`) and for what (`host`) objects were last made on this processor, so that
+    they can be found where nothing can be compiled; None where none were."""
+    kept = disk.read(_COMPILED_BY, _COMPILED_BY)
+    found = json.loads(kept) if kept is not None else {}
+    described = processor.description()
+    return found if described and found.get("described") == described else None
+
+
+@functools.cache
+def note_compiler() -> None:
+    """Leave in the cache what `compiled_before` reads."""
+    target = host()
+    machine = target.triple, target.cpu, target.features
+    note = {"compiler": compiler(), "host": machine, "described": processor.description()}
+    text = json.dumps(note).encode()
+    if disk.read(_COMPILED_BY, _COMPILED_BY) != text:
+        disk.write(_COMPILED_BY, _COMPILED_BY, text)
+
+
+def _identity() -> tuple[str, str, str]:
+    """Triple, processor and features as LLVM knows them, asked for once in a machine's life."""
+    import importlib.metadata
+
+    described = processor.description()
+    about = repr((described, importlib.metadata.version("llvmlite")))
+    name = f"host-{sha256(about.encode()).hexdigest()[:32]}.json"
+    kept = disk.read(name, about) if described else None
+    if kept is not None:
+        triple, cpu, features = json.loads(kept)
+        return triple, cpu, features
+    from ..emission import engine
+
+    found = engine.identity()
+    if described:
+        disk.write(name, about, json.dumps(found).encode())
+    return found
+
+
+@functools.cache
+def compiler() -> str:
+    """Versions of what compiles, or of what did where nothing can."""
+    if not available():
+        return (compiled_before() or {}).get("compiler", "")
+    import importlib.metadata
+
+    return " ".join(importlib.metadata.version(package) for package in ("numba", "llvmlite"))
+
+
+def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: bool) -> str:
+    """All that an object follows from; "" for a kernel of no module of this package."""
+    if not sources.closure(module):
+        return ""
+    machine = target.triple, target.cpu, target.features, target.pointer_bits
+    about = symbol, kinds, machine, builtins, sources.digest(module), compiler()
+    return repr(about)
+
+
+def kept_as(identity: str) -> str:
+    """Where the cache has an object of this identity."""
+    return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
+
+
+def objects_for(
+    symbol: str,
+    build: Callable[[], Callable],
+    kinds: str,
+    targets: Sequence[Target],
+    module: str,
+    fields: Sequence[tuple[str, int]] = (),
+) -> list[bytes]:
+    """The objects of one kernel for some processors, from the cache where they are there.
+
+    Args:
+      symbol: name of the exported function.
+      build: makes the Python function `(thread, nthreads, operands)`.
+      kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
+        and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
+        `f` float32 bits.
+      module: file of this package, such as `conv.plain`; kernels of others are not cached.
+      fields: as in `Spec`, of the record `operands`; a family's helper (emission/soft_float.py)
+        has none and takes its operands one by one.
+    Raises:
+      NotKept: one is not there, and nothing can be compiled here.
+    """
+    text, out = "", []
+    for target in targets:
+        builtins = target == host()
+        identity = identity_of(symbol, kinds, target, module, builtins)
+        name = kept_as(identity)
+        code = disk.read(name, identity) if identity else None
+        if code is None and not available():
+            raise NotKept(symbol)
+        if code is None:
+            from ..emission import lowering
+            from ..emission.objects import emit_object, recipe_for
+
+            text = text or lowering.llvm_text(symbol, build(), kinds, fields)
+            code = emit_object(text, target, recipe_for(target, builtins=builtins))
+            if identity:
+                disk.write(name, identity, code)
+        out.append(code)
+    return out

@@ -1,0 +1,249 @@
+"""Addresses of kernels in this process: from an installed library, else from kept objects.
+
+What no library holds becomes one shared object for the kernels of a Program, kept beside the
+objects; LLVM's own loader is left for systems whose files are not ELF.
+"""
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import NotInstalledError, RunError, UnsupportedOpError
+from ...units.sha import sha256
+from ...units.stages import stage
+from . import disk, library, sources
+
+if TYPE_CHECKING:
+    from ..registry import Kernel
+
+# What LLVM makes of loops that fill and move; every C library has them.
+IMPORTS = ("memset", "memcpy", "memmove")
+_loaded: dict[str, int] = {}
+_handles: list[ctypes.CDLL] = []  # what is loaded stays loaded: addresses never dangle
+_count = itertools.count(1)
+
+
+def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int]:
+    """Addresses of (kernel, storages); the C signature is that of emission/lowering.py's docstring.
+
+    Raises:
+      NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
+    """
+    wanted = {kernel.symbol(storages): (kernel, storages) for kernel, storages in kernels}
+    installed = library.installed()
+    for symbol, (kernel, _) in wanted.items():
+        if installed is not None and symbol not in _loaded:
+            found = installed.address(symbol, kernel.module)
+            if found is not None:
+                _loaded[symbol] = found
+    missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
+    if missing:
+        _compile(missing, installed)
+    return [_loaded[kernel.symbol(storages)] for kernel, storages in kernels]
+
+
+def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
+    from . import jit
+
+    alone = sources.made() is not None  # a runtime without sources of kernels
+    if alone or (not jit.available() and jit.compiled_before() is None):
+        raise NotInstalledError(_not_there(next(iter(missing)), installed))
+    if installed is not None:
+        _say_once(installed, len(missing))
+    try:
+        _loaded.update(_kept_or_made(missing))
+    except jit.NotKept as error:
+        raise NotInstalledError(_not_there(error.symbol, installed)) from error
+
+
+def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
+    """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
+
+    Raises:
+      NotKept: one is not in the cache, and nothing can be compiled.
+    """
+    from . import jit
+
+    if jit.available():
+        jit.note_compiler()
+    target = jit.host()
+    identities = [
+        jit.identity_of(symbol, kernel.spec.kinds, target, kernel.module, builtins=True)
+        for symbol, (kernel, _) in missing.items()
+    ]
+    makers = {
+        symbol: partial(kernel.object, storages, target)
+        for symbol, (kernel, storages) in missing.items()
+    }
+    if not all(identities):
+        return load(makers)
+    identity = sha256("\n".join(identities).encode()).hexdigest()
+    name = f"libraries/{identity[:40]}.so"
+    path = disk.path_of(name, identity)
+    if path is None:
+        _make_at_once(missing, identities)
+        objects = []
+        for number, (symbol, make) in enumerate(makers.items(), 1):
+            with stage(f"kernel {number} of {len(makers)}: {symbol}"):
+                objects.append(make())
+        code = joined(objects)
+        if code is not None:
+            disk.write(name, identity, code)
+            path = disk.path_of(name, identity)
+        if path is None:
+            return opened(objects, missing)
+    return found(path, missing)
+
+
+def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> None:
+    """Put those kernels into the cache that it lacks, on all processors."""
+    from .. import registry
+    from . import jit, workers
+
+    tasks = []
+    for identity, (kernel, storages) in zip(identities, missing.values(), strict=True):
+        variants = registry.variants(kernel.name)
+        if kernel in variants and disk.read(jit.kept_as(identity), identity) is None:
+            number = variants.index(kernel)
+            group = kernel.module.partition(".")[0]
+            task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}
+            tasks.append((sources.nbytes(kernel.module), task | {"group": group}))
+    if len(tasks) < 2:
+        return
+    tasks.sort(key=lambda item: -item[0])  # the longest first, so that all end together
+    with _Counted(len(tasks)) as counted:
+        running = workers.started([task for _, task in tasks], made=counted)
+        if running is not None:
+            running.wait()
+
+
+class _Counted:
+    """Says which kernel of how many is being compiled."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._stage = total, contextlib.ExitStack()
+
+    def __enter__(self) -> "_Counted":
+        self(0)
+        return self
+
+    def __call__(self, done: int) -> None:
+        self._stage.close()
+        if done < self._total:
+            self._stage.enter_context(stage(f"compiling kernel {done + 1} of {self._total}"))
+
+    def __exit__(self, *_: object) -> None:
+        self._stage.close()
+
+
+def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
+    """Load objects into this process, once each.
+
+    Args:
+      objects: exported symbol -> what makes the host's object.
+    Returns:
+      Symbol -> address.
+    """
+    made = {symbol: make() for symbol, make in objects.items() if symbol not in _loaded}
+    if made:
+        _loaded.update(opened(list(made.values()), made))
+    return {symbol: _loaded[symbol] for symbol in objects}
+
+
+def opened(
+    objects: Sequence[bytes], symbols: Iterable[str], imports: Sequence[str] = IMPORTS
+) -> dict[str, int]:
+    """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
+    code = joined(objects, imports)
+    return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
+
+
+def joined(objects: Sequence[bytes], imports: Sequence[str] = IMPORTS) -> bytes | None:
+    """The objects as one file; None where this system has others, or code of another kind.
+
+    Args:
+      imports: what the process has that the objects call.
+    """
+    if sys.platform != "linux":
+        return None
+    from ..linking.shared_object import shared_object
+
+    try:
+        return shared_object(objects, imports)
+    except UnsupportedOpError:
+        return None
+
+
+def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
+    file = os.memfd_create("edgetrain-kernels")
+    try:
+        with open(file, "wb", closefd=False) as out:
+            out.write(code)
+        return found(f"/proc/self{_way(next(_count))}/fd/{file}", symbols)
+    finally:
+        os.close(file)
+
+
+def _way(number: int) -> str:
+    """A detour that leads nowhere else, another one for each number: the system's loader knows
+    files by their paths, and a path has a longest."""
+    return "".join("/." if bit == "1" else "//" for bit in f"{number:b}")
+
+
+def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
+    from ..emission import engine
+    from . import jit
+
+    return engine.load(objects, symbols, jit.host())
+
+
+def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
+    """Symbol -> address of a shared object's file.
+
+    Raises:
+      RunError: the system does not load it.
+    """
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RunError(
+            f"kernels: the system does not load {path} ({error}). Allow files of "
+            f"{disk.directory() or 'memory (memfd)'} to be executed, set EDGETRAIN_CACHE to a "
+            "folder whose files may be, or start fewer sessions in one process."
+        ) from error
+    _handles.append(handle)
+    return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}
+
+
+def _not_there(symbol: str, installed: library.Library | None) -> str:
+    from ..emission.paired import MARK
+
+    what = f"kernel {symbol}: "
+    if MARK in symbol:
+        return (
+            f"{what}its Program was planned for a processor without float64, whose kernels are in "
+            f"no library, and nothing can be compiled here. Run: pip install {library.COMPILES}, "
+            "or compile the model for another --target."
+        )
+    if installed is not None:
+        what += f"{installed.folder} has another version of it, or none, "
+    else:
+        what += "no library of kernels is installed for this processor, "
+    return f"{what}and it cannot be compiled here. Run: {library.how_to_install()}"
+
+
+@functools.cache
+def _say_once(installed: library.Library, count: int) -> None:
+    if not installed.same:
+        print(
+            f"edgetrain: warning: {installed.folder} was made from other sources: {count} kernels "
+            f"are compiled here. Run: {library.how_to_install()}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,108 @@
+"""The sources that a kernel is made of, and digests of them: what says whether code is current.
+
+An installed runtime carries no sources of kernels but what there was to say of them, `made.json`.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from ...units.sha import sha256
+
+# What calls the planner's loops, and compiles them.
+LOOPS = tuple(
+    f"loops.{name}"
+    for name in ("expressions", "functions", "instructions", "kinds", "objects", "text", "values")
+)
+# What finds, declares, keeps, joins and loads kernels; it bears on no kernel's code.
+_MACHINERY = (
+    "registry", "spec", "expression", "targets", "tapes.decode", "emission.engine",
+    "emission.paired", "cache.", "linking.", "loops.",
+)  # fmt: skip
+_ROOT = Path(__file__).parents[1]
+COMPILERS = "emission.lowering", "emission.objects"
+MADE, DECLARATIONS = "made.json", "declarations.txt"
+
+
+@functools.cache
+def made() -> dict[str, Any] | None:
+    """What a runtime was built with: `package`, and `digests` by module; else None."""
+    path = _ROOT / MADE
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def declarations() -> Path | None:
+    """The file of those that a runtime was built with, as in registry.py; None where none is."""
+    path = _ROOT / DECLARATIONS
+    return path if path.is_file() else None
+
+
+def path_of(module: str) -> Path:
+    """Source of a module of this package, named from the package on: `words.prim`."""
+    return _ROOT / f"{module.replace('.', '/')}.py"
+
+
+@functools.cache
+def _direct_imports(module: str) -> tuple[str, ...]:
+    """What one file imports from this package, at its top or inside; names that may be modules."""
+    import ast  # only where something may have to be compiled
+
+    out: list[str] = []
+    folder = module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path_of(module).read_text())):
+        if isinstance(node, ast.ImportFrom) and 1 <= node.level <= len(folder) + 1:
+            base = [*folder[: len(folder) + 1 - node.level], *filter(None, [node.module])]
+            out += [".".join(base), *(".".join([*base, alias.name]) for alias in node.names)]
+    return tuple(out)
+
+
+@functools.cache
+def closure(module: str) -> tuple[str, ...]:
+    """Files of this package that a family's code follows from: itself, what it imports, and what
+    compiles it, sorted; () where this package has no such module."""
+    if not path_of(module).is_file():
+        return ()
+    found: set[str] = set()
+    pending = [module, *COMPILERS]
+    while pending:
+        name = pending.pop()
+        if name not in found and not name.startswith(_MACHINERY) and path_of(name).is_file():
+            found.add(name)
+            pending += _direct_imports(name)
+    return tuple(sorted(found))
+
+
+@functools.cache
+def file_digest(module: str) -> str:
+    """Of one file; "" where it is not there."""
+    path = path_of(module)
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+@functools.cache
+def nbytes(module: str) -> int:
+    """Of all sources that the kernels of a module are made of: about how long they compile."""
+    return sum(path_of(name).stat().st_size for name in closure(module))
+
+
+@functools.cache
+def digest(module: str) -> str:
+    """Changes whenever a source that the kernels of a module are made of does."""
+    known = made()
+    if known is not None:
+        return known["digests"].get(module, "")
+    parts = " ".join(f"{name} {file_digest(name)}" for name in closure(module))
+    return sha256(parts.encode()).hexdigest()
+
+
+@functools.cache
+def package_digest() -> str:
+    """Changes whenever any source of this package does."""
+    known = made()
+    if known is not None:
+        return known["package"]
+    whole = sha256()
+    for path in sorted(_ROOT.rglob("*.py")):
+        whole.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
+    return whole.hexdigest()

@@ -1,0 +1,53 @@
+"""How fast a kernel is on this machine: for the planner's cost model."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from .. import registry
+from ..spec import ALIGN
+from . import jit
+from .load import load
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+def seconds(
+    name: str, storages: Mapping[str, str], values: Mapping[str, int], repeats: int = 9
+) -> float:
+    """Median seconds of one call on one thread, on operands of zeros.
+
+    Args:
+      values: integers of the call; 0 for a reference that is there, -1 for one that is not.
+        Float operands are 0.
+    """
+    target = jit.host()
+    kernel = registry.choose(name, values, storages, target)
+    extents = kernel.spec.extents(values, storages, 1, target.lanes)
+    scratch = kernel.spec.scratch_nbytes(values, 1, target.lanes)
+    offsets, at = {}, 0
+    for name, nbytes in [*extents.items(), ("", scratch)]:
+        offsets[name] = at
+        at += -(-max(nbytes, 1) // ALIGN) * ALIGN
+    memory = np.zeros(at + ALIGN, np.uint8)
+    base = -(-memory.ctypes.data // ALIGN) * ALIGN
+    words: list[int] = []
+    for operand in kernel.spec.operands:
+        if operand.mode == "t":
+            words += [offsets[""], scratch]
+        elif operand.is_reference:
+            words.append(offsets.get(operand.name, -1))
+        else:
+            words.append(values.get(operand.name, 0))
+    args = np.array(words, np.int64)
+    symbol = kernel.symbol(storages)
+    run = _ENTRY(load({symbol: lambda: kernel.object(storages, target)})[symbol])
+    taken = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        run(base, args.ctypes.data, 0, 1)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:])

@@ -1,0 +1,118 @@
+"""Compile on all processors at once: other processes put objects into the cache.
+
+Whatever fails there is made by who needs it, so nothing here raises.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import disk, jit
+
+Task = dict[str, Any]
+
+
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """Processes that compile tasks, the first ones first; `wait` for them.
+
+    What tasks of a `group` share is compiled once in a process: it takes others of the group that
+    it has begun, then of one that no process has, then what is left.
+    """
+
+    def __init__(self, tasks: Sequence[Task], count: int, made: Callable[[int], None]) -> None:
+        self._left = list(enumerate(tasks))
+        self._begun: set[str] = set()
+        self._ended = [threading.Event() for _ in tasks]
+        self._lock = threading.Lock()
+        self._done = 0
+        self._made = made
+        self._processes: list[subprocess.Popen] = []
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, number: int | None = None) -> None:
+        """Until one task, or all are made or have failed."""
+        try:
+            for ended in self._ended if number is None else [self._ended[number]]:
+                while not ended.wait(1.0) and any(map(threading.Thread.is_alive, self._threads)):
+                    pass
+        except BaseException:  # an interruption: nobody waits any more
+            for process in self._processes:
+                process.kill()
+            raise
+
+    def _next(self, own: str) -> tuple[int, Task] | None:
+        """Number and task, for a process whose last one was of the group `own`."""
+
+        def later(item: tuple[int, Task]) -> tuple[bool, bool]:
+            group = item[1].get("group", "")
+            return group != own, group in self._begun
+
+        with self._lock:
+            if not self._left:
+                return None
+            chosen = min(self._left, key=later)
+            self._left.remove(chosen)
+            self._begun.add(chosen[1].get("group", ""))
+            return chosen
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError, ValueError), _started() as process:
+            self._processes.append(process)
+            assert process.stdin is not None and process.stdout is not None
+            group = ""
+            while (following := self._next(group)) is not None:
+                number, task = following
+                group = task.get("group", "")
+                process.stdin.write(json.dumps(task) + "\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    return  # it died; whoever needs the object makes it
+                with self._lock:
+                    self._done += 1
+                    self._made(self._done)
+                self._ended[number].set()
+
+
+def _started() -> subprocess.Popen:
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "edgetrain.kernels.cache.compile_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def started(
+    tasks: Iterable[Task], most: int | None = None, made: Callable[[int], None] = lambda done: None
+) -> Workers | None:
+    """Processes that make these; None where there is one processor, no cache or no compiler.
+
+    Args:
+      most: processes at most; None takes all processors.
+      made: called with how many are made.
+    """
+    wanted = list(tasks)
+    count = min(len(wanted), processors(), most or len(wanted))
+    able = sys.executable and processors() > 1 and jit.available()
+    if not able or not count or disk.directory() is None:
+        return None
+    return Workers(wanted, count, made)

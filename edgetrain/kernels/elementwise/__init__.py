@@ -1,0 +1,1 @@
+"""Elements alone: functions of one tensor or two, masks, dropout, copies."""

@@ -1,0 +1,180 @@
+"""y = f(a, b) with broadcasting, and the gradient of each operand summed over what it broadcast."""
+
+from ..registry import kernel
+
+# name: (function of scalar pairs in language/pairs.py; whether it reads a, b)
+GRADIENTS = {
+    "id": "",
+    "neg": "",
+    "mul_a": "b",
+    "mul_b": "a",
+    "div_a": "b",
+    "div_b": "ab",
+    "pow_a": "ab",
+    "pow_b": "ab",
+    "min_a": "ab",
+    "min_b": "ab",
+    "prelu_a": "ab",
+    "prelu_b": "a",
+    "fmod_b": "ab",
+    "mod_b": "ab",
+}
+ROW = 32  # elements in a row that are worth a loop of their own
+TOGETHER = 4  # rows of terms that are added in one turn
+BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "prelu", "fmod", "mod")
+
+
+def _binary(name):
+    def factory(A, B, S):
+        """y[i] = f(a[i . sa], b[i . sb]) over dims d; y is dense, strides in elements, 0 repeats.
+
+        Computed in float32: where both lie in a row along the last dim, from there, else in blocks
+        of 256; threads split y. y may be a or b where that one is dense too.
+        """
+        from ..language.apart import loads_apart, stores_apart
+        from ..language.block import BLOCK, first, get, new
+        from ..language.pairs import VALUE
+        from ..language.prim import mod
+        from ..language.strided import count, filler, place
+
+        value, load_a, load_b, store = VALUE[name], *map(loads_apart, (A, B)), stores_apart(S)
+        fill_a, fill_b = filler(A.ld), filler(B.ld)
+
+        def run(thread, nthreads, k):
+            left, right = new(), new()
+            n, width = count(k.d), k.d[5]
+            rows = k.sa[5] == 1 and k.sb[5] == 1 and width >= ROW
+            i, stop = first(n, thread, nthreads), first(n, thread + 1, nthreads)
+            while i < stop:
+                if rows:
+                    m = min(stop - i, width - mod(i, width))
+                    a, b = place(i, k.d, k.sa), place(i, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(load_a(k.a, a + j), load_b(k.b, b + j)))
+                else:
+                    m = min(stop - i, BLOCK)
+                    fill_a(left, k.a, 0, i, m, k.d, k.sa)
+                    fill_b(right, k.b, 0, i, m, k.d, k.sb)
+                    for j in range(m):
+                        store(k.y, i + j, value(get(left, j), get(right, j)))
+                i += m
+
+        return run
+
+    return factory
+
+
+def _gradient(name):
+    def factory(A, B, S, G):
+        """out[k] (+)= sum over r of g(a, b, dy); out is dense over dims k.
+
+        Element (k, r) of dy lies at k . ky + r . ry, likewise a and b (absent where g does not
+        read them). Sums are float64, in the order of language/reduction.py. sr 1: `out` is stored
+        with stochastic rounding, numbered by its elements.
+        """
+        from ..language.block import new, new_wide
+        from ..language.mathf import ONE
+        from ..language.prim import u32
+        from ..language.reduction import SUM, Result, Walk, reduction
+        from ..language.rng import stream
+        from ..language.terms import packer, term
+
+        reads = GRADIENTS[name]
+        pack, operands = packer(reads), len(reads) + 1
+        reduce = reduction(term(name, reads, A, B, S), SUM, G, operands)
+
+        def run(thread, nthreads, k):
+            random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+            buffers, addresses = pack(new(), new(), new()), pack(k.a, k.b, k.dy)
+            kept = Walk(k.k, pack(k.ka, k.kb, k.ky))
+            reduced = Walk(k.r, pack(k.ra, k.rb, k.ry))
+            to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)
+            reduce(thread, nthreads, buffers, new_wide(), addresses, kept, reduced, to)
+
+        return run
+
+    return factory
+
+
+def _columns(A, B, S, G):
+    """As the plain one, where the outputs are neighbours and so are their terms: each adds them in
+    the order of `r`, in float64."""
+    import numpy as np
+
+    from ..language.apart import get_wide, loads_apart, put_wide
+    from ..language.block import BLOCK, new, new_wide
+    from ..language.inlining import inline
+    from ..language.lanes import LANES, reset
+    from ..language.mathf import ONE
+    from ..language.prim import div, u32
+    from ..language.reduction import Result, _finisher
+    from ..language.rng import stream
+    from ..language.strided import count, place
+
+    ld, finish = loads_apart(S), _finisher(G)
+
+    @inline
+    def add_four(k, q, t, m, wide):
+        a, b = q + place(t, k.r, k.ry), q + place(t + 1, k.r, k.ry)
+        c, d = q + place(t + 2, k.r, k.ry), q + place(t + 3, k.r, k.ry)
+        for j in range(m):
+            total = get_wide(wide, j) + np.float64(ld(k.dy, a + j))
+            total = total + np.float64(ld(k.dy, b + j))
+            total = total + np.float64(ld(k.dy, c + j))
+            put_wide(wide, j, total + np.float64(ld(k.dy, d + j)))
+
+    @inline
+    def add(k, q, t, m, wide):
+        a = q + place(t, k.r, k.ry)
+        for j in range(m):
+            put_wide(wide, j, get_wide(wide, j) + np.float64(ld(k.dy, a + j)))
+
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)
+        wide, values, nk, nr = new_wide(), new(), k.k[5], count(k.r)
+        together = div(nr, TOGETHER) * TOGETHER
+        hi = div(nk * (thread + 1), nthreads)
+        for q in range(div(nk * thread, nthreads), hi, BLOCK):
+            m = min(BLOCK, hi - q)
+            for j in range(0, m, LANES):
+                reset(wide, j, 0.0)
+            for t in range(0, together, TOGETHER):
+                add_four(k, q, t, m, wide)
+            for t in range(together, nr):
+                add(k, q, t, m, wide)
+            finish(to, q, m, wide, values)
+
+    return run
+
+
+def _gradient_operands(reads: str) -> str:
+    a, b = ("" if v in reads else "?" for v in "ab")
+    return (
+        f"a{a}:r:A[na] b{b}:r:B[nb] dy:r:S[ndy] out:m:G[nout] ctl?:r:i64[64] key acc sr "
+        "k[6] r[6] ky[6] ka[6] kb[6] ry[6] ra[6] rb[6] na nb ndy nout"
+    )
+
+
+def _gradient_check(reads: str) -> str:
+    checks = ["least(k) > 0;least(r) > 0;nout == prod(k);prod(k)*prod(r) <= ndy"]
+    checks.append("covers(ndy, 0, k, ky, r, ry)")
+    checks += [f"covers(n{v}, 0, k, k{v}, r, r{v})" for v in reads]
+    return ";".join(checks)
+
+
+def _register() -> None:
+    operands = "a:r:A[na] b:r:B[nb] y:w:S[prod(d)] na nb d[6] sa[6] sb[6]"
+    check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
+    for name in BINARY:
+        kernel(f"bin_{name}", operands, check=check)(_binary(name))
+    for name, reads in GRADIENTS.items():
+        kernel(f"bgrad_{name}", _gradient_operands(reads), check=_gradient_check(reads))(
+            _gradient(name)
+        )
+    when = "lanes > 1 and k5 == prod(k) and k5 >= 8 and ky5 == 1"
+    texts = {"variant": "columns", "when": when, "check": _gradient_check("")}
+    kernel("bgrad_id", _gradient_operands(""), **texts)(_columns)
+
+
+_register()

@@ -1,0 +1,122 @@
+"""Strided copies with conversion, scale and accumulation; fills.
+
+Transposes, slices, expansions, concatenations, splits, casts and the gradients of all of them are
+one kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p of six dims.
+"""
+
+from ..registry import kernel
+
+
+def _mixed(S, T):
+    """load from S as T's kind, add, store: for pairs of which one is an integer format."""
+    from ..language.inlining import inline
+    from ..language.prim import to_float, to_int
+
+    ld, st, old = S.ld, T.st, T.ld
+    if T.floats:
+
+        @inline
+        def move(x, i, y, j, scale, acc):
+            value = to_float(ld(x, i)) * scale
+            st(y, j, value + old(y, j) if acc else value)
+
+    elif S.floats:
+
+        @inline
+        def move(x, i, y, j, scale, acc):
+            value = to_int(ld(x, i) * scale)
+            st(y, j, value + old(y, j) if acc else value)
+
+    else:
+
+        @inline
+        def move(x, i, y, j, scale, acc):
+            st(y, j, ld(x, i) + old(y, j) if acc else ld(x, i))
+
+    return move
+
+
+def _integer_copy(S, T):
+    from ..language.block import first
+    from ..language.strided import count, place
+
+    move = _mixed(S, T)
+
+    def run(thread, nthreads, k):
+        n = count(k.d)
+        for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
+            source = k.xo + place(i, k.d, k.xs)
+            target = k.yo + place(i, k.d, k.ys)
+            move(k.x, source, k.y, target, k.scale, k.acc)
+
+    return run
+
+
+@kernel(
+    "copy",
+    "x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key sr scale:f acc xo yo d[6] xs[6] ys[6] nx ny",
+    check="least(d) > 0;covers(nx, xo, d, xs);covers(ny, yo, d, ys);prod(d) <= ny",
+)
+def copy(S, T):
+    """y[yo + p . ys] (+)= scale * x[xo + p . xs]; strides in elements, any sign.
+
+    sr 1: y is stored with stochastic rounding, numbered by its elements. Elements of y that no
+    position reaches are left as they are; positions must reach different ones (threads split the
+    positions), except that xs may repeat. Between integer formats the scale is not applied; a
+    float becomes an integer by truncation. x and y may be one tensor where the places are the
+    same.
+    """
+    if not (S.floats and T.floats):
+        return _integer_copy(S, T)
+    from ..language.block import BLOCK, first, get, new, put
+    from ..language.mathf import ONE
+    from ..language.prim import u32
+    from ..language.rng import stream
+    from ..language.strided import count, filler, spiller
+
+    fill, fill_old = filler(S.ld), filler(T.ld)
+    spill, spill_rounded = spiller(T), spiller(T, rounded=True)
+
+    def run(thread, nthreads, k):
+        values, old = new(), new()
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        n = count(k.d)
+        stop = first(n, thread + 1, nthreads)
+        for i in range(first(n, thread, nthreads), stop, BLOCK):
+            m = min(BLOCK, stop - i)
+            fill(values, k.x, k.xo, i, m, k.d, k.xs)
+            if k.scale != ONE:
+                for j in range(m):
+                    put(values, j, get(values, j) * k.scale)
+            if k.acc:
+                fill_old(old, k.y, k.yo, i, m, k.d, k.ys)
+                for j in range(m):
+                    put(values, j, get(values, j) + get(old, j))
+            if k.sr and k.ctl != 0:
+                spill_rounded(values, k.y, k.yo, i, m, k.d, k.ys, random)
+            else:
+                spill(values, k.y, k.yo, i, m, k.d, k.ys, random)
+
+    return run
+
+
+@kernel("fill", "y:w:S[n] value:f n", check="n > 0")
+def fill(S):
+    """y[i] = value; an integer format gets the value truncated."""
+    from ..language.block import first
+    from ..language.prim import to_int
+
+    st = S.st
+    if not S.floats:
+
+        def run(thread, nthreads, k):
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, to_int(k.value))
+
+    else:
+
+        def run(thread, nthreads, k):
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, k.value)
+
+    return run

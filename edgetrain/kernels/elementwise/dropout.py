@@ -1,0 +1,141 @@
+"""Dropout whose mask is never stored: both directions draw it again from the counter.
+
+Element i is kept where the upper 24 bits of hash32(stream(ctl, key), i), as a fraction of 2^24, are
+at least p. The same key in forward, recompute and backward gives the same mask.
+"""
+
+from ..registry import kernel
+
+_GOLDEN = 0x9E3779B9  # of hash32: hash32(key, a + b) is hash32(key + a * _GOLDEN, b)
+
+
+def _drawn(S):
+    """draw(x, y, i, place, m, acc, random, p): y[i + j] (+)= x[i + j] / (1 - p) for j < m where
+    element place + j is kept, else 0."""
+    import numpy as np
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from ..language.apart import loads_apart, stores_apart
+    from ..language.inlining import inline
+    from ..language.mathf import ONE, ZERO
+    from ..language.prim import I32, hash32, to_float, to_int, u32
+
+    ld, st, one = loads_apart(S), stores_apart(S), np.float32(2**24)
+
+    @intrinsic
+    def lower(typingctx, bits, bound):
+        # integers of 24 bits: floats would be converted and scaled for every element
+        def codegen(context, builder, signature, args):
+            upper = builder.lshr(args[0], ir.Constant(I32, 8))
+            return builder.icmp_unsigned("<", upper, args[1])
+
+        return types.boolean(types.uint32, types.uint32), codegen
+
+    @inline
+    def least(p):
+        """The least upper 24 bits of an element that is kept."""
+        bound = (p if p < ONE else ONE) * one
+        bound = bound if bound > ZERO else ZERO
+        below = to_int(bound)
+        return u32(below + 1 if to_float(below) < bound else below)
+
+    @inline
+    def kept(x, i, j, key, bound, scale):
+        value = ld(x, i) * scale
+        return ZERO if lower(hash32(key, j), bound) else value
+
+    @inline
+    def draw(x, y, i, place, m, acc, random, p):
+        scale, key, bound = ONE / (ONE - p), u32(np.int64(random) + place * _GOLDEN), least(p)
+        if acc:
+            for j in range(m):
+                st(y, i + j, kept(x, i + j, j, key, bound, scale) + ld(y, i + j))
+        else:
+            for j in range(m):
+                st(y, i + j, kept(x, i + j, j, key, bound, scale))
+
+    return draw
+
+
+@kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key n p:f", check="n > 0")
+def dropout(S):
+    """y[i] = x[i] / (1 - p) where kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
+    from ..language.block import first
+    from ..language.rng import stream
+
+    draw = _drawn(S)
+
+    def run(thread, nthreads, k):
+        random, i = stream(k.ctl, k.key), first(k.n, thread, nthreads)
+        m = first(k.n, thread + 1, nthreads) - i
+        draw(k.x, k.y, i, i, m, 0, random, k.p)
+
+    return run
+
+
+@kernel("dropout_bwd", "dy:r:S[n] dx:m:S[n] ctl:r:i64[64] key n p:f acc", check="n > 0")
+def dropout_bwd(S):
+    """dx[i] (+)= dy[i] / (1 - p) where `dropout` with this key kept element i, else 0."""
+    from ..language.block import first
+    from ..language.rng import stream
+
+    draw = _drawn(S)
+
+    def run(thread, nthreads, k):
+        random, i = stream(k.ctl, k.key), first(k.n, thread, nthreads)
+        m = first(k.n, thread + 1, nthreads) - i
+        draw(k.dy, k.dx, i, i, m, k.acc, random, k.p)
+
+    return run
+
+
+_PART = "ctl:r:i64[64] key n span stride skip p:f"
+_PART_CHECK = "min(n, span) > 0;n % span == 0;stride >= span;skip >= 0"
+
+
+def _parts(S):
+    """walk(thread, nthreads, k, x, y, acc): all runs of a thread."""
+    from ..language.block import first
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+    from ..language.rng import stream
+
+    draw = _drawn(S)
+
+    @inline
+    def walk(thread, nthreads, k, x, y, acc):
+        random = stream(k.ctl, k.key)
+        i, stop = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
+        while i < stop:
+            at = mod(i, k.span)
+            m = min(stop - i, k.span - at)
+            place = k.skip + div(i, k.span) * k.stride + at
+            draw(x, y, i, place, m, acc, random, k.p)
+            i += m
+
+    return walk
+
+
+@kernel("dropout_part", f"x:r:S[n] y:w:S[n] {_PART}", check=_PART_CHECK)
+def dropout_part(S):
+    """As `dropout` of a larger array, of which x is a part: runs of `span` elements, which lie
+    `stride` apart there from its element `skip` on."""
+    walk = _parts(S)
+
+    def run(thread, nthreads, k):
+        walk(thread, nthreads, k, k.x, k.y, 0)
+
+    return run
+
+
+@kernel("dropout_part_bwd", f"dy:r:S[n] dx:m:S[n] {_PART} acc", check=_PART_CHECK)
+def dropout_part_bwd(S):
+    """dx[i] (+)= dy[i] / (1 - p) where `dropout_part` with this key kept element i, else 0."""
+    walk = _parts(S)
+
+    def run(thread, nthreads, k):
+        walk(thread, nthreads, k, k.dy, k.dx, k.acc)
+
+    return run

@@ -1,0 +1,142 @@
+"""Masks: comparisons and logic of two tensors, selection by a mask, and its gradient.
+
+A mask is uint8, 1 where true; any other format counts as true where it is not zero. Dims d and the
+operands' strides are in elements, 0 repeats; what is written is dense over dims d.
+"""
+
+from ..registry import kernel
+
+COMPARE = ("less", "less_equal", "greater", "greater_equal", "equal", "and", "or", "xor")
+
+
+def _relations():
+    from ..language.inlining import inline
+
+    @inline
+    def less(a, b):
+        return a < b
+
+    @inline
+    def less_equal(a, b):
+        return a <= b
+
+    @inline
+    def greater(a, b):
+        return a > b
+
+    @inline
+    def greater_equal(a, b):
+        return a >= b
+
+    @inline
+    def equal(a, b):
+        return a == b
+
+    @inline
+    def both(a, b):
+        return a != 0 and b != 0
+
+    @inline
+    def either(a, b):
+        return a != 0 or b != 0
+
+    @inline
+    def one(a, b):
+        return (a != 0) != (b != 0)
+
+    found = less, less_equal, greater, greater_equal, equal, both, either, one
+    return dict(zip(COMPARE, found, strict=True))
+
+
+def _compare(name):
+    def factory(A, B):
+        """y[i] = relation of a[i . sa] and b[i . sb]: integers as integers, floats as float32."""
+        from ..language.block import first
+        from ..language.prim import STORAGES
+        from ..language.strided import count, place
+
+        relation, lda, ldb, st = _relations()[name], A.ld, B.ld, STORAGES["u8"].st
+
+        def run(thread, nthreads, k):
+            n = count(k.d)
+            for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
+                at_a = place(i, k.d, k.sa)
+                at_b = place(i, k.d, k.sb)
+                true = relation(lda(k.a, at_a), ldb(k.b, at_b))
+                st(k.y, i, 1 if true else 0)
+
+        return run
+
+    return factory
+
+
+def _register() -> None:
+    operands = "a:r:A[na] b:r:B[nb] y:w:u8[prod(d)] na nb d[6] sa[6] sb[6]"
+    check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
+    for name in COMPARE:
+        kernel(f"cmp_{name}", operands, check=check)(_compare(name))
+
+
+_register()
+
+
+@kernel("truth", "x:r:S[n] y:w:u8[n] n want", check="n > 0;0 <= want <= 1")
+def truth(S):
+    """y[i] = 1 where (x[i] != 0) is `want`, else 0; NaN is not zero."""
+    from ..language.block import first
+    from ..language.prim import STORAGES
+
+    ld, st = S.ld, STORAGES["u8"].st
+
+    def run(thread, nthreads, k):
+        for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+            true = 1 if ld(k.x, i) != 0 else 0
+            st(k.y, i, 1 if true == k.want else 0)
+
+    return run
+
+
+@kernel(
+    "where",
+    "mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[prod(d)] nm na nb d[6] sm[6] sa[6] sb[6]",
+    check="least(d) > 0;covers(nm, 0, d, sm);covers(na, 0, d, sa);covers(nb, 0, d, sb)",
+)
+def where(M, A, B, S):
+    """y[i] = a[i . sa] where mask[i . sm] is not zero, else b[i . sb]; threads split y."""
+    from ..language.block import first
+    from ..language.strided import count, place
+
+    ldm, lda, ldb, st = M.ld, A.ld, B.ld, S.st
+
+    def run(thread, nthreads, k):
+        n = count(k.d)
+        for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
+            if ldm(k.mask, place(i, k.d, k.sm)) != 0:
+                st(k.y, i, lda(k.a, place(i, k.d, k.sa)))
+            else:
+                st(k.y, i, ldb(k.b, place(i, k.d, k.sb)))
+
+    return run
+
+
+@kernel(
+    "mask_keep",
+    "mask:r:M[nm] dy:r:S[prod(d)] dx:m:S[prod(d)] nm d[6] sm[6] want acc",
+    check="least(d) > 0;covers(nm, 0, d, sm);0 <= want <= 1",
+)
+def mask_keep(M, S):
+    """dx[i] (+)= dy[i] where (mask[i . sm] != 0) is `want`, else 0; dx may be dy where acc is 0."""
+    from ..language.block import first
+    from ..language.mathf import ZERO
+    from ..language.strided import count, place
+
+    ldm, ld, st = M.ld, S.ld, S.st
+
+    def run(thread, nthreads, k):
+        n = count(k.d)
+        for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
+            true = 1 if ldm(k.mask, place(i, k.d, k.sm)) != 0 else 0
+            value = ld(k.dy, i) if true == k.want else ZERO
+            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
+
+    return run

@@ -1,0 +1,150 @@
+"""Elementwise functions of one tensor and their gradients; relu with a bit mask.
+
+All in float32 registers, one pass, threads split the elements. The output may be one of the inputs.
+"""
+
+from ..registry import kernel
+
+# What the gradient reads as `s`: the input x, the output y, or "" where it does not matter.
+UNARY = {
+    "relu": "y",
+    "leaky_relu": "x",
+    "clip": "y",
+    "hardswish": "x",
+    "hardsigmoid": "x",
+    "sigmoid": "y",
+    "tanh": "y",
+    "gelu": "x",
+    "gelu_tanh": "x",
+    "exp": "y",
+    "log": "x",
+    "sqrt": "y",
+    "neg": "",
+    "abs": "x",
+    "reciprocal": "x",
+    "erf": "x",
+    "elu": "x",
+    "selu": "x",
+    "softplus": "x",
+    "silu": "x",
+    "mish": "x",
+    "softsign": "x",
+    "sign": "",
+    "floor": "",
+    "ceil": "",
+    "round": "",
+    "sin": "x",
+    "cos": "x",
+}
+FLAT = ("sign", "floor", "ceil", "round")  # slope 0 almost everywhere: no gradient kernel
+
+
+def _unary(name):
+    def factory(S):
+        """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
+        from ..language.apart import loads_apart, stores_apart
+        from ..language.block import first
+        from ..language.scalar import VALUE
+
+        value, ld, st = VALUE[name], loads_apart(S), stores_apart(S)
+
+        def run(thread, nthreads, k):
+            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+                st(k.y, i, value(ld(k.x, i), k.a, k.b))
+
+        return run
+
+    return factory
+
+
+def _unary_bwd(name):
+    def factory(S):
+        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as UNARY says; acc 1 adds."""
+        from ..language.apart import loads_apart, stores_apart
+        from ..language.block import first, rounding
+        from ..language.scalar import GRADIENT
+
+        gradient, stored = GRADIENT[name], rounding(S)
+        ld, st = loads_apart(S), stores_apart(S)
+        of_output = UNARY[name] == "y"
+
+        def run(thread, nthreads, k):
+            a, b = k.a, k.b
+            if of_output:
+                a, b = stored(a), stored(b)
+            lo, hi = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
+            if k.acc:
+                for i in range(lo, hi):
+                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b) + ld(k.dx, i))
+            else:
+                for i in range(lo, hi):
+                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b))
+
+        return run
+
+    return factory
+
+
+def _register() -> None:
+    for name in UNARY:
+        kernel(f"un_{name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(name))
+        if name not in FLAT:
+            operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
+            kernel(f"un_{name}_bwd", operands, check="n > 0")(_unary_bwd(name))
+
+
+_register()
+
+
+@kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")
+def relu_mask(S):
+    """y = relu(x); bit i % 8 of mask[i // 8] is 1 where x[i] is positive or NaN."""
+    from ..language.block import first
+    from ..language.mask import relu64, store_bits
+    from ..language.mathf import ZERO
+
+    ld, st, vector = S.ld, S.st, relu64(S)
+
+    def run(thread, nthreads, k):
+        stop = first(k.n, thread + 1, nthreads)
+        i = first(k.n, thread, nthreads)
+        while i + 64 <= stop:
+            vector(k.x, k.y, k.mask, i)
+            i += 64
+        while i < stop:
+            bits = 0
+            for j in range(min(8, stop - i)):
+                value = ld(k.x, i + j)
+                positive = not value <= ZERO
+                st(k.y, i + j, value if positive else ZERO)
+                bits |= positive << j
+            store_bits(k.mask, i >> 3, bits)
+            i += 8
+
+    return run
+
+
+@kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc", check="n > 0")
+def relu_mask_bwd(S):
+    """dx (+)= dy where the mask's bit is 1, else 0."""
+    from ..language.block import first
+    from ..language.mask import load_bits, masked64
+    from ..language.mathf import ZERO
+
+    ld, st, keep, add = S.ld, S.st, masked64(S, False), masked64(S, True)
+
+    def run(thread, nthreads, k):
+        stop = first(k.n, thread + 1, nthreads)
+        i = first(k.n, thread, nthreads)
+        while i + 64 <= stop:
+            if k.acc:
+                add(k.mask, k.dy, k.dx, i)
+            else:
+                keep(k.mask, k.dy, k.dx, i)
+            i += 64
+        while i < stop:
+            value = ld(k.dy, i) if (load_bits(k.mask, i >> 3) >> (i & 7)) & 1 else ZERO
+            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
+            i += 1
+
+    return run

@@ -1,0 +1,1 @@
+"""Python -> LLVM text -> an object for one processor, with all that the processor lacks."""

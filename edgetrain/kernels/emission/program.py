@@ -1,0 +1,258 @@
+"""A Program's kernels as one object for one processor: nothing to link, no state, no other symbol.
+
+Every instruction of a tape is a function with its integers as constants (tape.py); the drive,
+what the caller brings, and all of these become one LLVM module, in which everything but the
+caller's exports is internal, so that what nobody calls goes and two Programs can be linked into one
+firmware.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from ...errors import UnsupportedOpError
+from .. import registry
+from ..linking.elf import sections, undefined
+from ..tapes.decode import Bound
+from ..targets import Target
+from ..targets import in_pairs as computes_in_pairs
+from .builtins import builtins_text, needed
+from .frames import MARK, deepest, emitted
+from .narrow import SYMBOL, narrowed
+from .objects import new_machine, optimise, parsed
+from .pair_functions import OPERATIONS
+from .pairs import in_pairs
+from .tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
+from .text import APART, direct, kernel_text, run_passes
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was emitted.
+
+    Attributes:
+      code: a relocatable object (ELF) whose global symbols are the exports.
+      lengths: bytes of each tape.
+      entries: functions in `@table`, words in `@strides`.
+      sizes: bytes of each section that is loaded.
+      stack: bytes of stack that the deepest chain of its calls takes, without what it calls of
+        others and what vectors take to be aligned.
+    """
+
+    target: Target
+    code: bytes
+    lengths: Mapping[str, int]
+    entries: int
+    sizes: Mapping[str, int]
+    stack: int = 0
+
+
+def tape_lengths(program: Tapes) -> dict[str, int]:
+    """Bytes of the tapes that `library` makes, by name."""
+    return table_of(program).lengths()
+
+
+def entries(program: Tapes) -> int:
+    """Functions in the table that `library` makes."""
+    return len(table_of(program).entries)
+
+
+def library(
+    program: Tapes,
+    target: Target,
+    *,
+    drive: Sequence[str],
+    text: str,
+    exports: Sequence[str],
+    size: bool = False,
+    mapped: str = "",
+) -> Library:
+    """Emit one object that holds a Program's code.
+
+    `text` may refer to `@tape.micro`, `@tape.update`, ... (words [number, 0]), `@table` (a function
+    per number, 8 bytes each), `@strides`, and `@et_NAME__plain(i64 base, i64 args, i64 thread,
+    i64 nthreads)` for each kernel that `drive` names; it declares what it uses.
+
+    Args:
+      drive: names of kernels of integers alone (`drive_train`, `run_tape`, ...).
+      text: LLVM text of a module of the caller's, without triple and data layout.
+      exports: symbols of `text` that stay visible.
+      size: few bytes rather than few cycles.
+      mapped: symbol of another object's constant, at a multiple of 64, with what the Program maps.
+    """
+    table = table_of(program)
+    machine = _machine(target)
+    rewritten = in_pairs if computes_in_pairs(program.recipe) else str
+    module = _linked(table, program.threads, target, machine, drive, text, size, rewritten, mapped)
+    _internalise(module, exports)
+    module = parsed(_marked(module, table, drive, target, size), target, machine)
+    _optimise(module, machine)
+    code, frames = _closed(module, target, machine, size, {mapped})
+    stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
+    return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
+
+
+def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """(object, bytes of its sections) of a module that computes nothing."""
+    machine = _machine(target)
+    code = machine.emit_object(parsed(text, target, machine))
+    return code, sections(code)
+
+
+def _machine(target: Target) -> llvm.TargetMachine:
+    return new_machine(target, target.relocation)
+
+
+def _linked(
+    table: Table,
+    threads: int,
+    target: Target,
+    machine,
+    drive: Sequence[str],
+    text: str,
+    size: bool,
+    rewritten: Callable[[str], str],
+    mapped: str,
+) -> llvm.ModuleRef:
+    """One module of the Program's kernels, its instructions, the drive and the caller's text.
+
+    Args:
+      rewritten: what becomes of the text of a kernel or of the drive.
+    """
+    bits = target.pointer_bits
+    named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
+    # Kernels of vectors gain little from knowing their integers, and are long.
+    own = worth_own_code(table) if target.lanes == 1 and not size else ()
+    own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
+    uses = Counter(one.kernel for one in table.instructions)
+    # What several instructions call stays a function of its own where bytes are few.
+    buffered = {
+        k for k, one in enumerate(own_texts) if "alloca" in one and not (size and uses[k] > 1)
+    }
+    glue = text_of_table(table, threads, bits, own, buffered, mapped)
+    for kernel, storages in named:
+        symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
+        glue += declaration(symbol, kinds)
+        glue += entry_text(symbol, kinds, alone=threads == 1 and kernel.name == "run_tape")
+    texts = [glue, *own_texts, *(rewritten(kernel_text(k, s, bits)) for k, s in named), text]
+    module = parsed(texts[0], target, machine)
+    for other in texts[1:]:
+        module.link_in(parsed(other, target, machine))
+    return module
+
+
+def _internalise(module: llvm.ModuleRef, exports: Sequence[str]) -> None:
+    for item in (*module.functions, *module.global_variables):
+        kept = item.name in exports or item.name.startswith("llvm.")
+        if not item.is_declaration and not kept:
+            item.linkage = "internal"
+
+
+def _marked(
+    module: llvm.ModuleRef, table: Table, drive: Sequence[str], target: Target, size: bool
+) -> str:
+    """The module's text: loops stay loops (no memset or memcpy to link against), what is small
+    stays small, and counts and positions are no wider than addresses."""
+    text = str(module)
+    if target.pointer_bits == 32:
+        text = narrowed(text, _fitting(table, drive))
+    hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
+    hot |= {f"i{number}" for number in range(len(table.instructions))}
+    hot |= {f"g{number}" for number in range(len(table.entries))}
+    hot |= {f"pair.{name}" for name in OPERATIONS}
+    hot |= {one.name for one in module.functions if one.name.startswith(APART)}
+    return _with_marks(text, set() if size else hot)
+
+
+def _with_marks(text: str, hot: Collection[str]) -> str:
+    """What is not hot takes little time: it is to be small."""
+    # LLVM 22 moves common code out of functions of RISC-V wrongly; elsewhere it saves 1 %.
+    whole = ' "nooutline"' if 'target triple = "riscv' in text else ""
+    smallest = f" minsize optsize{whole}"
+
+    def marked(match: re.Match) -> str:
+        small = "" if match[2].strip('"') in hot else smallest
+        return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins" {MARK}{small} {{'
+
+    return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)
+
+
+def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
+    """Which parameters of functions are counts and addresses of 32 bits."""
+    entry: list[str | None] = ["address", "address", "count", "count"]
+    found = {f"i{number}": entry for number in range(len(table.instructions))}
+    found |= {f"g{number}": entry for number in range(len(table.entries))}
+    for name in drive:
+        kernel = registry.variants(name)[0]
+        found[kernel.symbol({})] = entry
+        kinds: list[str | None] = ["address"] * len(kernel.spec.kinds)
+        found[direct(kernel.symbol({}))] = ["count", "count", *kinds]
+    for index, (kernel, storages) in enumerate(table.kernels):
+        rows = [one.words for one in table.instructions if one.kernel == index]
+        parameters: list[str | None] = ["count", "count"]
+        at = 0
+        for kind in kernel.spec.kinds:
+            fits = all(-(2**31) <= row[at] < 2**31 for row in rows)
+            count = "count" if fits else None
+            parameters.append({"r": "address", "t": "address", "f": None}.get(kind, count))
+            at += 2 if kind == "t" else 1
+        found[direct(kernel.symbol(storages))] = parameters
+    return found
+
+
+def _closed(
+    module: llvm.ModuleRef, target: Target, machine, size: bool, others: set[str]
+) -> tuple[bytes, dict[str, int]]:
+    """The object, in which what LLVM calls on this processor is there too, and its frames.
+
+    Args:
+      others: symbols that another object defines.
+    Raises:
+      UnsupportedOpError: it would call what we have not got.
+    """
+    have: set[str] = set()
+    while True:
+        code, frames = emitted(machine, module)
+        missing = undefined(code) - others
+        more = needed(missing) - have
+        if not missing <= more:
+            raise UnsupportedOpError(
+                f"target {target.name}: the code would call {', '.join(sorted(missing - more))}, "
+                "which this build of edgetrain has not got. Choose another target."
+            )
+        if not more:
+            return code, frames
+        have |= more
+        module.link_in(_builtins(more, target, machine, size))
+
+
+def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.ModuleRef:
+    first, *texts = builtins_text(symbols, target.pointer_bits)
+    module = parsed(first, target, machine)
+    for text in texts:
+        module.link_in(parsed(text, target, machine))
+    _internalise(module, ())
+    hot = set() if size else {function.name for function in module.functions}
+    module = parsed(_with_marks(str(module), hot), target, machine)
+    _optimise(module, machine)
+    return module
+
+
+def functions(symbols: set[str], target: Target) -> bytes:
+    """An object of those of our own functions that cover `symbols`, for others to link."""
+    machine = _machine(target)
+    first, *texts = builtins_text(needed(symbols), target.pointer_bits)
+    module = parsed(first.replace("define internal", "define hidden"), target, machine)
+    for text in texts:
+        module.link_in(parsed(text, target, machine))
+    _optimise(module, machine)
+    return machine.emit_object(module)
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    # At 3 the digits take a tenth fewer instructions, recurrent nets 14 to 81 % more bytes.
+    optimise(module, machine, level=2)
+    run_passes(module, machine, ("global_dead_code_eliminate",))

@@ -1,0 +1,68 @@
+"""Objects for libraries: each function in a section of its own, so that a helper which several
+kernels call is there once (linking/folding.py).
+
+An object of a process that holds a single function is taken as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..cache import disk, jit
+from ..cache.processor import Target
+from ..linking.relocatable import EXECUTE, Relocatable
+
+if TYPE_CHECKING:
+    from ..registry import Kernel
+
+_JOINED = ("x86_64", "aarch64")  # processors whose objects linking/shared_object.py joins
+
+
+def objects_of(
+    kernel: "Kernel", storages: Mapping[str, str], targets: Sequence[Target]
+) -> list[bytes]:
+    """As `kernel.objects`, for a library of each target; kept as those are."""
+    found = {t: _kept(kernel, storages, t) for t in targets if t.triple.startswith(_JOINED)}
+    others = [t for t in targets if t not in found]
+    known = dict(zip(others, kernel.objects(storages, others), strict=True))
+    text = ""
+    for target, code in found.items():
+        if not code:
+            from . import lowering, objects
+
+            symbol, spec = kernel.symbol(storages), kernel.spec
+            text = text or lowering.llvm_text(
+                symbol, kernel.function(storages), spec.kinds, spec.fields
+            )
+            code = objects.emit_object(text, target, objects.LIBRARY)
+            identity = _identity(_plain(kernel, storages, target))
+            disk.write(jit.kept_as(identity), identity, code)
+        known[target] = code
+    return [known[target] for target in targets]
+
+
+def _kept(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> bytes:
+    """What the cache has; empty where it has none."""
+    plain = _plain(kernel, storages, target)
+    identity = _identity(plain)
+    code = disk.read(jit.kept_as(identity), identity)
+    if code is None:
+        code = disk.read(jit.kept_as(plain), plain)
+        if code is not None and _functions(code) > 1:
+            code = None
+    return code or b""
+
+
+def _plain(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> str:
+    """Identity of the object that a process has."""
+    symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
+    return jit.identity_of(symbol, kinds, target, kernel.module, builtins=False)
+
+
+def _identity(plain: str) -> str:
+    return repr((plain, "apart"))
+
+
+def _functions(code: bytes) -> int:
+    one = Relocatable(code)
+    texts = [number for number, section in one.sections.items() if section.flags & EXECUTE]
+    return sum(symbol.section in texts and symbol.nbytes > 0 for symbol in one.symbols)

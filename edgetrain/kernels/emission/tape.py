@@ -1,0 +1,310 @@
+"""The instructions of a Program as functions of their own, with their integers as constants.
+
+Tapes become rows of words [number, 0], the layout that the drive walks (drive/layout.py), where
+`number` is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
+Instructions that are the same in every word are one function; small ones that follow each other are
+one too, where a Program has one thread: nothing separates them, and a step of `poll` stays small.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .. import registry
+from ..drive.layout import SPLIT_NONE, STRIDE_NONE
+from ..tapes.decode import Bound, bound, decode
+from ..targets import lanes_of
+from .text import direct, operand_types, parameter
+
+_ENTRY = "i64 %base, i64 %args, i64 %thread, i64 %nthreads"
+_SMALL = 16  # of the longest instruction's work, what instructions in one function have at most
+_POLLED = ("micro", "update", "rewire")  # tapes of a minibatch
+_MOST_OWN = 64  # instructions with code of their own: what more would cost is time and bytes
+
+
+# What a turn of theirs takes, in turns of others: random bits, divisions, roots, three stores.
+_TURN = {"update": 3, "optimizers": 3}
+
+
+class Tapes(Protocol):
+    """What is taken of a Program."""
+
+    @property
+    def recipe(self) -> Mapping[str, Any]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def arena_nbytes(self) -> int: ...
+    @property
+    def kernels(self) -> Sequence[tuple[str, str, Sequence[str]]]: ...
+    @property
+    def tapes(self) -> Mapping[str, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What tapes run at one or more places.
+
+    Attributes:
+      kernel: its index in the Program.
+      words: of its operands.
+      stride: STRIDE_NONE or SPLIT_NONE.
+      turns: of loops, as it declares them; work: over all its places in the tapes.
+    """
+
+    kernel: int
+    words: tuple[int, ...]
+    stride: int
+    turns: int
+    work: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Program's tapes over a table of functions.
+
+    Attributes:
+      entries: for each function the instructions that it runs, one after the other.
+      numbers: of entries, by tape.
+      arena_nbytes: words of references from here on lie in what is mapped, this far behind it.
+    """
+
+    kernels: list[Bound]
+    instructions: list[Instruction]
+    entries: list[tuple[int, ...]]
+    numbers: Mapping[str, list[int]]
+    arena_nbytes: int
+
+    def stride(self, entry: int) -> int:
+        """STRIDE_NONE where parts of the entry may run one after the other, else SPLIT_NONE."""
+        found = self.entries[entry]
+        return self.instructions[found[0]].stride if len(found) == 1 else SPLIT_NONE
+
+    def longest(self, parts: int = 1) -> tuple[str, tuple[int, ...], int]:
+        """(tape, instructions, turns) of the most that runs at once where what can be split is.
+
+        Raises:
+          ValueError: there is no instruction.
+        """
+        found = []
+        for tape in _POLLED:
+            for number in self.numbers.get(tape, ()):
+                group = self.entries[number]
+                turns = sum(self.instructions[k].turns for k in group)
+                whole = self.stride(number) == SPLIT_NONE
+                found.append((tape, group, turns if whole else -(-turns // parts)))
+        return max(found, key=lambda piece: piece[2])
+
+    def lengths(self) -> dict[str, int]:
+        """Bytes of each tape."""
+        return {tape: 16 * len(found) for tape, found in self.numbers.items()}
+
+
+def table_of(program: Tapes) -> Table:
+    """The distinct instructions of a Program, and its tapes as their numbers."""
+    kernels, lanes = bound(program.kernels), lanes_of(program.recipe)
+    known: dict[tuple, int] = {}
+    found: list[Instruction] = []
+    rows: dict[str, list[int]] = {}
+    works: dict[str, list[int]] = {}
+    for tape, words in program.tapes.items():
+        row, costs = rows.setdefault(tape, []), works.setdefault(tape, [])
+        given = words.tolist()
+        for item in decode(given, kernels):
+            index = given[item.at]
+            kernel, storages = kernels[index]
+            operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
+            work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
+            work *= _TURN.get(kernel.module.partition(".")[0], 1)
+            number = known.setdefault((index, operands), len(found))
+            if number == len(found):
+                stride = _stride(kernel, program.threads)
+                found.append(Instruction(index, operands, stride, work, 0))
+            one = found[number]
+            found[number] = dataclasses.replace(one, work=one.work + work)
+            row.append(number)
+            costs.append(work)
+    most = max((work for costs in works.values() for work in costs), default=0) // _SMALL
+    entries: dict[tuple[int, ...], int] = {}
+    numbers: dict[str, list[int]] = {}
+    for tape, row in rows.items():
+        groups = _grouped(row, works[tape], most if program.threads == 1 else 0)
+        numbers[tape] = [entries.setdefault(group, len(entries)) for group in groups]
+    return Table(kernels, found, list(entries), numbers, program.arena_nbytes)
+
+
+def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Runs of instructions whose work together is at most `most`, others alone."""
+    group: list[int] = []
+    total = 0
+    for number, work in zip(row, works, strict=True):
+        if group and total + work > most:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(number)
+        total += work
+    if group:
+        yield tuple(group)
+
+
+def _stride(kernel: registry.Kernel, threads: int) -> int:
+    """Whether parts of the instruction may run one after the other on one workspace.
+
+    With one thread the stride of the workspace is baked as 0; with more it is what they need.
+    """
+    scratches = [o for o in kernel.spec.operands if o.mode == "t"]
+    counted = "nthreads" in registry.declaration(kernel)["operands"]
+    if len(scratches) > 1 or counted or (scratches and threads > 1):
+        return SPLIT_NONE
+    return STRIDE_NONE
+
+
+def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
+    """Numbers of the instructions that take nearly all the work, the longest first."""
+    by_work = sorted(range(len(table.instructions)), key=lambda k: -table.instructions[k].work)
+    total = sum(one.work for one in table.instructions)
+    chosen: set[int] = set()
+    done = 0
+    for number in by_work:
+        if done >= share * total or len(chosen) == _MOST_OWN:
+            break
+        chosen.add(number)
+        done += table.instructions[number].work
+    return chosen
+
+
+class Mapped(NamedTuple):
+    """The constant that words from `first` on are places of."""
+
+    symbol: str
+    first: int
+
+
+def _arguments(
+    kernel: registry.Kernel, words: Sequence[int], threads: int, mapped: Mapped
+) -> Iterator[str]:
+    """Lines that make operand k as %vk, then nothing; `words` as in a tape."""
+    at = 0
+    for k, kind in enumerate(kernel.spec.kinds):
+        word, at = words[at], at + 1
+        if kind == "f":
+            yield f"  %v{k} = bitcast i32 {word & 0xFFFFFFFF} to float"
+        elif kind == "r" and word >= mapped.first:
+            yield f"  %b{k} = ptrtoint ptr @{mapped.symbol} to i64"
+            yield f"  %v{k} = add i64 %b{k}, {word - mapped.first}"
+        elif kind == "r":
+            absent = word < 0
+            yield f"  %v{k} = add i64 {0 if absent else '%base'}, {0 if absent else word}"
+        elif kind == "t":
+            stride, at = words[at] if threads > 1 else 0, at + 1
+            yield f"  %o{k} = mul i64 {stride}, %thread\n  %b{k} = add i64 %base, {word}"
+            yield f"  %v{k} = add i64 %b{k}, %o{k}"
+        else:
+            yield f"  %v{k} = add i64 0, {word}"
+
+
+def function_text(
+    name: str,
+    kernel: registry.Kernel,
+    symbol: str,
+    words: Sequence[int],
+    threads: int,
+    own: bool,
+    mapped: Mapped,
+) -> str:
+    """The function of one instruction; `own`: with code of its own for its integers."""
+    kinds = kernel.spec.kinds
+    given = ["i64 %thread", "i64 %nthreads"]
+    given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
+    lines = "\n".join(_arguments(kernel, words, threads, mapped))
+    return (
+        f"define void @{name}({_ENTRY}) {{\n{lines}\n"
+        f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if own else ""}\n'
+        "  ret void\n}\n"
+    )
+
+
+def entry_text(symbol: str, kinds: str, alone: bool = False) -> str:
+    """`symbol` as the C function that takes its operands from words in memory (args); alone: one
+    thread enters it, whatever it says."""
+    lines, given = [], ["i64 0", "i64 1"] if alone else ["i64 %thread", "i64 %nthreads"]
+    for k, kind in enumerate(kinds):
+        lines.append(f"  %p{k} = getelementptr i64, ptr %p, i32 {k}")
+        lines.append(f"  %w{k} = load i64, ptr %p{k}")
+        if kind == "r":
+            lines.append(f"  %s{k} = add i64 %base, %w{k}\n  %n{k} = icmp slt i64 %w{k}, 0")
+            lines.append(f"  %v{k} = select i1 %n{k}, i64 0, i64 %s{k}")
+        elif kind == "i":
+            lines.append(f"  %v{k} = add i64 0, %w{k}")
+        else:
+            raise ValueError(f"{symbol}: its operands are not addresses and integers alone")
+        given.append(f"i64 %v{k}")
+    body = "\n".join(lines)
+    return (
+        f"define void @{symbol}({_ENTRY}) {{\n"
+        f"  %p = inttoptr i64 %args to ptr\n{body}\n"
+        f'  call void @"{direct(symbol)}"({", ".join(given)})\n  ret void\n}}\n'
+    )
+
+
+def declaration(symbol: str, kinds: str) -> str:
+    """What a module says that calls `direct(symbol)`."""
+    return f'declare void @"{direct(symbol)}"({", ".join(operand_types(kinds))})\n'
+
+
+def _row(values: Sequence[int]) -> str:
+    return f"[{len(values)} x i64] [{', '.join(f'i64 {v}' for v in values)}]"
+
+
+def text_of_table(
+    table: Table,
+    threads: int,
+    bits: int,
+    own: Collection[int],
+    buffered: Collection[int],
+    mapped: str = "",
+) -> str:
+    """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
+
+    Args:
+      own: numbers of the instructions that get code of their own.
+      buffered: kernels with buffers on the stack, which would lie side by side in a function that
+        they became part of.
+      mapped: symbol of the constant that holds what a Program maps; another object's.
+    """
+    placed = Mapped(mapped, table.arena_nbytes)
+    symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
+    out = [
+        declaration(symbol, kernel.spec.kinds)
+        for symbol, (kernel, _) in zip(symbols, table.kernels, strict=True)
+    ]
+    if mapped:
+        out.append(f"@{mapped} = external hidden constant i8\n")
+    for number, one in enumerate(table.instructions):
+        kernel = table.kernels[one.kernel][0]
+        symbol = symbols[one.kernel]
+        is_own = number in own
+        out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own, placed))
+    names = []
+    for number, group in enumerate(table.entries):
+        names.append(f"@i{group[0]}" if len(group) == 1 else f"@g{number}")
+        if len(group) > 1:
+            calls = ""
+            for k in group:
+                apart = " noinline" if table.instructions[k].kernel in buffered else ""
+                calls += f"  call void @i{k}(i64 %base, i64 0, i64 0, i64 1){apart}\n"
+            out.append(f"define void {names[-1]}({_ENTRY}) {{\n{calls}  ret void\n}}\n")
+    # a pointer of 32 bits is the low half of a word
+    kind = "ptr" if bits == 64 else "{ ptr, i32 }"
+    entry = "ptr {}" if bits == 64 else "{{ ptr, i32 }} {{ ptr {}, i32 0 }}"
+    rows = ", ".join(entry.format(name) for name in names)
+    out.append(f"@table = constant [{len(names)} x {kind}] [{rows}], align 8\n")
+    strides = [table.stride(number) for number in range(len(table.entries))]
+    out.append(f"@strides = constant {_row(strides)}, align 8\n")
+    for tape, numbers in table.numbers.items():
+        words = [word for number in numbers for word in (number, 0)]
+        out.append(f"@tape.{tape} = constant {_row(words)}, align 8\n")
+    return "".join(out)

@@ -1,0 +1,128 @@
+"""LLVM text of single kernels, ready to be linked into one module; kept on disk by content.
+
+numba's lowering takes most of the time of an emission and is the same for every processor, so its
+text is kept with helpers inlined and locals in registers. A text knows one thing of its target: how
+wide addresses are. Its one external function takes the operands as the kernel's Python does:
+addresses, integers and floats, without a tape.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from ..cache import disk, jit, sources
+from ..registry import Kernel
+from . import lowering, objects
+
+# What passes may take for granted before the target is known; all targets are little-endian.
+LAYOUTS = {64: "e-p:64:64-i64:64-n32:64", 32: "e-p:32:32-i64:64-n32"}
+
+APART = "apart."  # how names of functions begin that kernels call and that are not inlined
+
+
+def direct(symbol: str) -> str:
+    """Name of the function that takes a kernel's operands as they are."""
+    return f"k.{symbol}"
+
+
+def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
+    """LLVM text whose one external function is `void direct(symbol)(thread, nthreads, operands)`.
+
+    Functions that the kernel has outlined stay functions: inner loops need every register, and
+    what is called at many places is there once.
+
+    Args:
+      bits: of a pointer, 32 or 64.
+    """
+
+    def build() -> Callable:
+        return kernel.function(storages)
+
+    symbol, spec = kernel.symbol(storages), kernel.spec
+    return text_of(symbol, build, spec.kinds, bits, kernel.module, spec.fields)
+
+
+def text_of(
+    symbol: str,
+    build: Callable[[], Callable],
+    kinds: str,
+    bits: int,
+    module: str,
+    fields: lowering.Fields = (),
+) -> str:
+    """As `kernel_text`, for any function of integers and floats; arguments as `jit.objects_for`."""
+    digest = sources.digest(module) if sources.closure(module) else ""
+    identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
+    name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
+    kept = disk.read(name, identity) if digest else None
+    if kept is not None:
+        return kept.decode()
+    lowered = lowering.llvm_text(symbol, build(), kinds, fields)
+    text = _simplified(lowered, symbol, kinds, bits)
+    if digest:
+        disk.write(name, identity, text.encode())
+    return text
+
+
+@functools.cache
+def _own_digest() -> str:
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+def parameter(kind: str) -> str:
+    """LLVM type of an operand."""
+    return "float" if kind == "f" else "i64"
+
+
+def operand_types(kinds: str) -> list[str]:
+    """LLVM types of what `direct` takes."""
+    return ["i64", "i64", *map(parameter, kinds)]
+
+
+def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
+    entry = text.index(f"define void @{symbol}(")
+    found = re.search(r'call i32 @("[^"]+")\(', text[entry:])
+    assert found is not None
+    given = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(operand_types(kinds)))
+    text = (
+        f'{text[:entry]}define void @"{direct(symbol)}"({given}) {{\n  %ret = alloca ptr\n'
+        f"  %exc = alloca ptr\n  %s = call i32 @{found[1]}(ptr %ret, ptr %exc, {given})\n"
+        "  ret void\n}\n"
+    )
+    module = llvm.parse_assembly(text)
+    module.data_layout = LAYOUTS[bits]
+    for function in module.functions:
+        function.add_function_attribute("nounwind")
+        if not function.is_declaration and function.name != direct(symbol):
+            function.linkage = "internal"
+            if function.name.startswith("et_"):
+                function.name = f"{APART}{function.name}"
+            else:
+                function.add_function_attribute("alwaysinline")
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+    run_passes(module, None, SIMPLIFY)
+    return str(module)
+
+
+SIMPLIFY = (
+    "always_inliner", "sroa", "simplify_cfg", "instruction_combine", "sroa", "simplify_cfg",
+    "instruction_combine", "sccp", "simplify_cfg", "dead_code_elimination",
+    "global_dead_code_eliminate",
+)  # fmt: skip
+
+
+def run_passes(module: llvm.ModuleRef, machine, names: tuple[str, ...]) -> None:
+    """Run LLVM's passes of these names, one after the other."""
+    machine = objects.machine_of(jit.host()) if machine is None else machine
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    manager = llvm.create_new_module_pass_manager()
+    for name in names:
+        getattr(manager, f"add_{name}_pass")()
+    manager.run(module, builder)

@@ -1,0 +1,1 @@
+"""Products of matrices: plain, in tiles, without tiles, with frozen weights in groups."""

@@ -1,0 +1,307 @@
+"""gemm in tiles of packed float32 panels: the variants for processors with vectors.
+
+A tile of c (at most MT x NT) stays in scratch while blocks of KC terms are added to it: pack the
+columns of a block to float32, then a few rows at a time, and multiply these in register tiles. An
+element of c is a chain of fma over each block of k, the blocks added in order; it depends neither
+on tiles nor on threads nor on lanes. The tile of registers is taken per vector length, vectors are
+16 floats wide and split where hardware's are shorter. Source: Goto and van de Geijn 2008; here
+panels of both operands are small enough for L1 and L2 of small processors.
+
+Small products have no scratch (panels.py): what lies straight in memory is multiplied where it
+is; the rest has panels of a few terms on the stack, and a chain goes on from panel to panel. Where
+nothing has to be done to a sum any more, its place is c itself from the first block on.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.prim import FP32, div, mod
+from ..language.rng import stream
+from ..language.tiles import GEMM
+from ..language.vector import WIDTH, loads, loads_first, stores, vadd
+from ..registry import kernel
+from .finish import Lines, finisher, sums_in
+from .panels import KC, SCRATCH, SMALL_BLOCK, STACK, panels, small_panels
+from .plain import CHECK, operands
+from .plan import at_once, merger, tile_at, tiled
+from .thin import thin, turner
+from .tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, stack, transposer
+
+FEW_BLOCKS = 2  # of KC terms: more passes over a tile are for scratch, where its lines are together
+ONE = np.float32(1)
+
+
+class Part(NamedTuple):
+    """A tile of c: its rows and columns; rows of its matrix before it, and from it on."""
+
+    rows: int
+    columns: int
+    before: int
+    after: int
+
+
+@functools.cache
+def _row_packer(A):
+    """Inline (a, at, before, after, rows, terms, panels): `Rows` of a block of the left factor,
+    whose matrix has `before` rows before it and `after` from it on."""
+    copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.name == "f32"
+
+    @inline
+    def pack(a, at, before, after, rows, terms, panels):
+        panel, pitch, small = panels.a, panels.pitch, panels.block == SMALL_BLOCK
+        if in_place and small:
+            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
+        if a.k == 1 and terms >= WIDTH:
+            for r in range(rows):
+                for c0 in range(0, terms, WIDTH):
+                    c = min(c0, terms - WIDTH)
+                    copy(a.address, at + r * a.own + c, panel, r * pitch + c)
+            return Rows(panel, 4 * pitch, 4)
+        if a.own == 1 and before + after >= WIDTH:
+            back = max(WIDTH - after, 0)
+            for p in range(terms):
+                copy(a.address, at + p * a.k - back, panel, p * WIDTH)
+            return Rows(panel + 4 * back, 4, 4 * WIDTH)
+        if in_place:
+            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
+        for r in range(rows):
+            for p in range(terms):
+                st(panel, r * pitch + p, ld(a.address, at + r * a.own + p * a.k))
+        return Rows(panel, 4 * pitch, 4)
+
+    return pack
+
+
+@functools.cache
+def _column_packer(B, side: int):
+    """Inline (b, at, panel, pitch, terms, columns): a block of the right factor as vectors.
+
+    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything. Of
+    storages that are not elements one by one it is their own (groups.py).
+    """
+    if hasattr(B, "column_packer"):
+        return B.column_packer(side)
+    copy, transpose = copier(B), transposer(B, side)
+    vfirst, vst, ld, st = loads_first(B), stores(FP32), B.ld, FP32.st
+
+    @inline
+    def turn(b, at, panel, terms, columns):
+        """Columns lie along k: squares of them are turned."""
+        for c in range(0, columns, side):
+            valid = min(side, columns - c)
+            for r0 in range(0, terms, side):
+                r = min(r0, terms - side)
+                transpose(b.address, at + r + c * b.own, b.own, valid, panel, r * WIDTH + c, WIDTH)
+
+    @inline
+    def pack(b, at, panel, pitch, terms, columns):
+        # whole rows at once: neighbouring lines of a page together
+        whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
+        for r in range(terms if whole > 0 else 0):
+            for j in range(0, whole, WIDTH):
+                copy(b.address, at + r * b.k + j, panel, j * pitch + r * WIDTH)
+        for j in range(whole, columns, WIDTH):
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, at + j * b.own
+            if b.own == 1:
+                for r in range(terms):
+                    vst(to, r * WIDTH, vfirst(b.address, source + r * b.k, width), WIDTH)
+            elif b.k == 1 and terms >= side:
+                turn(b, source, to, terms, width)
+            else:
+                for r in range(terms):
+                    for c in range(width):
+                        value = ld(b.address, source + r * b.k + c * b.own)
+                        st(to, r * WIDTH + c, value)
+
+    return pack
+
+
+@functools.cache
+def _sweeper(tall: int, vectors: int):
+    """Inline (a, b, c, rows, columns, k, how): the tile of a panel of rows."""
+    tallest = [micro_kernel(tall, v) for v in (vectors, 1)]
+    four, two, one = ([micro_kernel(h, v) for v in (vectors, 1)] for h in (4, 2, 1))
+    (tall_wide, tall_one), (four_wide, four_one) = tallest, four
+    (two_wide, two_one), (one_wide, one_one) = two, one
+    across = vectors * WIDTH
+
+    @inline
+    def wide(a, b, c, height, k, how):
+        if height == tall:
+            tall_wide(a, b, c, k, how)
+        elif height == 4:
+            four_wide(a, b, c, k, how)
+        elif height == 2:
+            two_wide(a, b, c, k, how)
+        else:
+            one_wide(a, b, c, k, how)
+
+    @inline
+    def narrow(a, b, c, height, k, how):
+        if height == tall:
+            tall_one(a, b, c, k, how)
+        elif height == 4:
+            four_one(a, b, c, k, how)
+        elif height == 2:
+            two_one(a, b, c, k, how)
+        else:
+            one_one(a, b, c, k, how)
+
+    @inline
+    def sweep(a, b, c, rows, columns, k, how):
+        i = 0
+        while i < rows:
+            left = rows - i
+            height = tall if left >= tall else (4 if left >= 4 else (2 if left >= 2 else 1))
+            part, row, j = Rows(a.at + i * a.own, a.own, a.k), c.at + i * c.own, 0
+            while vectors > 1 and j + across - WIDTH < columns:
+                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
+                wide(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
+                j += across
+            while j < columns:
+                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
+                narrow(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
+                j += WIDTH
+            i += height
+
+    return sweep
+
+
+_vld32, _st32 = loads(FP32), stores(FP32)
+
+
+@inline
+def _add_tile(tile, chain, row, rows, columns):
+    """tile += chain, whole vectors; a row of the chain has `row` floats."""
+    for i in range(rows):
+        line = tile.at + i * tile.own
+        for j in range(0, columns, WIDTH):
+            _st32(line, j, vadd(_vld32(line, j), _vld32(chain, i * row + j)), WIDTH)
+
+
+@functools.cache
+def _accumulator(A, B, tall: int, vectors: int, side: int):
+    """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
+    pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
+    sweep, both_lie = _sweeper(tall, vectors), A.name == B.name == "f32"
+    right_lies, turn_all = B.name == "f32", turner(side)  # called where it is float32
+
+    @inline
+    def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):
+        rows, columns = part.rows, part.columns
+        small, most = panels.block == SMALL_BLOCK, panels.most
+        direct = right_lies and b.own == 1 and mod(columns, WIDTH) == 0 and (small or rows <= tall)
+        if small and direct and both_lie:
+            most = KC
+        block = panels.block - mod(panels.block, tall)
+        for q in range(k2):
+            for p in range(0, k, KC):
+                terms, s, to = min(KC, k - p), 0, tile
+                turned = right_lies and rows == 1 and b.k == 1 and mod(terms, side) == 0
+                whole = KC if turned else most
+                if how == ADD and terms > whole:
+                    to, how = Rows(panels.chain, 4 * panels.row, 0), SET
+                while s < terms:
+                    # what is left for the last panel can be turned too
+                    count = min(terms - s, whole)
+                    if count > side and 0 < terms - s - count < side:
+                        count -= side
+                    right_at = b0 + q * b.k2 + (p + s) * b.k
+                    if turned:
+                        right = Rows(0, 0, 0)
+                    elif direct:
+                        right = Rows(b.address + 4 * right_at, 4 * WIDTH, 4 * b.k)
+                    else:
+                        pack_columns(b, right_at, panels.b, panels.pitch, count, columns)
+                        right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
+                    at = a0 + q * a.k2 + (p + s) * a.k
+                    for i in range(0, rows, block):
+                        height, sums = min(block, rows - i), Rows(to.at + i * to.own, to.own, 0)
+                        row, before, after = at + i * a.own, part.before + i, part.after - i
+                        left = pack_rows(a, row, before, after, height, count, panels)
+                        if turned:
+                            turn_all(left, b, right_at, to.at, columns, count, how)
+                        else:
+                            sweep(left, right, sums, height, columns, count, how)
+                    s, how = s + count, GO_ON
+                if to.at != tile.at:
+                    _add_tile(tile, panels.chain, panels.row, rows, columns)
+                how = ADD
+
+    return accumulate
+
+
+def _fast(tall: int, vectors: int, side: int) -> Callable:
+    """The factory for register tiles of `tall` x `vectors` and transposes of `side`."""
+
+    def factory(A, B, C):
+        accumulate, finish = _accumulator(A, B, tall, vectors, side), finisher(C)
+        merge, both_lie = merger(A.name == B.name), A.name == B.name == "f32"
+        on_stack, on_small, made_thin = stack(STACK), small_panels(A), thin(C, side)
+        float_sums = C.name == "f32"
+        fetch, keep = sums_in(C)
+
+        def run(thread, nthreads, k):
+            random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+            p = merge(k)
+            a, b, even = p.a, p.b, p.even >= p.m
+            # whether a sum of chains has its place in c, be it added whole or added to; float32
+            # is stored as it is, whatever is asked
+            plain = float_sums and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            straight = both_lie and plain and p.k2 * p.z1 * p.z2 == 1 and even
+            if straight and made_thin(thread, nthreads, k, p, random_key):
+                return
+            whole, blocks = mod(p.n, WIDTH) == 0, p.k2 * div(p.k + KC - 1, KC)
+            lie = both_lie and b.own == 1 and whole
+            plain = plain and (blocks == 1 if k.acc != 0 else p.small or blocks <= FEW_BLOCKS)
+            plain = plain and (k.acc == 0 or lie or not p.small) and even
+            if p.small:
+                place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
+            else:
+                place, mt, nt = panels(k.ws, p.n, p.k)
+            terms = at_once(p, mt) if float_sums and k.acc == 0 else p.k
+            t = tiled(p, mt, nt, nthreads, p.k2 * terms)
+            tasks = p.z1 * p.z2 * t.tm * t.tn
+            first, stop = div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)
+            for turn in range(0, div(p.k + terms - 1, terms) * (stop - first)):
+                s, task = div(turn, stop - first) * terms, first + mod(turn, stop - first)
+                p1, p2, i, j = tile_at(p, t, task)
+                rows, columns = min(t.mt, p.m - i), min(t.nt, p.n - j)
+                a0 = p1 * a.z1 + p2 * a.z2 + i * a.own + s * a.k
+                b0 = p1 * b.z1 + p2 * b.z2 + j * b.own + s * b.k
+                c0 = p1 * k.cz1 + p2 * p.cz2 + j
+                straight = plain and mod(columns, WIDTH) == 0
+                tile, row, how = place.c, place.row, SET
+                if straight:
+                    tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
+                elif s > 0:
+                    fetch(k, tile, row, rows, columns, c0 + i * k.cm)
+                    how = ADD
+                sums = Rows(tile, 4 * row, 0)
+                part = Part(rows, columns, i, p.m - i)
+                accumulate(a, b, a0, b0, place, sums, how, part, p.k2, min(terms, p.k - s))
+                if s + terms < p.k:
+                    keep(k, tile, row, rows, columns, c0 + i * k.cm)
+                elif not straight or k.bias != 0:
+                    bias_at = 0 if k.bias == 0 else k.bias + 4 * j * p.bias_step
+                    to = Lines(c0, i, p.even, p.cz2)
+                    finish(k, tile, row, rows, columns, to, bias_at, p.bias_step, random_key)
+
+        return run
+
+    factory.__doc__ = f"gemm as the plain variant, in register tiles of {tall} x {16 * vectors}."
+    return factory
+
+
+for _lanes, _tile in GEMM.items():
+    kernel(
+        "gemm",
+        operands(SCRATCH),
+        variant=f"tiles{_lanes}",
+        when=f"lanes == {_lanes} and z1*z2*m*n*k2*k > 512",
+        check=CHECK,
+    )(_fast(*_tile))

@@ -1,0 +1,84 @@
+"""Sums of gemm go to c: scaled, with a bias, added to what is there, rounded."""
+
+import functools
+from typing import NamedTuple
+
+from ..language.inlining import inline
+from ..language.prim import FP32, div, mod
+from ..language.random_store import random_stores
+from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vmul, vsplat
+
+
+class Lines(NamedTuple):
+    """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
+    `even` of them are k.cm apart, the next ones `step` further."""
+
+    start: int
+    first: int
+    even: int
+    step: int
+
+
+_vld32, _vfirst32, _vst32 = loads(FP32), loads_first(FP32), stores(FP32)
+
+
+@functools.cache
+def sums_in(C):
+    """(inline fetch, inline keep) (k, tile, row, rows, columns, start): sums that are not whole
+    yet, as they are, from c's element `start` on to a tile and back; c is float32."""
+
+    @inline
+    def fetch(k, tile, row, rows, columns, start):
+        for i in range(rows):
+            for j in range(0, columns, WIDTH):
+                value = _vfirst32(k.c, start + i * k.cm + j, columns - j)
+                _vst32(tile, i * row + j, value, WIDTH)
+
+    @inline
+    def keep(k, tile, row, rows, columns, start):
+        for i in range(rows):
+            for j in range(0, columns, WIDTH):
+                _vst32(k.c, start + i * k.cm + j, _vld32(tile, i * row + j), columns - j)
+
+    @inline
+    def nothing(k, tile, row, rows, columns, start):
+        pass
+
+    return (fetch, keep) if C.name == "f32" else (nothing, nothing)
+
+
+@functools.cache
+def finisher(C):
+    """Inline (k, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
+    ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
+    vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
+
+    @inline
+    def line(k, tile, at, columns, to, bias, bias_step, random_key):
+        alpha = vsplat(k.alpha)
+        for j in range(0, columns, WIDTH):
+            count = columns - j
+            v = vmul(alpha, vld32(tile, at + j))
+            if bias != 0 and bias_step == 0:
+                v = vadd(v, vsplat(ld32(bias, 0)))
+            elif bias != 0 and count >= WIDTH:
+                v = vadd(v, vld32(bias, j))
+            elif bias != 0:
+                v = vadd(v, vld32_first(bias, j, count))
+            if k.acc != 0 and count >= WIDTH:
+                v = vadd(vld(k.c, to + j), v)
+            elif k.acc != 0:
+                v = vadd(vfirst(k.c, to + j, count), v)
+            if k.sr != 0:
+                put(k.c, to + j, v, count, random_key)
+            else:
+                vst(k.c, to + j, v, count)
+
+    @inline
+    def finish(k, tile, row, rows, columns, lines, bias, bias_step, random_key):
+        for i in range(rows):
+            at = lines.first + i
+            to = lines.start + div(at, lines.even) * lines.step + mod(at, lines.even) * k.cm
+            line(k, tile, i * row, columns, to, bias, bias_step, random_key)
+
+    return finish

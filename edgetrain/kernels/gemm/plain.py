@@ -1,0 +1,93 @@
+"""Products of matrices under two batch axes and a contraction of two axes, any strides: plain.
+
+    c[z1,z2,i,j] (+)= alpha * sum over k2,k of a[z1,z2,i,k2,k] * b[z1,z2,k2,k,j]  (+ bias[j])
+
+Every stride counts elements, 0 repeats; the columns j of c are contiguous.
+"""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.prim import FP32, div, fma, mod
+from ..language.rng import stream
+from ..registry import kernel
+
+ZERO = np.float32(0)
+
+_REACH = "(z1-1)*{0}z1 + (z2-1)*{0}z2 + ({1}-1)*{0}{2} + (k2-1)*{0}k2 + (k-1)*{0}k < n{0}"
+CHECK = ";".join(
+    (
+        "min(z1, z2, m, n, k2, k) >= 1",
+        "min(az1, az2, am, ak2, ak, bz1, bz2, bn, bk2, bk, cz1, cz2, cm) >= 0",
+        _REACH.format("a", "m", "m"),
+        _REACH.format("b", "n", "n"),
+        "(z1-1)*cz1 + (z2-1)*cz2 + (m-1)*cm + n - 1 < nc",
+        # no two elements of c are one, and a sum's terms are not all the same
+        "z1*z2*m*n <= nc;k2*k <= max(na, nb)",
+    )
+)
+WORK = "z1*z2*m*n*k2*k"
+
+
+def operands(scratch: str) -> str:
+    """The declaration of every variant of gemm, with its bytes of scratch."""
+    return (
+        f"a:r:A[na] b:r:B[nb] c:m:C[nc] bias?:r:f32[n] ctl?:r:i64[64] ws:t[{scratch}] "
+        "z1 z2 m n k2 k az1 az2 am ak2 ak bz1 bz2 bn bk2 bk cz1 cz2 cm na nb nc "
+        "alpha:f acc sr key"
+    )
+
+
+def element_store(C):
+    """Inline store of one element of c: adds to what is there, rounds as asked."""
+    ld, st, sr_store = C.ld, C.st, C.sr
+
+    @inline
+    def put(c, at, value, acc, sr, random_key):
+        if acc != 0:
+            value = ld(c, at) + value
+        if sr != 0:
+            sr_store(c, at, value, random_key)
+        else:
+            st(c, at, value)
+
+    return put
+
+
+@kernel("gemm", operands("0"), check=CHECK, work=WORK)
+def gemm(A, B, C):
+    """Any shape. One thread computes an element: a chain of fma over k, the chains of k2 summed.
+
+    a, b, c: storages of their own, extents na, nb, nc. bias: float32 [n], added after alpha.
+    acc 1: added to c, else c is overwritten. sr 1: stored with stochastic rounding, drawn from
+    (ctl, key), element's index. No workspace.
+    """
+    put = element_store(C)
+    lda, ldb, ld32 = A.ld, B.ld, FP32.ld
+
+    @inline
+    def dot(k, a0, b0):
+        total = ZERO
+        for q in range(k.k2):
+            a1, b1, chain = a0 + q * k.ak2, b0 + q * k.bk2, ZERO
+            for p in range(k.k):
+                chain = fma(lda(k.a, a1 + p * k.ak), ldb(k.b, b1 + p * k.bk), chain)
+            total += chain
+        return total
+
+    def run(thread, nthreads, k):
+        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
+        rows = k.z1 * k.z2 * k.m
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            z, i = div(row, k.m), mod(row, k.m)
+            p1, p2 = div(z, k.z2), mod(z, k.z2)
+            a0 = p1 * k.az1 + p2 * k.az2 + i * k.am
+            b0 = p1 * k.bz1 + p2 * k.bz2
+            c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm
+            for j in range(k.n):
+                value = k.alpha * dot(k, a0, b0 + j * k.bn)
+                if k.bias != 0:
+                    value += ld32(k.bias, j)
+                put(k.c, c0 + j, value, k.acc, k.sr, random_key)
+
+    return run

@@ -1,0 +1,124 @@
+"""How gemm runs a product: as many axes merged as lie evenly, and the tiles that threads share."""
+
+import functools
+from typing import NamedTuple
+
+from ..language.inlining import inline
+from ..language.prim import div, mod
+from .panels import KC, MT, SMALL
+
+BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
+
+
+class Side(NamedTuple):
+    """One of the two factors: its address, and its strides along batches, its own dimension of the
+    result, and the contracted axes."""
+
+    address: int
+    z1: int
+    z2: int
+    own: int
+    k2: int
+    k: int
+
+
+class Product(NamedTuple):
+    """A product with its axes merged: its factors; z1 x z2 batches of m rows and n columns, and
+    k2 x k terms of each number; the step between batches z2 in c, where `even` rows lie evenly;
+    that between numbers of the bias; whether it is made on the stack."""
+
+    a: Side
+    b: Side
+    z1: int
+    z2: int
+    m: int
+    n: int
+    k2: int
+    k: int
+    cz2: int
+    even: int
+    bias_step: int
+    small: bool
+
+
+class Tiling(NamedTuple):
+    """Tiles of at most mt x nt numbers; tm x tn of them in a batch, gone through in bands of so
+    many rows of tiles."""
+
+    mt: int
+    nt: int
+    tm: int
+    tn: int
+    band: int
+
+
+FEWEST = 4 * KC  # terms of a long sum that are added to every tile before the next ones are
+
+
+@functools.cache
+def merger(swappable: bool):
+    """Inline (k): the `Product` of gemm's operands.
+
+    swappable: both factors are stored alike, so that either may be the left one.
+    """
+
+    @inline
+    def merge(k):
+        m, n, k2, terms, bias_step, one = k.m, k.n, k.k2, k.k, 1, k.z2 == 1
+        z1, z2, cz2 = (1, k.z1, k.cz1) if one else (k.z1, k.z2, k.cz2)
+        small = z1 * z2 * m * n * k2 * terms <= SMALL
+        # both contracted axes run as one
+        merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
+        az2, bz2 = (k.az1, k.bz1) if one else (k.az2, k.bz2)
+        a = Side(k.a, k.az1, az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
+        b = Side(k.b, k.bz1, bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
+        terms, k2 = (terms * k2, 1) if merged else (terms, k2)
+        if swappable and n == 1 and k.cm == 1:
+            # a column of results lies like a row: make it one
+            a, b, n, m, bias_step = b, a, m, 1, 0
+        # batches that share b are rows, of which `even` lie evenly in c
+        even = m
+        if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * k.cm or m < MT and not small):
+            even = m * z2 if cz2 == m * k.cm else m
+            m, z2 = m * z2, 1
+        if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm and even == m:
+            m, z1 = m * z1, 1
+            even = m
+        return Product(a, b, z1, z2, m, n, k2, terms, cz2, even, bias_step, small)
+
+    return merge
+
+
+@inline
+def tiled(p: Product, mt, nt, nthreads, terms):
+    """The `Tiling` by tiles of at most mt x nt, smaller ones where threads would have none; of
+    products that are made of so many terms at once."""
+    while p.z1 * p.z2 * div(p.m + mt - 1, mt) * div(p.n + nt - 1, nt) < nthreads and mt > 8:
+        mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
+    tm, tn = div(p.m + mt - 1, mt), div(p.n + nt - 1, nt)
+    mt = div(div(p.m + tm - 1, tm) + 7, 8) * 8  # as tall as each other
+    # tiles of a band of rows go down its columns: its part of a stays in L2
+    band = max(1, min(4, div(BAND_FLOATS, mt * terms)))
+    if p.m * terms <= 2 * BAND_FLOATS or mt * terms > 2 * BAND_FLOATS:
+        band = tm  # all of a does; or no part of a does: that of b, then
+    return Tiling(mt, nt, tm, tn, band)
+
+
+@inline
+def at_once(p: Product, mt):
+    """Terms of a product that are added to every tile before the next ones are: all of them, but
+    of sums so long that neither factor's part would stay in L2."""
+    rows = min(p.m, 2 * mt)
+    if p.k2 > 1 or p.even < p.m or min(p.m, mt) * p.k <= 2 * BAND_FLOATS:
+        return p.k
+    return max(FEWEST, div(BAND_FLOATS, rows * KC) * KC)
+
+
+@inline
+def tile_at(p: Product, t: Tiling, task):
+    """(batch of z1, of z2, first row, first column) of tile number `task`."""
+    z, at = div(task, t.tm * t.tn), mod(task, t.tm * t.tn)
+    first = div(at, t.band * t.tn) * t.band
+    height, within = min(t.band, t.tm - first), at - first * t.tn
+    i, j = (first + mod(within, height)) * t.mt, div(within, height) * t.nt
+    return div(z, p.z2), mod(z, p.z2), i, j

@@ -1,0 +1,128 @@
+"""Products without tiles: of one term (a column times a row), and of one line (a row by columns).
+
+Where a microbatch is one sample, they are what linear layers are made of. Each number of the large
+factor is needed once, so nothing is packed: a product of one term goes line by line, as the result
+lies in memory, where tiles would go down it in short pieces; one line is made from rows, long
+pieces of them at once, or from columns that are turned in registers.
+"""
+
+import functools
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.prim import FP32, div, mod
+from ..language.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
+from .finish import Lines, finisher
+from .panels import KC
+from .tile import ADD, SET, Rows, micro_kernel, turned_row
+
+ZERO = np.float32(0)
+ABREAST = {16: 8, 8: 4, 4: 4}  # vectors of 16 columns of a line, by floats of a register
+AHEAD = 1024  # bytes: pages end where processors stop to look ahead by themselves
+_ld, _vld, _vfirst, _vst = FP32.ld, loads(FP32), loads_first(FP32), stores(FP32)
+
+
+@inline
+def outer_product(a, own, b, c, row, rows, columns, how):
+    """c[rows][columns] (+)= a[rows] * b[columns], float32; each product is rounded as a chain of
+    one fma from zero.
+
+    a: its numbers `own` elements apart; c: its lines `row` elements apart; how: SET or ADD.
+    """
+    whole, none = columns - mod(columns, WIDTH), vsplat(ZERO)
+    for i in range(rows):
+        number, line = vsplat(_ld(a, i * own)), c + 4 * i * row
+        if how == ADD:
+            for j in range(0, whole, WIDTH):
+                prefetch(line + 4 * j + AHEAD)
+                value = vadd(_vld(line, j), vfma(number, _vld(b, j), none))
+                _vst(line, j, value, WIDTH)
+        else:
+            for j in range(0, whole, WIDTH):
+                _vst(line, j, vfma(number, _vld(b, j), none), WIDTH)
+        if whole < columns:
+            count = columns - whole
+            value = vfma(number, _vfirst(b, whole, count), none)
+            if how == ADD:
+                value = vadd(_vfirst(line, whole, count), value)
+            _vst(line, whole, value, count)
+
+
+@functools.cache
+def turner(side: int):
+    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
+    columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
+    row_of, pair_of = turned_row(FP32, side), turned_row(FP32, side, 2 * WIDTH)
+
+    @inline
+    def turn_all(left, b, at, c, columns, terms, how):
+        j = 0
+        while columns - j > WIDTH:  # two chains at once: neither waits for its own last fma
+            valid = min(2 * WIDTH, columns - j)
+            pair_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+            j += 2 * WIDTH
+        if j < columns:
+            row_of(left, b.address, at + j * b.own, b.own, columns - j, c + 4 * j, terms, how)
+
+    return turn_all
+
+
+@functools.cache
+def liner(side: int):
+    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
+    rows of b, from its element `at` on, lie along the columns, whole vectors of them. Chains have
+    KC terms and are summed in order."""
+    across = ABREAST[side] * WIDTH
+    wide_of, one_of = micro_kernel(1, ABREAST[side]), micro_kernel(1, 1)
+
+    @inline
+    def line_all(left, b, at, c, columns, terms, how):
+        j = 0
+        while j < columns:
+            wide = columns - j >= across
+            for p in range(0, terms, KC):
+                count, further = min(KC, terms - p), how if p == 0 else ADD
+                part = Rows(left.at + p * left.k, 0, left.k)
+                right = Rows(b.address + 4 * (at + p * b.k + j), 4 * WIDTH, 4 * b.k)
+                if wide:
+                    wide_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
+                else:
+                    one_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
+            j += across if wide else WIDTH
+
+    return line_all
+
+
+@functools.cache
+def thin(C, side: int):
+    """Inline (thread, nthreads, k, product, random key): whether a product of one batch of float32,
+    summed in c, is of one term or of one line; if so, a thread's part of it is made."""
+    turn_all, line_all, finish = turner(side), liner(side), finisher(C)
+
+    @inline
+    def make(thread, nthreads, k, p, random_key):
+        a, b, how = p.a, p.b, ADD if k.acc != 0 else SET
+        if p.k == 1 and b.own == 1 and p.n >= WIDTH and k.bias == 0:
+            i, stop = div(p.m * thread, nthreads), div(p.m * (thread + 1), nthreads)
+            left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
+            outer_product(left, a.own, b.address, to, k.cm, stop - i, p.n, how)
+            return True
+        whole = p.m == 1 and mod(p.n, WIDTH) == 0
+        turned = b.k == 1 and mod(mod(p.k, KC), side) == 0
+        if whole and (turned or (b.own == 1 and (k.acc == 0 or p.k <= KC))):
+            first = div(p.n * thread, nthreads * WIDTH) * WIDTH
+            columns = div(p.n * (thread + 1), nthreads * WIDTH) * WIDTH - first
+            line, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
+            if turned:
+                turn_all(line, b, first * b.own, to, columns, p.k, how)
+            else:
+                line_all(line, b, first, to, columns, p.k, how)
+            if k.bias != 0:
+                bias_at = k.bias + 4 * first * p.bias_step
+                lines = Lines(first, 0, 1, 0)
+                finish(k, to, 0, 1, columns, lines, bias_at, p.bias_step, random_key)
+            return True
+        return False
+
+    return make

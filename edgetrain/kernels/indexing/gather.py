@@ -1,0 +1,129 @@
+"""Rows taken by index along one axis, and their gradient.
+
+x is [outer, axis, inner], idx int32[count], y [outer, count, inner]. A negative index counts from
+the end. An index outside the axis reads as zeros and receives no gradient.
+"""
+
+from ..registry import kernel
+
+
+def wrapping():
+    """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 where it lies outside."""
+    from ..language.inlining import inline
+    from ..language.prim import ld_i32
+
+    @inline
+    def wrapped(idx, i, axis):
+        at = ld_i32(idx, i)
+        at = at + axis if at < 0 else at
+        return at if 0 <= at < axis else -1
+
+    return wrapped
+
+
+IN_BLOCKS = "G == 'q8' or G == 'q8n'"  # condition of variants for accumulators in blocks
+_CHECK = "min(outer, axis, inner, count) > 0"
+
+
+@kernel(
+    "gather",
+    "x:r:W[outer*axis*inner] idx:r:i32[count] y:w:S[outer*count*inner] outer axis inner count",
+    check=_CHECK,
+    blocks="W",
+)
+def gather(W, S):
+    """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""
+    from ..language.mathf import ZERO
+    from ..language.prim import div
+
+    ld, st, wrapped = W.ld, S.st, wrapping()
+    nothing = ZERO if S.floats else 0
+
+    def run(thread, nthreads, k):
+        rows = k.outer * k.count
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            o = div(row, k.count)
+            at = wrapped(k.idx, row - o * k.count, k.axis)
+            source, target = (o * k.axis + at) * k.inner, row * k.inner
+            if at >= 0:
+                for j in range(k.inner):
+                    st(k.y, target + j, ld(k.x, source + j))
+            else:
+                for j in range(k.inner):
+                    st(k.y, target + j, nothing)
+
+    return run
+
+
+_BACKWARD = (
+    "idx:r:i32[count] dy:r:S[outer*count*inner] dx:m:G[outer*axis*inner] ctl?:r:i64[64] key sr "
+    "outer axis inner count padding"
+)
+
+
+@kernel("gather_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
+def gather_bwd_blocks(S, G):
+    """As the plain one, dx in blocks, which threads share out; a block is rounded at each row."""
+    from ..language.block import first as part
+    from ..language.packed import LENGTH, get, loader, new, put, storer
+    from ..language.prim import hash32, u32
+    from ..language.rng import stream
+
+    ld, load, store, wrapped = S.ld, loader(G), storer(G), wrapping()
+
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.ctl != 0 else u32(0)
+        buffer, size = new(), k.outer * k.axis * k.inner
+        low, high = part(size, thread, nthreads), part(size, thread + 1, nthreads)
+        for o in range(k.outer):
+            for i in range(k.count):
+                at = wrapped(k.idx, i, k.axis)
+                if at < 0 or at == k.padding:
+                    continue
+                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
+                start, stop = max(target, low), min(target + k.inner, high)
+                for first in range(start - (start & 63), stop, LENGTH):
+                    m = min(LENGTH, size - first)
+                    load(buffer, k.dx, first, m)
+                    for j in range(max(start - first, 0), min(stop - first, LENGTH)):
+                        put(buffer, j, get(buffer, j) + ld(k.dy, source + first + j - target))
+                    store(k.dx, first, m, buffer, hash32(random, i))
+
+    return run
+
+
+@kernel("gather_bwd", _BACKWARD, check=_CHECK)
+def gather_bwd(S, G):
+    """dx[o, idx[i]] += dy[o, i] in the order of i, except where idx[i] is `padding` (-1: none).
+
+    sr 1: stored with stochastic rounding, numbered by (i, element of dx). Threads split `outer`
+    where that is enough for all of them, else the columns of `inner`.
+    """
+    from ..language.block import first
+    from ..language.prim import div, hash32, u32
+    from ..language.rng import stream
+
+    ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, wrapping()
+
+    def run(thread, nthreads, k):
+        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
+        top, bottom, left, right = 0, k.outer, 0, k.inner
+        if k.outer >= nthreads:
+            top, bottom = div(k.outer * thread, nthreads), div(k.outer * (thread + 1), nthreads)
+        else:
+            left, right = first(k.inner, thread, nthreads), first(k.inner, thread + 1, nthreads)
+        for o in range(top, bottom):
+            for i in range(k.count):
+                at = wrapped(k.idx, i, k.axis)
+                if at < 0 or at == k.padding:
+                    continue
+                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
+                if k.sr and k.ctl != 0:
+                    for j in range(left, right):
+                        value = old(k.dx, target + j) + ld(k.dy, source + j)
+                        sr_store(k.dx, target + j, value, hash32(random, i))
+                else:
+                    for j in range(left, right):
+                        st(k.dx, target + j, old(k.dx, target + j) + ld(k.dy, source + j))
+
+    return run

@@ -1,0 +1,111 @@
+"""Rows of a sparse table taken by index (embeddings), and the gradient at the table's nonzeros.
+
+The table [rows, channels] is a layer of the pool (formats/csr.py, pattern as in conv/csr.py with
+one kernel element a channel); idx int32[count], y [count, channels]. Indices are those of
+gather.py: a negative one counts from the end, one outside reads zeros and receives no gradient.
+"""
+
+from ..registry import kernel
+from .gather import IN_BLOCKS, wrapping
+
+_PATTERN = "columns:r:I[slots] pointers:r:i32[rows*((channels+chunk-1)//chunk)+1]"
+_SIZES = "count rows channels taps chunk slots"
+_CHECK = "min(count, rows, channels, chunk, slots) > 0;taps == 1"
+
+
+@kernel(
+    "gather_csr",
+    f"w:r:W[slots] {_PATTERN} idx:r:i32[count] y:w:S[count*channels] {_SIZES}",
+    check=_CHECK,
+    blocks="W",
+)
+def gather_csr(W, INDEX, S):
+    """y[i] = table[idx[i]], zeros off the nonzeros. Threads split the rows of y."""
+    from ..language.mathf import ZERO
+    from ..language.prim import div, ld_i32
+
+    ldw, ldc, st, wrapped = W.ld, INDEX.ld, S.st, wrapping()
+
+    def run(thread, nthreads, k):
+        chunks = div(k.channels + k.chunk - 1, k.chunk)
+        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
+            at, target = wrapped(k.idx, i, k.rows), i * k.channels
+            for j in range(k.channels):
+                st(k.y, target + j, ZERO)
+            if at < 0:
+                continue
+            for q in range(chunks):
+                group, first = at * chunks + q, target + q * k.chunk
+                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
+                    st(k.y, first + ldc(k.columns, e), ldw(k.w, e))
+
+    return run
+
+
+_BACKWARD = (
+    f"idx:r:i32[count] dy:r:S[count*channels] {_PATTERN} dwt:m:G[slots] ctl:r:i64[64] {_SIZES} key"
+)
+
+
+@kernel("gather_csr_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
+def gather_csr_bwd_blocks(S, INDEX, G):
+    """As the plain one, dwt in blocks, which threads share out; a block is rounded at each row."""
+    from ..language.block import first as part
+    from ..language.packed import LENGTH, get, loader, new, put, storer
+    from ..language.prim import div, hash32, ld_i32
+    from ..language.rng import stream
+
+    ld, ldc, load, store, wrapped = S.ld, INDEX.ld, loader(G), storer(G), wrapping()
+
+    def run(thread, nthreads, k):
+        random, chunks = stream(k.ctl, k.key), div(k.channels + k.chunk - 1, k.chunk)
+        low, high = part(k.slots, thread, nthreads), part(k.slots, thread + 1, nthreads)
+        buffer = new()
+        for i in range(k.count):
+            at = wrapped(k.idx, i, k.rows)
+            if at < 0:
+                continue
+            start = max(ld_i32(k.pointers, at * chunks), low)
+            stop = min(ld_i32(k.pointers, (at + 1) * chunks), high)
+            for first in range(start - (start & 63), stop, LENGTH):
+                m = min(LENGTH, k.slots - first)
+                load(buffer, k.dwt, first, m)
+                for q in range(chunks):
+                    group, source = at * chunks + q, i * k.channels + q * k.chunk
+                    begin = max(ld_i32(k.pointers, group), start, first)
+                    end = min(ld_i32(k.pointers, group + 1), stop, first + LENGTH)
+                    for e in range(begin, end):
+                        value = ld(k.dy, source + ldc(k.columns, e))
+                        put(buffer, e - first, get(buffer, e - first) + value)
+                store(k.dwt, first, m, buffer, hash32(random, i))
+
+    return run
+
+
+@kernel("gather_csr_bwd", _BACKWARD, check=_CHECK)
+def gather_csr_bwd(S, INDEX, G):
+    """dwt[e] += dy[i, column of e] for every nonzero e of row idx[i], in the order of i.
+
+    Stored with stochastic rounding, numbered by (i, e). Threads split the rows of the table: each
+    reads all indices and adds those of its own.
+    """
+    from ..language.prim import div, hash32, ld_i32
+    from ..language.rng import stream
+
+    ld, ldc, old, sr_store, wrapped = S.ld, INDEX.ld, G.ld, G.sr, wrapping()
+
+    def run(thread, nthreads, k):
+        random, chunks = stream(k.ctl, k.key), div(k.channels + k.chunk - 1, k.chunk)
+        low, high = div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)
+        for i in range(k.count):
+            at = wrapped(k.idx, i, k.rows)
+            if at < low or at >= high:
+                continue
+            numbers = hash32(random, i)
+            for q in range(chunks):
+                group, source = at * chunks + q, i * k.channels + q * k.chunk
+                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
+                    value = old(k.dwt, e) + ld(k.dy, source + ldc(k.columns, e))
+                    sr_store(k.dwt, e, value, numbers)
+
+    return run

@@ -1,0 +1,94 @@
+"""Padding of up to six dimensions by reflection, by the edge, or around; and its gradient.
+
+x has dims e, y dims d, both dense; y[i] = x[source(i)], where source takes i - p along each axis
+and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wrap. p may be
+negative (a crop). Padding with a constant is `fill` and `copy`.
+"""
+
+from ..registry import kernel
+
+_X, _Y, _STEPS = "[prod(e)]", "[prod(d)]", "d[6] e[6] p[6]"
+_CHECK = "least(d) > 0;least(e) > 0;0 <= mode <= 2"
+
+
+def _words():
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+
+    @inline
+    def source(i, p, e, mode):
+        """Index of x for index i of y along one axis."""
+        t = i - p
+        if mode == 1:
+            return max(0, min(t, e - 1))
+        if mode == 2:
+            t = mod(t, e)
+            return t + e if t < 0 else t
+        if e == 1:
+            return 0
+        period = 2 * (e - 1)
+        t = mod(abs(t), period)
+        return period - t if t >= e else t
+
+    @inline
+    def row_source(row, d, e, p, mode):
+        """(row of x, its index along axis 0) for a row of y: all axes but the last."""
+        q4 = div(row, d[4])
+        q3 = div(q4, d[3])
+        q2 = div(q3, d[2])
+        q1 = div(q2, d[1])
+        at0 = source(q1, p[0], e[0], mode)
+        at = at0 * e[1] + source(q2 - q1 * d[1], p[1], e[1], mode)
+        at = at * e[2] + source(q3 - q2 * d[2], p[2], e[2], mode)
+        at = at * e[3] + source(q4 - q3 * d[3], p[3], e[3], mode)
+        return at * e[4] + source(row - q4 * d[4], p[4], e[4], mode), at0
+
+    return source, row_source
+
+
+@kernel("pad_mode", f"x:r:S{_X} y:w:S{_Y} {_STEPS} mode", check=_CHECK)
+def pad_mode(S):
+    """y[i] = x[source(i)]; threads split the rows of y."""
+    from ..language.prim import div
+    from ..language.strided import count
+
+    source, row_source = _words()
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, k):
+        rows = div(count(k.d), k.d[5])
+        for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
+            at = row_source(row, k.d, k.e, k.p, k.mode)[0] * k.e[5]
+            for j in range(k.d[5]):
+                st(k.y, row * k.d[5] + j, ld(k.x, at + source(j, k.p[5], k.e[5], k.mode)))
+
+    return run
+
+
+@kernel("pad_mode_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_STEPS} mode acc", check=_CHECK)
+def pad_mode_bwd(S):
+    """dx[source(i)] += dy[i] in the order of i (acc 0: from zero).
+
+    Sums are rounded to the storage at each term. Threads split axis 0 of x: put the batch there.
+    """
+    from ..language.mathf import ZERO
+    from ..language.prim import div
+    from ..language.strided import count
+
+    source, row_source = _words()
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, k):
+        rows, slab = div(count(k.d), k.d[5]), div(count(k.e), k.e[0])
+        lo, hi = div(k.e[0] * thread, nthreads), div(k.e[0] * (thread + 1), nthreads)
+        if k.acc == 0:
+            for i in range(lo * slab, hi * slab):
+                st(k.dx, i, ZERO)
+        for row in range(rows):
+            at, first = row_source(row, k.d, k.e, k.p, k.mode)
+            if lo <= first < hi:
+                for j in range(k.d[5]):
+                    to = at * k.e[5] + source(j, k.p[5], k.e[5], k.mode)
+                    st(k.dx, to, ld(k.dx, to) + ld(k.dy, row * k.d[5] + j))
+
+    return run

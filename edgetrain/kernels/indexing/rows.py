@@ -1,0 +1,81 @@
+"""Gradients of a table by the rows that were touched: rows are given out as they are first met.
+
+A gradient of `room` rows stands for one of `rows`: map [rows + 1] has at a row one more than its
+place among them, 0 where it was not touched, and last the number of places given out. All zeros is
+the state between minibatches.
+"""
+
+from ..optimizers.update import zeroing
+from ..registry import kernel
+
+
+@kernel(
+    "row_places",
+    "idx:r:i32[count] map:m:i32[rows+1] places:w:i32[count] count rows room",
+    check="min(count, rows, room) > 0",
+)
+def row_places():
+    """places[i]: of row idx[i] in the gradient, given out in the order of i; `room` where there is
+    none, which lies outside. A negative index counts from the end. Thread 0 does it."""
+    from ..language.prim import ld_i32, st_i32
+    from .gather import wrapping
+
+    wrapped = wrapping()
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        for i in range(k.count):
+            at, place = wrapped(k.idx, i, k.rows), k.room
+            if at >= 0:
+                given = ld_i32(k.map, k.rows)
+                if ld_i32(k.map, at) == 0 and given < k.room:
+                    st_i32(k.map, at, given + 1)
+                    st_i32(k.map, k.rows, given + 1)
+                if ld_i32(k.map, at) != 0:
+                    place = ld_i32(k.map, at) - 1
+            st_i32(k.places, i, place)
+
+    return run
+
+
+@kernel(
+    "row_spread",
+    "x:r:G[room*width] map:r:i32[count] y:w:f32[count*width] count width room",
+    check="min(count, width, room) > 0",
+    blocks="G",
+)
+def row_spread(G):
+    """y [count, width]: the rows of a gradient whose places map [count] has; zeros elsewhere."""
+    from ..language.mathf import ZERO
+    from ..language.prim import FP32, div, ld_i32
+
+    ld, st = G.ld, FP32.st
+
+    def run(thread, nthreads, k):
+        for row in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
+            place, to = ld_i32(k.map, row) - 1, row * k.width
+            if 0 <= place < k.room:
+                for j in range(k.width):
+                    st(k.y, to + j, ld(k.x, place * k.width + j))
+            else:
+                for j in range(k.width):
+                    st(k.y, to + j, ZERO)
+
+    return run
+
+
+@kernel("row_reset", "g:m:G[n] g_map:m:i32[size] n size", check="min(n, size) > 0", blocks="G")
+def row_reset(G):
+    """Gradient g [n] and map become zeros."""
+    from ..language.block import first
+    from ..language.prim import st_i32
+
+    zero = zeroing(G)
+
+    def run(thread, nthreads, k):
+        zero(k.g, first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads))
+        for i in range(first(k.size, thread, nthreads), first(k.size, thread + 1, nthreads)):
+            st_i32(k.g_map, i, 0)
+
+    return run

@@ -1,0 +1,16 @@
+"""Lengths of rows within a segment of time."""
+
+from ..registry import kernel
+
+
+@kernel("segment_lengths", "lens:r:i32[b] out:w:i32[b] b start count", check="min(b, count) > 0")
+def segment_lengths():
+    """out[i] = steps of row i in [start, start + count), of lens[i] in all. Thread 0 does it."""
+    from ..language.prim import ld_i32, st_i32
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            for i in range(k.b):
+                st_i32(k.out, i, max(0, min(k.count, ld_i32(k.lens, i) - k.start)))
+
+    return run

@@ -1,0 +1,15 @@
+"""What a sum of losses is divided by."""
+
+from .. import control
+from .inlining import inline
+from .prim import ld_f64, ld_i64, to_real
+
+
+@inline
+def divisor(ctl):
+    """float64: WEIGHT, the sum of the weights of the targets; where it is 0, their number (or 1).
+
+    Losses without weights leave WEIGHT at 0.
+    """
+    weight = ld_f64(ctl, control.WEIGHT)
+    return weight if weight != 0.0 else to_real(max(ld_i64(ctl, control.TARGETS), 1))

@@ -1,0 +1,109 @@
+"""Elements of a row that move within it, one after the other, to places that were read before.
+
+Of blocks the ones under way are kept in a buffer and stored when they are full, rounded
+stochastically; what is not zero stays so, for zeros are gaps.
+"""
+
+from collections.abc import Callable, Mapping
+
+from .inlining import inline
+from .mathf import ZERO
+from .packed import BYTES, LENGTH, Packed, loader, put, storer, zero
+from .prim import Storage, st_u8
+
+
+def clearing(W: Storage) -> Callable:
+    """clear(w, e): element e becomes 0, the others keep their bits."""
+    if isinstance(W, Packed):
+
+        @inline
+        def clear_byte(w, e):
+            st_u8(w, (e >> 6) * BYTES + (e & 63), 0)
+
+        return clear_byte
+    st = W.st
+
+    @inline
+    def clear(w, e):
+        st(w, e, ZERO)
+
+    return clear
+
+
+def wiping(W: Storage) -> Callable:
+    """wipe(w, count): the first `count` elements become 0."""
+    if isinstance(W, Packed):
+
+        @inline
+        def wipe_blocks(w, count):
+            zero(w, 0, count)
+
+        return wipe_blocks
+    st = W.st
+
+    @inline
+    def wipe(w, count):
+        for e in range(count):
+            st(w, e, ZERO)
+
+    return wipe
+
+
+def _each(W: Storage) -> Mapping[str, Callable]:
+    """Of single elements: nothing is kept."""
+    st = W.st
+
+    @inline
+    def begin(buffer, w, write):
+        return
+
+    @inline
+    def push(buffer, w, write, value, key):
+        st(w, write, value)
+
+    @inline
+    def finish(buffer, w, write, key):
+        return
+
+    return {"begin": begin, "push": push, "finish": finish}
+
+
+def _in_blocks(W: Storage, rising: bool, keep: bool) -> Mapping[str, Callable]:
+    load, store, ld = loader(W), storer(W, keep=keep), W.ld
+    last = LENGTH - 1 if rising else 0  # place in a block that fills it
+
+    @inline
+    def begin(buffer, w, write):
+        if (write & 63) != 0:
+            load(buffer, w, write - (write & 63), LENGTH)
+
+    @inline
+    def push(buffer, w, write, value, key):
+        put(buffer, write & 63, value)
+        if (write & 63) == last:
+            store(w, write - last, LENGTH, buffer, key)
+
+    @inline
+    def finish(buffer, w, write, key):
+        inside = write & 63
+        if inside != 0:
+            first = write - inside
+            low, high = (inside, LENGTH) if rising else (0, inside)
+            for j in range(low, high):
+                put(buffer, j, ld(w, first + j))
+            store(w, first, LENGTH, buffer, key)
+
+    return {"begin": begin, "push": push, "finish": finish}
+
+
+def moving(W: Storage, rising: bool, keep: bool = False) -> Mapping[str, Callable]:
+    """How a kernel writes places in a row, each next to the last.
+
+    begin(buffer, w, write) before; push(buffer, w, write, value, key) for place `write`; then
+    finish(buffer, w, write, key). `write` of the first and the last is the place after those below
+    it: the first that is written where they rise, the end of them where they fall.
+
+    Args:
+      keep: what is not zero stays so in any storage.
+    """
+    return _in_blocks(W, rising, keep) if isinstance(W, Packed) else _each(W)

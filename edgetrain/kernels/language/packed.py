@@ -1,0 +1,201 @@
+"""Numbers in blocks of 8 bits (formats/blocks.py), and runs of any storage in buffers.
+
+One element of a block is loaded as of any storage; blocks are stored whole: the scale follows from
+all of their elements. So a kernel that writes them takes LENGTH elements at a time, from a multiple
+of it, to a buffer of float32 and back; threads split at such multiples. Arithmetic is of integers
+and float32, the same on every processor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .block import _access, _buffer
+from .inlining import inline
+from .prim import (
+    F32,
+    I8,
+    I32,
+    I64,
+    STORAGES,
+    Storage,
+    _load,
+    bits_float,
+    float_bits,
+    hash32,
+    ld_u8,
+    st_u8,
+    to_float,
+    u32,
+)
+
+LENGTH, BYTES = 64, 65  # elements and bytes of a block, as in formats/blocks.py
+BITS = 23  # of a fraction when it is rounded
+INFINITE, LARGEST = 0x7F800000, 0x7E0000  # bits: infinity; the mantissa of 127
+
+new = _buffer(F32, LENGTH)  # float32[LENGTH]
+get, put = _access(F32, types.float32)
+_ld_i8 = _load(I8, 1, types.int64, lambda builder, value: builder.sext(value, I64))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Storage):
+    """A storage whose elements are stored in blocks alone.
+
+    Attributes:
+      nearest: rounded so instead of stochastically.
+    """
+
+    nearest: bool = False
+
+
+@inline
+def _scale(address, block):
+    """What the elements of a block are multiplied by: zero, a power of two, or infinity."""
+    return bits_float(u32(ld_u8(address, block * BYTES + LENGTH) << 23))
+
+
+@inline
+def _load_one(address, index):
+    block = index >> 6
+    return to_float(_ld_i8(address, block * BYTES + (index & 63))) * _scale(address, block)
+
+
+def _one_alone(*_):
+    raise TypeError("numbers in blocks are stored a block at a time: see language/packed.py")
+
+
+def _packed(name: str, nearest: bool) -> Packed:
+    st = sr = _one_alone
+    return Packed(name, 1, I8, _load_one, st, sr, floats=True, short_range=True, nearest=nearest)
+
+
+PACKED = {"q8": _packed("q8", False), "q8n": _packed("q8n", True)}
+
+
+def storage_of(name: str) -> Storage:
+    """How a kernel loads and stores elements of a format."""
+    return PACKED.get(name) or STORAGES[name]
+
+
+def loader(storage: Storage) -> Callable:
+    """load(buffer, address, first, count): buffer[j] = element first + j, j < count.
+
+    `first` is a multiple of LENGTH, `count` at most that.
+    """
+    ld = storage.ld
+    if not isinstance(storage, Packed):
+
+        @inline
+        def load_each(buffer, address, first, count):
+            for j in range(count):
+                put(buffer, j, ld(address, first + j))
+
+        return load_each
+
+    @inline
+    def load(buffer, address, first, count):
+        at = (first >> 6) * BYTES
+        scale = bits_float(u32(ld_u8(address, at + LENGTH) << 23))
+        for j in range(LENGTH):
+            put(buffer, j, to_float(_ld_i8(address, at + j)) * scale)
+
+    return load
+
+
+@intrinsic
+def _rounded(typingctx, value, inverse, random):
+    """value * inverse, of at most 127 in magnitude, plus `random` of 2^-BITS, rounded down."""
+
+    def codegen(context, builder, signature, args):
+        value, inverse, random = args
+        fine = builder.fmul(builder.fmul(value, inverse), ir.Constant(F32, float(1 << BITS)))
+        steps = builder.add(builder.fptosi(fine, I32), random)
+        return builder.sext(builder.ashr(steps, ir.Constant(I32, BITS)), I64)
+
+    return types.int64(types.float32, types.float32, types.uint32), codegen
+
+
+@intrinsic
+def _fraction(typingctx, random):
+    """The upper BITS of 32 random bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.lshr(args[0], ir.Constant(I32, 32 - BITS))
+
+    return types.uint32(types.uint32), codegen
+
+
+@inline
+def _largest(buffer, count):
+    """Bits of the largest magnitude; those of floats rise with them."""
+    out = 0
+    for j in range(count):
+        out = max(out, int(float_bits(get(buffer, j)) & 0x7FFFFFFF))
+    return out
+
+
+@inline
+def _fill_block(address, at, byte, scale):
+    for j in range(LENGTH):
+        st_u8(address, at + j, byte)
+    st_u8(address, at + LENGTH, scale)
+
+
+def storer(storage: Storage, keep: bool = False) -> Callable:
+    """store(address, first, count, buffer, key): elements first + j = buffer[j], j < count.
+
+    Rounded stochastically, number j by hash32(key, first + j), where the storage is coarser than
+    float32; `first` and `count` as in `loader`. What follows `count` in a block becomes 0.
+
+    Args:
+      keep: what is not zero does not become zero.
+    """
+    if not isinstance(storage, Packed):
+        sr = storage.sr
+
+        @inline
+        def store_each(address, first, count, buffer, key):
+            for j in range(count):
+                sr(address, first + j, get(buffer, j), key)
+
+        return store_each
+    nearest, half = storage.nearest, 1 << BITS - 1
+
+    @inline
+    def numbers(key, index):
+        return u32(half) if nearest else _fraction(hash32(key, index))
+
+    @inline
+    def store(address, first, count, buffer, key):
+        at, largest = (first >> 6) * BYTES, _largest(buffer, count)
+        if largest == 0:
+            _fill_block(address, at, 0, 0)
+        elif largest >= INFINITE:
+            _fill_block(address, at, 1, 255)
+        else:
+            scale = (largest >> 23) - 6
+            scale = max(scale + 1 if (largest & 0x7FFFFF) > LARGEST else scale, 1)
+            inverse = bits_float(u32((254 - scale) << 23))
+            for j in range(count):
+                value = get(buffer, j)
+                byte = _rounded(value, inverse, numbers(key, first + j))
+                if keep:
+                    byte = max(byte, 1) if value > 0 else min(byte, -1) if value < 0 else 0
+                st_u8(address, at + j, byte)
+            for j in range(count, LENGTH):
+                st_u8(address, at + j, 0)
+            st_u8(address, at + LENGTH, scale)
+
+    return store
+
+
+@inline
+def zero(address, first, count):
+    """Elements from `first` on, `count` of them up to the end of blocks, become 0."""
+    start, stop = (first >> 6) * BYTES, ((first + count + 63) >> 6) * BYTES
+    for j in range(start, stop):
+        st_u8(address, j, 0)

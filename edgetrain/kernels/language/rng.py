@@ -1,0 +1,18 @@
+"""Keys of the counter-based generator: every random number has its own address.
+
+A kernel draws `hash32(stream(ctl, key), i)` for element i; `key` is the instruction's own constant.
+"""
+
+from .. import control
+from .inlining import inline
+from .prim import hash32, ld_i64, u32
+
+SEED, STEP, MICROBATCH = control.SEED, control.STEP, control.MICROBATCH
+
+
+@inline
+def stream(ctl, key):
+    """uint32 key of an instruction's numbers in this run, step and microbatch."""
+    seed = ld_i64(ctl, SEED)
+    mixed = hash32(hash32(u32(seed), seed >> 32), key)
+    return hash32(hash32(mixed, ld_i64(ctl, STEP)), ld_i64(ctl, MICROBATCH))

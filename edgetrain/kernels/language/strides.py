@@ -1,0 +1,45 @@
+"""Windows over images: their checks in declarations of kernels, and which of them lie inside."""
+
+
+def windows(dh: str, dw: str) -> str:
+    """Checks that windows (oh, kh, sh, ph and the same of columns) keep to an image of h rows.
+
+    Rows and columns of padding at the far side are not among the integers: as many as 16 images are
+    allowed. Without these, steps and windows that touch nothing could make loops long.
+
+    Args:
+      dh, dw: expressions of the dilations.
+    """
+    checks = []
+    for size, out, taps, stride, before, apart in (
+        ("h", "oh", "kh", "sh", "ph", dh),
+        ("wd", "ow", "kw", "sw", "pw", dw),
+    ):
+        reach = f"({taps}-1)*{apart}"
+        checks += [
+            f"({out}-1)*{stride} <= 16*({size}+{before}+{reach})",
+            f"{stride} <= 16*({size}+{before}+{reach}+1)",
+            f"{reach} <= 16*({size}+{before})",
+        ]
+    return ";".join(checks)
+
+
+def reach():
+    """Inline functions of windows or their elements, `stride` apart from place `at` on.
+
+    first_inside(at, stride): the first one that does not lie before place 0; end_inside(at, stride,
+    size, count): the one after the last of `count` that lies before place `size`.
+    """
+    from .inlining import inline
+    from .prim import div
+
+    @inline
+    def first_inside(at, stride):
+        return 0 if at >= 0 else div(stride - 1 - at, stride)
+
+    @inline
+    def end_inside(at, stride, size, count):
+        last = size - 1 - at
+        return 0 if last < 0 else min(count, div(last, stride) + 1)
+
+    return first_inside, end_inside

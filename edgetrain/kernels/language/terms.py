@@ -1,0 +1,67 @@
+"""Blocks of terms g(..., dy) of the gradients of binary functions, for language/reduction.py."""
+
+from .block import get, put
+from .inlining import inline
+from .pairs import GRADIENT
+from .strided import filler
+
+
+@inline
+def _only_dy(a, b, dy):
+    return (dy,)
+
+
+@inline
+def _with_a(a, b, dy):
+    return a, dy
+
+
+@inline
+def _with_b(a, b, dy):
+    return b, dy
+
+
+@inline
+def _all(a, b, dy):
+    return a, b, dy
+
+
+_PACKERS = {"": _only_dy, "a": _with_a, "b": _with_b, "ab": _all}
+
+
+def packer(reads: str):
+    """The function (a, b, dy) -> tuple of those that a gradient reads, dy last."""
+    return _PACKERS[reads]
+
+
+def term(name, reads, A, B, S):
+    """block(...) of `reduction` for gradient `name`; its operands are packed."""
+    slope, fill_dy = GRADIENT[name], filler(S.ld)
+    if reads == "":
+
+        def block(buffers, addresses, origins, start, m, dims, steps):
+            fill_dy(buffers[0], addresses[0], origins[0], start, m, dims, steps[0])
+            for j in range(m):
+                put(buffers[0], j, slope(get(buffers[0], j)))
+
+    elif len(reads) == 1:
+        fill = filler((A if reads == "a" else B).ld)
+
+        def block(buffers, addresses, origins, start, m, dims, steps):
+            fill(buffers[0], addresses[0], origins[0], start, m, dims, steps[0])
+            fill_dy(buffers[1], addresses[1], origins[1], start, m, dims, steps[1])
+            for j in range(m):
+                put(buffers[1], j, slope(get(buffers[0], j), get(buffers[1], j)))
+
+    else:
+        fill_a, fill_b = filler(A.ld), filler(B.ld)
+
+        def block(buffers, addresses, origins, start, m, dims, steps):
+            left, right, out = buffers
+            fill_a(left, addresses[0], origins[0], start, m, dims, steps[0])
+            fill_b(right, addresses[1], origins[1], start, m, dims, steps[1])
+            fill_dy(out, addresses[2], origins[2], start, m, dims, steps[2])
+            for j in range(m):
+                put(out, j, slope(get(left, j), get(right, j), get(out, j)))
+
+    return block

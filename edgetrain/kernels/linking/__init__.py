@@ -1,0 +1,1 @@
+"""Objects joined into shared objects, and what is known of both: no linker is needed."""

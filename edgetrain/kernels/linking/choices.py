@@ -1,0 +1,98 @@
+"""Which storages each kernel can be asked for: the class that a library of kernels holds.
+
+A Program's numbers are fp32 or fp16, chosen by role (compiler/precision.py), so any mix of the two
+may meet in one kernel; model memory is in blocks of 8 bits too, where all state of an optimizer is
+stored alike (the format to compare with is compiled where it is used); positions, masks and
+integers have formats of their own.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from ...formats import FLOATS, INT8
+from .. import registry
+from ..registry import Kernel
+from ..tapes.decode import fits
+
+_INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
+_MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
+_MASKED = ("where", "mask_keep")
+_UNPACKING = (
+    "unpack",
+    "pack",
+    "pack_sides",
+    "pack_add",
+    "csr_unpack",
+    "csr_pack_add",
+)  # of blocks alone
+
+
+def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
+    blocks = (INT8.name,) if variable in kernel.blocks.split() else ()
+    if variable == "I":
+        return _COLUMNS
+    if variable == "M" and kernel.name in _MASKED:
+        return ("u8",)
+    if kernel.name in _MOVED or kernel.name.startswith("cmp_"):
+        return FLOATS + _INTEGERS + blocks
+    return FLOATS + blocks
+
+
+def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
+    """Whether roles can meet so: a bias, a peephole or a first state is never finer than fp32, and
+    is stored in fp16 only beside weights or values that are; what attention by blocks reads and
+    writes are activations and their gradients, but for a bias of its scores; of what a binary op
+    reads one is an activation, as the gradient that comes back; what is absent counts as fp32."""
+    if kernel.name in ("lstm", "gru", "rnn"):
+        weights, values = storages["W"], storages["S"]
+        sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
+        states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
+        return sides <= {weights} and states <= {weights, values}
+    if kernel.name.startswith("cmp_"):  # ONNX compares elements of one type
+        return (storages["A"] in FLOATS) == (storages["B"] in FLOATS)
+    if kernel.name.startswith("attention"):
+        (values, *others) = {dtype for name, dtype in storages.items() if name != "B"}
+        return not others and storages.get("B", "f32") in ("f32", values)
+    if kernel.name.startswith("bgrad_"):
+        return storages["S"] in ("f16", storages["A"], storages["B"])
+    if kernel.name.endswith("rmsprop"):
+        return _states_of_rmsprop(storages["V"], storages["M"], storages["A"])
+    if kernel.name.endswith("adam") and storages["M"] != storages["V"]:
+        return False
+    if kernel.name in _UNPACKING and INT8.name not in storages.values():
+        return False
+    if kernel.name == "where" and storages["S"] not in FLOATS:
+        return storages["S"] == storages["A"]
+    return True
+
+
+def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
+    """Momentum and mean may be absent; a square beside a mean is never in blocks."""
+    if mean != "f32":
+        return mean == square != INT8.name and momentum in (square, "f32")
+    return momentum in (square, "f32") or (square, momentum) == ("f32", INT8.name)
+
+
+def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
+    """Storages by variable, every choice that a Program may hold."""
+    variables = kernel.spec.variables
+    for found in itertools.product(*(_domain(kernel, variable) for variable in variables)):
+        storages = dict(zip(variables, found, strict=True))
+        if fits(kernel, found) and _possible(kernel, storages) and _chosen(kernel, storages):
+            yield storages
+
+
+def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
+    """Whether a variant's condition leaves these storages open (`I == 'u8'`)."""
+    text = kernel.when.text if kernel.when else ""
+    return "I == 'u8'" not in text or storages["I"] == "u8"
+
+
+def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
+    """All kernels that a runtime calls, with all their storages, in the order of their names; those
+    of device/ are a bundle's alone."""
+    for name in registry.names():
+        for kernel in registry.variants(name):
+            if not kernel.module.startswith("device."):
+                for storages in choices(kernel):
+                    yield kernel, storages

@@ -1,0 +1,135 @@
+"""Writes libraries of kernels (cache/library.py): of a processor, or what Programs use."""
+
+import json
+import multiprocessing
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...units.sha import sha256
+from .. import registry, targets
+from ..cache import disk, jit, library, sources
+from ..cache.processor import Target
+from ..emission import sections
+from ..loops import functions as loops
+from ..tapes.decode import Bound
+from .elf import undefined
+from .relocatable import machine_of
+from .relocate import MACHINES
+from .shared_object import shared_object
+
+
+def objects(
+    kernels: Sequence[Bound], targets: Sequence[Target], jobs: int = 1
+) -> list[list[bytes]]:
+    """For each kernel its object for each target; compiled by `jobs` processes, and kept."""
+    work = [(kernel.name, kernel.variant, dict(storages), targets) for kernel, storages in kernels]
+    if jobs == 1:
+        return [_made(one) for one in work]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return pool.map(_made, work, chunksize=4)
+
+
+def planner(target: Target) -> bytes:
+    """The loops of every unit that is imported, as a file for a processor; kept.
+
+    Raises:
+      UnsupportedOpError: as `shared_object`.
+    """
+    about = repr(("planner", target, units(), jit.compiler()))
+    name = f"libraries/{sha256(about.encode()).hexdigest()[:40]}.so"
+    found = disk.read(name, about)
+    if found is None:
+        found = shared_object([unit.object(target) for unit in loops.Unit.every], loops.IMPORTS)
+        disk.write(name, about, found)
+    return found
+
+
+def units() -> dict[str, str]:
+    """What the planner's loops are made from, by unit."""
+    return {unit.name: unit.digest() for unit in loops.Unit.every}
+
+
+def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
+    name, variant, storages, targets = one
+    kernel = next(k for k in registry.variants(name) if k.variant == variant)
+    return sections.objects_of(kernel, storages, targets)
+
+
+def description() -> dict:
+    """What this tree's kernels are made from."""
+    kernels = [kernel for name in registry.names() for kernel in registry.variants(name)]
+    modules = sorted({kernel.module for kernel in kernels})
+    digests = {module: sources.digest(module) for module in modules}
+    return {"package": sources.package_digest(), "digests": digests}
+
+
+def write_description(folder: Path) -> None:
+    """What a runtime says of the kernels that it was built with, into its room of kernels."""
+    (folder / sources.MADE).write_text(json.dumps(description()))
+    (folder / sources.DECLARATIONS).write_text(_declarations())
+
+
+def _declarations() -> str:
+    names = {name: registry.variants(name) for name in registry.names()}
+    rows = {name: [dict(registry.declaration(k)) for k in found] for name, found in names.items()}
+    return "".join(f"{name}\t{json.dumps(found)}\n" for name, found in rows.items())
+
+
+def write_library(
+    folder: Path,
+    target: str,
+    version: str,
+    code: Sequence[bytes],
+    imports: Sequence[str] = (),
+    compiler: str = "",
+    planner: bytes = b"",
+) -> None:
+    """Join objects into a library of this tree's kernels.
+
+    Args:
+      target: name of the processor, as in targets.py.
+      imports: symbols that the process has (`memset`), where the objects call them.
+      compiler: what links for a processor that shared_object.py does not know.
+      planner: what `planner` gave, where models are compiled too.
+    Raises:
+      UnsupportedOpError: as `shared_object`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if machine_of(code[0]) in MACHINES or not compiler:
+        (folder / library.LIBRARY).write_bytes(shared_object(code, imports))
+    else:
+        from ..emission.program import functions
+
+        missing = set().union(*map(undefined, code))
+        more = [functions(missing, targets.get(target))] if missing else []
+        _link(folder / library.LIBRARY, [*code, *more], compiler)
+    about = {"format": library.FORMAT, "target": target, "version": version}
+    index = {**about, "kernels": len(code), **description()}
+    if planner:
+        (folder / library.PLANNER).write_bytes(planner)
+        index["units"] = units()
+    (folder / library.INDEX).write_text(json.dumps(index))
+    (folder / sources.DECLARATIONS).write_text(_declarations())
+
+
+def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
+    """Join objects by a compiler's linker."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.o") for number in range(len(code))]
+        for path, one in zip(paths, code, strict=True):
+            path.write_bytes(one)
+        names = Path(folder, "objects")
+        names.write_text("\n".join(map(str, paths)))
+        command = [
+            compiler,
+            "-shared",
+            "-nostdlib",
+            "-s",
+            "-Wl,-z,defs",
+            "-o",
+            str(out),
+            f"@{names}",
+        ]
+        subprocess.run(command, check=True)

@@ -1,0 +1,212 @@
+"""Instructions of the planner's loops as LLVM text: arithmetic, memory, ways between blocks.
+
+Arithmetic is that of numpy's numbers: 64-bit integers, quotients and remainders rounded down and 0
+where the divisor is, floats without reassociation.
+"""
+
+import ast
+
+from .values import (
+    DTYPES,
+    FLOAT,
+    INT,
+    SINGLE,
+    TRUTH,
+    WORD,
+    Array,
+    Kind,
+    Number,
+    Row,
+    Value,
+    joined,
+    parts,
+)
+
+_BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl"}
+_INTEGER = {**_BITS, ast.Add: "add nsw", ast.Sub: "sub nsw", ast.Mult: "mul nsw"}
+_INTEGER |= {ast.RShift: "ashr"}
+_WORD = {**_BITS, ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_WORD |= {ast.RShift: "lshr", ast.FloorDiv: "udiv", ast.Mod: "urem"}
+_FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+COMPARE = {ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt")}
+COMPARE |= {ast.LtE: ("sle", "ole"), ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge")}
+# (from, to) -> LLVM's instruction; "" where the bits are the same.
+_CASTS = {(TRUTH, INT): "zext", (TRUTH, WORD): "zext", (INT, WORD): "", (WORD, INT): ""}
+_CASTS |= {(TRUTH, FLOAT): "uitofp", (WORD, FLOAT): "uitofp"}
+_CASTS |= {(INT, FLOAT): "sitofp", (INT, SINGLE): "sitofp"}
+_CASTS |= {(FLOAT, INT): "fptosi", (SINGLE, INT): "fptosi"}
+_CASTS |= {(FLOAT, SINGLE): "fptrunc", (SINGLE, FLOAT): "fpext"}
+FUNCTIONS = ("log", "exp", "sqrt")  # of the C library or the processor
+
+
+class Instructions:
+    """Text of one function in the making."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.slots: list[str] = []
+        self._count = 0
+
+    def new(self, text: str) -> str:
+        """A new operand, the result of an instruction."""
+        self._count += 1
+        self.lines.append(f"  %v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def label(self) -> str:
+        self._count += 1
+        return f"b{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Begin a block, which the one before falls into unless it has ended."""
+        self.lines += [f"  br label %{label}", f"{label}:"]
+
+    def jump(self, label: str) -> None:
+        """End a block; what follows in the text is reached by nobody unless it has a label."""
+        self.lines += [f"  br label %{label}", f"{self.label()}:"]
+
+    def fork(self, truth: str, yes: str, no: str) -> None:
+        """End a block with a choice, and begin that of `yes`."""
+        self.lines += [f"  br i1 {truth}, label %{yes}, label %{no}", f"{yes}:"]
+
+    def slot(self, llvm: str) -> str:
+        """A place for what is computed on several ways."""
+        self._count += 1
+        self.slots.append(f"  %s{self._count} = alloca {llvm}")
+        return f"%s{self._count}"
+
+    def cast(self, value: Value, kind: Kind) -> Value:
+        """A value as another kind, as Python and numpy convert numbers."""
+        if value.kind == kind:
+            return value
+        if isinstance(kind, Row) and isinstance(value.kind, Row):
+            inner = [self.cast(*pair) for pair in zip(self.items(value), kind.kinds, strict=True)]
+            return Value(kind, tuple(part for one in inner for part in one.operands))
+        assert isinstance(kind, Number) and isinstance(value.kind, Number), (value.kind, kind)
+        way = _CASTS[value.kind, kind]
+        if not way:
+            return Value(kind, value.operands)
+        return Value(kind, (self.new(f"{way} {value.kind.llvm} {value.text} to {kind.llvm}"),))
+
+    def items(self, value: Value) -> list[Value]:
+        """The values of a row, or those of a tuple to unpack."""
+        assert isinstance(value.kind, Row), value.kind
+        found, at = [], 0
+        for kind in value.kind.kinds:
+            count = len(parts(kind))
+            found.append(Value(kind, value.operands[at : at + count]))
+            at += count
+        return found
+
+    def row(self, values: list[Value], names: tuple[str, ...] = ()) -> Value:
+        kind = Row(tuple(one.kind for one in values), names)
+        return Value(kind, tuple(part for one in values for part in one.operands))
+
+    def word(self, record: str, at: int, llvm: str) -> str:
+        """A record's words never change while a loop runs."""
+        address = self.new(f"getelementptr inbounds i64, ptr {record}, i64 {at}")
+        return self.new(f"load {llvm}, ptr {address}, !invariant.load !0")
+
+    def element(self, array: Value, at: str) -> str:
+        assert isinstance(array.kind, Array)
+        return self.new(
+            f"getelementptr inbounds {array.kind.stored}, ptr {array.operands[0]}, i64 {at}"
+        )
+
+    def item(self, array: Array, address: str) -> Value:
+        """Load an element."""
+        found = self.new(f"load {array.stored}, ptr {address}, !tbaa !{_TAGS[array.dtype]}")
+        if array.stored != array.item.llvm:
+            way = "trunc" if array.item == TRUTH else "sext"
+            found = self.new(f"{way} {array.stored} {found} to {array.item.llvm}")
+        return Value(array.item, (found,))
+
+    def put(self, array: Array, address: str, value: Value) -> None:
+        """Store an element."""
+        found = self.cast(value, array.item).text
+        if array.stored != array.item.llvm:
+            way = "zext" if array.item == TRUTH else "trunc"
+            found = self.new(f"{way} {array.item.llvm} {found} to {array.stored}")
+        tag = _TAGS[array.dtype]
+        self.lines.append(f"  store {array.stored} {found}, ptr {address}, !tbaa !{tag}")
+
+    def binary(self, op: ast.operator, left: Value, right: Value) -> Value:
+        kind = joined(left.kind, right.kind)
+        if kind == TRUTH and not isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            kind = INT
+        if (isinstance(op, ast.Div) and kind == INT) or isinstance(op, ast.Pow):
+            kind = FLOAT
+        assert isinstance(kind, Number), kind
+        a, b = self.cast(left, kind).text, self.cast(right, kind).text
+        if isinstance(op, ast.Pow):
+            assert FLOAT in (left.kind, right.kind)
+            return Value(kind, (self.new(f"call double @llvm.pow.f64(double {a}, double {b})"),))
+        if kind == INT and isinstance(op, (ast.FloorDiv, ast.Mod)):
+            return Value(INT, (self._floored(isinstance(op, ast.Mod), a, b),))
+        table = _WORD if kind == WORD else _INTEGER if kind in (INT, TRUTH) else _FLOATING
+        return Value(kind, (self.new(f"{table[type(op)]} {kind.llvm} {a}, {b}"),))
+
+    def _floored(self, rest: bool, a: str, b: str) -> str:
+        """Quotient or rest, rounded down; 0 for a divisor of 0."""
+        if b.isdigit() and int(b) & (int(b) - 1) == 0 < int(b):
+            ways = f"and i64 {a}, {int(b) - 1}", f"ashr i64 {a}, {int(b).bit_length() - 1}"
+            return self.new(ways[not rest])
+        none = self.new(f"icmp eq i64 {b}, 0")
+        by = self.new(f"select i1 {none}, i64 1, i64 {b}")
+        left = self.new(f"srem i64 {a}, {by}")
+        sign = self.new(f"xor i64 {left}, {by}")
+        other = self.new(f"icmp slt i64 {sign}, 0")
+        some = self.new(f"icmp ne i64 {left}, 0")
+        down = self.new(f"and i1 {some}, {other}")
+        if rest:
+            more = self.new(f"add i64 {left}, {by}")
+            found = self.new(f"select i1 {down}, i64 {more}, i64 {left}")
+        else:
+            found = self.new(f"sdiv i64 {a}, {by}")
+            less = self.new(f"sub i64 {found}, 1")
+            found = self.new(f"select i1 {down}, i64 {less}, i64 {found}")
+        return self.new(f"select i1 {none}, i64 0, i64 {found}")
+
+    def compared(self, how: str | tuple[str, str], one: Value, other: Value) -> str:
+        kind = joined(one.kind, other.kind)
+        kind = INT if kind == TRUTH else kind
+        assert isinstance(kind, Number), kind
+        word = how if isinstance(how, str) else how[kind in (FLOAT, SINGLE)]
+        if kind == WORD:
+            word = word.replace("s", "u", 1) if word[0] == "s" else word
+        a, b = self.cast(one, kind).text, self.cast(other, kind).text
+        name = "fcmp" if kind in (FLOAT, SINGLE) else "icmp"
+        return self.new(f"{name} {word} {kind.llvm} {a}, {b}")
+
+    def most(self, most: bool, values: list[Value]) -> Value:
+        found = values[0]
+        for other in values[1:]:
+            kind = joined(found.kind, other.kind)
+            assert isinstance(kind, Number), kind
+            found, other = self.cast(found, kind), self.cast(other, kind)
+            better = self.compared(COMPARE[ast.Gt if most else ast.Lt], other, found)
+            taken = f"select i1 {better}, {kind.llvm} {other.text}, {kind.llvm} {found.text}"
+            found = Value(kind, (self.new(taken),))
+        return found
+
+
+def returned(kind: Kind) -> str:
+    """LLVM's type of what a function returns."""
+    inner = parts(kind)
+    return "void" if not inner else inner[0] if len(inner) == 1 else f"{{ {', '.join(inner)} }}"
+
+
+# Arrays of two kinds share no bytes: what is known of one outlives stores to the other.
+_TAGS = {dtype: 2 * number + 3 for number, dtype in enumerate(DTYPES)}
+DECLARATIONS = "\n".join(
+    [
+        *(f"declare double @llvm.{name}.f64(double)" for name in FUNCTIONS),
+        "declare double @llvm.pow.f64(double, double)",
+        "declare i64 @llvm.smax.i64(i64, i64)",
+        "declare i64 @llvm.smin.i64(i64, i64)",
+        "!0 = !{}",
+        '!1 = !{!"arrays"}',
+        *(f'!{tag - 1} = !{{!"{dtype}", !1}}' for dtype, tag in _TAGS.items()),
+        *(f"!{tag} = !{{!{tag - 1}, !{tag - 1}, i64 0}}\n" for tag in _TAGS.values()),
+    ]
+)

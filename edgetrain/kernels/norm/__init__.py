@@ -1,0 +1,1 @@
+"""Normalisation over the batch, over layers and groups, over neighbouring channels."""

@@ -1,0 +1,102 @@
+"""The update of a weight right after its gradient, within the tape of a microbatch.
+
+What the norm of all gradients decides in update.py is known too late here: a step goes on until a
+gradient is not finite; then no further weight moves, and whoever runs the tape goes back to a state
+from before. Multipliers are those of `grad_finish`, of one microbatch, without clipping.
+"""
+
+import numpy as np
+
+from .. import control
+from ..language.block import first as part
+from ..language.divisor import divisor
+from ..language.inlining import inline
+from ..language.mathf import sqrt64
+from ..language.prim import ld_f64, ld_i64, st_f64, st_i64
+from ..registry import kernel
+from .update import zeroing
+
+CHUNKS = control.PARTIALS
+
+
+@kernel("grad_clear", "g:w:G[n] n", check="n > 0", blocks="G")
+def grad_clear(G):
+    """g = 0 [n], which gradients are added to; threads split blocks of 64."""
+    zero = zeroing(G)
+
+    def run(thread, nthreads, k):
+        zero(k.g, part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads))
+
+    return run
+
+
+@inline
+def multiplier(ctl):
+    """What a gradient is multiplied by to be the mean over the targets."""
+    return ld_f64(ctl, control.NOMINAL) / (divisor(ctl) * ld_f64(ctl, control.LOSS_SCALE))
+
+
+@kernel("fused_begin", "ctl:m:i64[64] c1:f c2:f")
+def fused_begin():
+    """Behind the loss: SKIP where nothing was counted; else ADAM_T, BIAS1 and BIAS2 advance, before
+    the first gradient. c1, c2 are 1 - beta. GRAD_NORM adds up squares from here on."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            counted = ld_i64(k.ctl, control.TARGETS) > 0
+            st_i64(k.ctl, control.SKIP, 0 if counted else 1)
+            st_f64(k.ctl, control.GRAD_FACTOR, multiplier(k.ctl))
+            st_f64(k.ctl, control.GRAD_NORM, 0.0)
+            if counted:
+                st_i64(k.ctl, control.ADAM_T, ld_i64(k.ctl, control.ADAM_T) + 1)
+                one, two = ld_f64(k.ctl, control.BIAS1), ld_f64(k.ctl, control.BIAS2)
+                st_f64(k.ctl, control.BIAS1, one + np.float64(k.c1) * (1.0 - one))
+                st_f64(k.ctl, control.BIAS2, two + np.float64(k.c2) * (1.0 - two))
+
+    return run
+
+
+@kernel("fused_check", "partials:r:f64[64] ctl:m:i64[64]")
+def fused_check():
+    """The sums of a gradient's squares join GRAD_NORM; SKIP where they are not finite."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            total = 0.0
+            for chunk in range(CHUNKS):
+                total += ld_f64(k.partials, chunk)
+            st_f64(k.ctl, control.GRAD_NORM, ld_f64(k.ctl, control.GRAD_NORM) + total)
+            if total - total != 0.0:
+                st_i64(k.ctl, control.SKIP, 1)
+
+    return run
+
+
+@kernel("fused_sums", "partials:w:f64[64]")
+def fused_sums():
+    """64 sums of 0, for `stat_check`."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            for chunk in range(CHUNKS):
+                st_f64(k.partials, chunk, 0.0)
+
+    return run
+
+
+@kernel("fused_finish", "partials:r:f64[64] ctl:m:i64[64]")
+def fused_finish():
+    """GRAD_NORM, the norm of the mean gradient, from the squares; SKIP where it or a staged
+    statistic (`partials`) is not finite. The norm is added up in the order of updates."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            total = ld_f64(k.ctl, control.GRAD_NORM)
+            for chunk in range(CHUNKS):
+                total += ld_f64(k.partials, chunk)
+            norm = sqrt64(total) * multiplier(k.ctl)
+            st_f64(k.ctl, control.GRAD_NORM, norm)
+            if norm - norm != 0.0:
+                st_i64(k.ctl, control.SKIP, 1)
+
+    return run

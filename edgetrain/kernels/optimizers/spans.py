@@ -1,0 +1,51 @@
+"""Which elements of a weight an update takes: all of them, or a layer's slots of the pool.
+
+Of a layer w and its state are the pool, its gradients a row of `room` numbers that begins with the
+layer's first slot. Numbers are rounded by their place in the pool, as in an update of all of it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..language.block import first as part
+from ..language.inlining import inline
+from ..language.prim import ld_i32
+
+
+class Span(NamedTuple):
+    """Inline functions.
+
+    Attributes:
+      of: (k, thread, nthreads) -> first element of a thread's part, and the one behind its last.
+      gradients: (k, bytes of a number) -> where the gradient of element 0 is or would be.
+    """
+
+    of: Callable
+    gradients: Callable
+
+
+@inline
+def _whole(k, thread, nthreads):
+    return part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+
+
+@inline
+def _at_first(k, nbytes):
+    return k.g
+
+
+@inline
+def _slots(k, thread, nthreads):
+    start = ld_i32(k.pointers, 0)
+    count = min(ld_i32(k.pointers, k.groups) - start, k.room)
+    return start + part(count, thread, nthreads), start + part(count, thread + 1, nthreads)
+
+
+@inline
+def _row(k, nbytes):
+    return k.g - nbytes * ld_i32(k.pointers, 0)
+
+
+WHOLE, LAYER = Span(_whole, _at_first), Span(_slots, _row)
+LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:r:i64[64] slots groups room key"
+LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"

@@ -1,0 +1,75 @@
+"""Rows and columns of planes as weighted sums of other rows and columns: resizing and its gradient.
+
+A table of n outputs and t taps is int32[n + 1 + 2 * t]: where each output's taps start (and the
+last one's end), the input index of every tap, the bits of its float32 weight. The gradient is the
+same kernel with the transposed tables.
+"""
+
+from ..registry import kernel
+
+
+def _words():
+    from ..language.inlining import inline
+    from ..language.mathf import ONE
+    from ..language.prim import bits_float, ld_i32, u32
+
+    @inline
+    def start(table, i, taps):
+        """First tap of output i; an absent table is the identity."""
+        return i if table == 0 else max(0, min(ld_i32(table, i), taps))
+
+    @inline
+    def index(table, n, t):
+        return t if table == 0 else ld_i32(table, n + 1 + t)
+
+    @inline
+    def weight(table, n, taps, t):
+        return ONE if table == 0 else bits_float(u32(ld_i32(table, n + 1 + taps + t)))
+
+    return start, index, weight
+
+
+@kernel(
+    "resample",
+    "x:r:S[outer*h*wd] rows?:r:i32[oh+1+2*rt] cols?:r:i32[ow+1+2*ct] y:m:S[outer*oh*ow] "
+    "outer h wd oh ow rt ct acc",
+    check="min(outer, h, wd, oh, ow) > 0;min(rt, ct) >= 0",
+    work="outer*max(oh, rt)*max(ow, ct)",
+)
+def resample(S):
+    """y[o, i, k] (+)= sum over taps a of row i, then b of column k, of w[a] * w[b] * x[o, a, b].
+
+    x is [outer, h, wd], y [outer, oh, ow]. An index outside the plane adds nothing. Float32 by
+    fma, what was in y is added last; threads split the rows of y.
+    """
+    from ..language.mathf import ZERO
+    from ..language.prim import div, fma
+
+    start, index, weight = _words()
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, k):
+        lines = k.outer * k.oh
+        for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
+            o = div(line, k.oh)
+            i = line - o * k.oh
+            top, bottom = start(k.rows, i, k.rt), start(k.rows, i + 1, k.rt)
+            for q in range(k.ow):
+                left, right = start(k.cols, q, k.ct), start(k.cols, q + 1, k.ct)
+                total = ZERO
+                for a in range(top, bottom):
+                    row = index(k.rows, k.oh, a)
+                    if row < 0 or row >= k.h:
+                        continue
+                    scale, at = weight(k.rows, k.oh, k.rt, a), (o * k.h + row) * k.wd
+                    for b in range(left, right):
+                        column = index(k.cols, k.ow, b)
+                        if 0 <= column < k.wd:
+                            total = fma(
+                                scale * weight(k.cols, k.ow, k.ct, b), ld(k.x, at + column), total
+                            )
+                if k.acc:
+                    total += ld(k.y, line * k.ow + q)
+                st(k.y, line * k.ow + q, total)
+
+    return run

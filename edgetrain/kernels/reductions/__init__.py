@@ -1,0 +1,1 @@
+"""Sums, extremes, products and running sums over axes; softmax."""

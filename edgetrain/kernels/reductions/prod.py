@@ -1,0 +1,42 @@
+"""The gradient of a product over any dimensions."""
+
+from ..registry import kernel
+
+
+@kernel(
+    "reduce_prod_bwd",
+    "x:r:S[nx] y:r:S[prod(k)] dy:r:S[prod(k)] dx:m:S[nx] k[6] r[6] ks[6] rs[6] nx acc",
+    check="least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx",
+)
+def reduce_prod_bwd(S):
+    """dx[k, r] (+)= dy[k] * product over the other r of x[k, r]; x and dx have the same strides.
+
+    Exact at zeros: a single one gets the product of the rest. y is not read. The product is
+    float64 in the order of r; threads split k.
+    """
+    from ..language.prim import div
+    from ..language.strided import count, place
+
+    ld, st = S.ld, S.st
+
+    def run(thread, nthreads, k):
+        nk, nr = count(k.k), count(k.r)
+        for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
+            at, product, zeros = place(q, k.k, k.ks), 1.0, 0
+            for r in range(nr):
+                v = float(ld(k.x, at + place(r, k.r, k.rs)))
+                if v == 0.0:
+                    zeros += 1
+                else:
+                    product *= v
+            for r in range(nr):
+                i = at + place(r, k.r, k.rs)
+                v = float(ld(k.x, i))
+                if v == 0.0:
+                    share = product if zeros == 1 else 0.0
+                else:
+                    share = product / v if zeros == 0 else 0.0
+                value = float(ld(k.dy, q)) * share
+                st(k.dx, i, value + float(ld(k.dx, i)) if k.acc else value)
+
+    return run

@@ -1,0 +1,249 @@
+"""softmax and log_softmax over the middle axis of [outer, n, inner], and their gradients.
+
+The maximum is taken off first. Sums are float64: with inner 1 over 64 partial sums and a fixed
+tree, else along n in order. Threads split the work items of language/lanes.py. y may be x, dx may
+be dy or y.
+"""
+
+from ..registry import kernel
+
+_CHECK = "min(outer, n, inner) > 0"
+_SHAPE = "[outer*n*inner]"
+_CHUNK = 16  # the end of a row is taken in so many lanes at once
+
+
+def _highest(S):
+    """highest(k, base, step, blocks, whole, columns, top): the greatest of each lane, of a row in
+    all lanes. None becomes NaN: what is NaN will make the sum so."""
+    from ..language.apart import get, greatest, loads_apart, put
+    from ..language.inlining import inline
+    from ..language.lanes import LANES, width
+    from ..language.mathf import INF
+
+    ld = loads_apart(S)
+
+    @inline
+    def raise_to(k, at, lane, m, top):
+        for j in range(m):
+            v = ld(k.x, at + j)
+            put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
+
+    @inline
+    def highest(k, base, step, blocks, whole, columns, top):
+        for j in range(LANES):
+            put(top, j, -INF)
+        for t in range(whole):
+            raise_to(k, base + t * step, 0, LANES, top)
+        for t in range(whole, blocks):
+            raise_to(k, base + t * step, 0, width(t, columns, k.n), top)
+        if columns == 0:
+            most = greatest(top)
+            for j in range(LANES):
+                put(top, j, most)
+
+    return highest
+
+
+def _exact(S, logarithm):
+    """Whether y holds e^(x - top) as it is, so that it is computed once; in other storages that is
+    so where a row is no longer than a buffer."""
+    return S.name == "f32" and not logarithm
+
+
+def _added(S, logarithm):
+    """add(k, base, step, blocks, whole, columns, top, wide, kept): e^(x - top) of all blocks adds
+    to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
+    import numpy as np
+
+    from ..language.apart import get, get_wide, loads_apart, put, put_wide, stores_apart
+    from ..language.block import BLOCK
+    from ..language.inlining import inline
+    from ..language.lanes import LANES, width
+    from ..language.mathf import ZERO, exp
+    from ..language.prim import mod
+
+    ld, st, exact = loads_apart(S), stores_apart(S), _exact(S, logarithm)
+
+    @inline
+    def add_whole(k, at, slot, top, wide, kept):
+        for j in range(LANES):
+            e = exp(ld(k.x, at + j) - get(top, j))
+            put(kept, slot + j, e)
+            if exact:
+                st(k.y, at + j, e)
+        for j in range(LANES):
+            put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
+
+    @inline
+    def add_part(k, at, m, lane, slot, top, wide, kept):
+        """Lanes from `lane` on, of which m are there and others are 0."""
+        for j in range(_CHUNK):
+            e = exp(ld(k.x, at + min(j, m - 1)) - get(top, lane + j))
+            put(kept, slot + j, e if j < m else ZERO)
+        for j in range(_CHUNK):
+            e = np.float64(get(kept, slot + j))
+            put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
+        if exact:
+            for j in range(m):  # an addition, lest the loop become a call of memcpy
+                st(k.y, at + j, get(kept, slot + j) + ZERO)
+
+    @inline
+    def add(k, base, step, blocks, whole, columns, top, wide, kept):
+        for t in range(whole):
+            add_whole(k, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
+        for t in range(whole, blocks):
+            m, at, slot = width(t, columns, k.n), base + t * step, mod(t * LANES, BLOCK)
+            for q in range(0, m, _CHUNK):
+                add_part(k, at + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
+
+    return add
+
+
+def _finished(S, logarithm):
+    """finish(k, at, m, slot, again, top, last, kept): a block's results, m lanes from `at` on."""
+    from ..language.apart import get, loads_apart, stores_apart
+    from ..language.inlining import inline
+    from ..language.mathf import exp
+
+    ld, stored, st, exact = loads_apart(S), S.ld, stores_apart(S), _exact(S, logarithm)
+
+    @inline
+    def finish(k, at, m, slot, again, top, last, kept):
+        if logarithm:
+            for j in range(m):
+                st(k.y, at + j, ld(k.x, at + j) - get(top, j) - get(last, j))
+        elif exact:
+            for j in range(m):
+                st(k.y, at + j, stored(k.y, at + j) * get(last, j))
+        elif again:
+            for j in range(m):
+                st(k.y, at + j, exp(ld(k.x, at + j) - get(top, j)) * get(last, j))
+        else:
+            for j in range(m):
+                st(k.y, at + j, get(kept, slot + j) * get(last, j))
+
+    return finish
+
+
+def _forward(logarithm):
+    def factory(S):
+        """y = softmax(x), or its logarithm, along axis n."""
+        import numpy as np
+
+        from ..language.apart import full, get_wide, put
+        from ..language.block import BLOCK, new, new_wide
+        from ..language.inlining import inline
+        from ..language.lanes import LANES, fold, item, items, reset, width
+        from ..language.mathf import ONE, log
+        from ..language.prim import div, mod
+
+        highest, tree = _highest(S), fold("add")
+        add, finish = _added(S, logarithm), _finished(S, logarithm)
+
+        @inline
+        def final(total):
+            return log(np.float32(total)) if logarithm else ONE / np.float32(total)
+
+        @inline
+        def conclude(columns, wide, last):
+            """What each lane's results are scaled by, or less."""
+            if columns == 0:
+                factor = final(tree(wide))
+                for j in range(LANES):
+                    put(last, j, factor)
+            else:
+                for j in range(LANES):
+                    put(last, j, final(get_wide(wide, j)))
+
+        def run(thread, nthreads, k):
+            wide, top, last, kept = new_wide(), new(), new(), new()
+            every = items(k.outer, k.inner)
+            for i in range(div(every * thread, nthreads), div(every * (thread + 1), nthreads)):
+                base, columns, blocks, step = item(i, k.n, k.inner)
+                whole = full(columns, blocks, k.n)
+                highest(k, base, step, blocks, whole, columns, top)
+                reset(wide, 0, 0.0)
+                add(k, base, step, blocks, whole, columns, top, wide, kept)
+                conclude(columns, wide, last)
+                again = blocks * LANES > BLOCK
+                for t in range(whole):
+                    slot = mod(t * LANES, BLOCK)
+                    finish(k, base + t * step, LANES, slot, again, top, last, kept)
+                for t in range(whole, blocks):
+                    m, slot = width(t, columns, k.n), mod(t * LANES, BLOCK)
+                    finish(k, base + t * step, m, slot, again, top, last, kept)
+
+        return run
+
+    return factory
+
+
+def _backward(logarithm):
+    def factory(S):
+        """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
+        import numpy as np
+
+        from ..language.apart import full, get, get_wide, loads_apart, put, put_wide, stores_apart
+        from ..language.block import new, new_wide
+        from ..language.inlining import inline
+        from ..language.lanes import LANES, fold, item, items, reset, width
+        from ..language.mathf import exp
+        from ..language.prim import div
+
+        ld, st, tree = loads_apart(S), stores_apart(S), fold("add")
+
+        @inline
+        def add(k, at, m, wide):
+            for j in range(m):
+                g = ld(k.dy, at + j)
+                term = g if logarithm else g * ld(k.y, at + j)
+                put_wide(wide, j, get_wide(wide, j) + np.float64(term))
+
+        @inline
+        def slope(k, at, s):
+            v, g = ld(k.y, at), ld(k.dy, at)
+            return g - exp(v) * s if logarithm else v * (g - s)
+
+        @inline
+        def finish(k, at, m, total):
+            if k.acc:
+                for j in range(m):
+                    st(k.dx, at + j, slope(k, at + j, get(total, j)) + ld(k.dx, at + j))
+            else:
+                for j in range(m):
+                    st(k.dx, at + j, slope(k, at + j, get(total, j)))
+
+        def run(thread, nthreads, k):
+            wide, total = new_wide(), new()
+            count = items(k.outer, k.inner)
+            for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
+                base, columns, blocks, step = item(i, k.n, k.inner)
+                reset(wide, 0, 0.0)
+                whole = full(columns, blocks, k.n)
+                for t in range(whole):
+                    add(k, base + t * step, LANES, wide)
+                for t in range(whole, blocks):
+                    add(k, base + t * step, width(t, columns, k.n), wide)
+                if columns == 0:
+                    reset(wide, 0, tree(wide))
+                for j in range(LANES):
+                    put(total, j, np.float32(get_wide(wide, j)))
+                for t in range(whole):
+                    finish(k, base + t * step, LANES, total)
+                for t in range(whole, blocks):
+                    finish(k, base + t * step, width(t, columns, k.n), total)
+
+        return run
+
+    return factory
+
+
+def _register() -> None:
+    for name, logarithm in (("softmax", False), ("log_softmax", True)):
+        operands = f"x:r:S{_SHAPE} y:w:S{_SHAPE} outer n inner"
+        kernel(name, operands, check=_CHECK)(_forward(logarithm))
+        operands = f"y:r:S{_SHAPE} dy:r:S{_SHAPE} dx:m:S{_SHAPE} outer n inner acc"
+        kernel(f"{name}_bwd", operands, check=_CHECK)(_backward(logarithm))
+
+
+_register()

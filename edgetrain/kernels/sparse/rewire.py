@@ -1,0 +1,355 @@
+"""Rewiring of the pool in place: drop small nonzeros, close the gaps, share out, grow zeros at
+empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it. Numbers
+in blocks are rounded when they move (language/moves.py).
+
+Layout of pool, columns and pointers: formats/csr.py and conv/csr.py. The table is 64-bit words:
+a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
+its survivors and how many it grows. Thread 0 does the work, in a fixed order.
+"""
+
+import numpy as np
+
+from .. import control
+from ..language.inlining import inline
+from ..language.moves import clearing, moving, wiping
+from ..language.packed import new
+from ..language.prim import (
+    div,
+    float_bits,
+    hash32,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    mod,
+    st_f64,
+    st_i32,
+    st_i64,
+    to_float,
+    to_int,
+    u32,
+)
+from ..language.rng import stream
+from ..registry import kernel
+
+ZERO, ONE = np.float32(0), np.float32(1)
+# Streams of what is rounded when it moves, apart from others of the instruction.
+ROUNDED, EXPANDED = 0x2C1B3C6D, 0x297A2D39
+
+# As in formats/csr.py, which kernels do not import.
+WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
+CAP, KEPT, GROWN, WORDS = 0, 1, 2, 4
+
+_POOL = "w:m:W[slots] columns:m:I[slots]"
+_TABLE = f"table:m:i64[{HEADER}+{WORDS}*layers]"
+
+
+def _smallest(W):
+    """smallest(w, first, last, wanted): (bits of the wanted-th smallest magnitude, how many lie
+    strictly below it); bits of positive floats rise with them."""
+    ld = W.ld
+
+    @inline
+    def smallest(w, first, last, wanted):
+        low, high = 0, 0x7FFFFFFF
+        while low < high:
+            middle, count = (low + high) >> 1, 0
+            for e in range(first, last):
+                if (float_bits(ld(w, e)) & 0x7FFFFFFF) <= middle:
+                    count += 1
+            if count >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        below = 0
+        for e in range(first, last):
+            if (float_bits(ld(w, e)) & 0x7FFFFFFF) < low:
+                below += 1
+        return low, below
+
+    return smallest
+
+
+@kernel(
+    "csr_drop",
+    f"w:m:W[slots] pointers:r:i32[groups+1] {_TABLE} slots groups layers layer fraction:f",
+    check="layer >= 0;layer < layers;min(slots, groups) > 0",
+    work="32*slots",
+    blocks="W",
+)
+def csr_drop(W):
+    """Set a layer's small nonzeros to zero.
+
+    fraction 0: magnitudes below the table's threshold; else that fraction of the layer's
+    nonzeros, the smallest, the first of equal ones.
+    """
+    ld, clear = W.ld, clearing(W)
+    smallest = _smallest(W)
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
+        limit, ties = int(float_bits(np.float32(ld_f64(k.table, THRESHOLD)))), 0
+        wanted = to_int(to_float(last - first) * k.fraction)
+        if wanted > 0:
+            limit, ties = smallest(k.w, first, last, wanted)
+            ties = wanted - ties
+        elif k.fraction > ZERO:
+            limit = 0
+        for e in range(first, last):
+            size = int(float_bits(ld(k.w, e)) & 0x7FFFFFFF)
+            if size < limit:
+                clear(k.w, e)
+            elif size == limit and ties > 0:
+                ties -= 1
+                clear(k.w, e)
+
+    return run
+
+
+@kernel(
+    "csr_close",
+    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} ctl:r:i64[64] slots groups layers layer key",
+    check="layer >= 0;layer < layers;min(slots, groups) > 0",
+    blocks="W",
+)
+def csr_close(W, INDEX):
+    """Close the gaps that a layer's zeros are; layers run in pool order.
+
+    The layer moves left to the end of the one before; its pointers follow. Written: pool, columns,
+    pointers, table.
+    """
+    ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
+    begin, push, finish = moving(W, rising=True, keep=True).values()
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        buffer, numbers = new(), stream(k.ctl, k.key)
+        if k.layer == 0:
+            st_i64(k.table, WRITE, 0)
+            st_i64(k.table, PRUNED, 0)
+        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
+        read, start = first, ld_i64(k.table, WRITE)
+        write = start
+        begin(buffer, k.w, start)
+        for q in range(k.groups):
+            stop = ld_i32(k.pointers, q + 1)
+            st_i32(k.pointers, q, write)
+            for e in range(read, stop):
+                value = ld(k.w, e)
+                if value != ZERO:
+                    push(buffer, k.w, write, value, numbers)
+                    stc(k.columns, write, ldc(k.columns, e))
+                    write += 1
+            read = stop
+        st_i32(k.pointers, k.groups, write)
+        if write > start:
+            finish(buffer, k.w, write, numbers)
+        dropped = (last - first) - (write - start)
+        st_i64(k.table, WRITE, write)
+        st_i64(k.table, PRUNED, ld_i64(k.table, PRUNED) + dropped)
+        st_i64(k.table, HEADER + WORDS * k.layer + KEPT, write - start)
+        st_i64(k.table, HEADER + WORDS * k.layer + GROWN, dropped)
+
+    return run
+
+
+_STATE = {"check": "slots > 0", "blocks": "S W"}
+
+
+def _pushing(S, rising):
+    """As `moving`, of state; root 1: second moments, which do not become 0 where they are not."""
+    begin, push, finish = moving(S, rising).values()
+    _, push_root, finish_root = moving(S, rising, keep=True).values()
+
+    @inline
+    def push_state(buffer, y, write, value, key, root):
+        if root != 0:
+            push_root(buffer, y, write, value, key)
+        else:
+            push(buffer, y, write, value, key)
+
+    @inline
+    def finish_state(buffer, y, write, key, root):
+        if root != 0:
+            finish_root(buffer, y, write, key)
+        else:
+            finish(buffer, y, write, key)
+
+    return begin, push_state, finish_state
+
+
+@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
+def csr_compress(S, W):
+    """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
+    ld, ldw = S.ld, W.ld
+    _, push, finish = _pushing(S, rising=True)
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        buffer, numbers, write = new(), stream(k.ctl, k.key), 0
+        for e in range(k.slots):
+            if ldw(k.w, e) != ZERO:
+                push(buffer, k.y, write, ld(k.y, e), numbers, k.root)
+                write += 1
+        finish(buffer, k.y, write, numbers, k.root)
+
+    return run
+
+
+@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
+def csr_expand(S, W):
+    """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
+    ld, ldw = S.ld, W.ld
+    begin, push, _ = _pushing(S, rising=False)
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        buffer, numbers, read = new(), hash32(stream(k.ctl, k.key), EXPANDED), 0
+        begin(buffer, k.y, k.slots)
+        for e in range(k.slots):
+            if ldw(k.w, e) != ZERO:
+                read += 1
+        for e in range(k.slots - 1, -1, -1):
+            value = ZERO
+            if ldw(k.w, e) != ZERO:
+                read -= 1
+                value = ld(k.y, read)
+            push(buffer, k.y, e, value, numbers, k.root)
+
+    return run
+
+
+@kernel("csr_reset", "y:m:S[slots] ctl:r:i64[64] slots least", check="slots > 0", blocks="S")
+def csr_reset(S):
+    """Optimizer state of the pool begins anew in runs of `least` steps or more."""
+    wipe = wiping(S)
+
+    def run(thread, nthreads, k):
+        if thread == 0 and ld_i64(k.ctl, control.TOTAL_STEPS) >= k.least:
+            wipe(k.y, k.slots)
+
+    return run
+
+
+@inline
+def _ratio(a, b, c):
+    """floor(a * b / c) below 2^31, of numbers below 2^31: small processors divide 32 bits only."""
+    rest, out = a * b, 0
+    for bit in range(30, -1, -1):
+        if (c << bit) <= rest:
+            rest -= c << bit
+            out += 1 << bit
+    return out
+
+
+@kernel("csr_share", f"{_TABLE} layers target tolerance:f factor:f own", check="layers > 0")
+def csr_share():
+    """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
+    all layers in proportion to their survivors (a layer that lost all counts as one), what a cap
+    refuses going to the others in order.
+
+    Then the threshold is multiplied by `factor` where fewer than target * (1 - tolerance) were
+    dropped, divided where more than target * (1 + tolerance). Written: table.
+    """
+
+    def run(thread, nthreads, k):
+        if thread != 0 or k.own != 0:
+            return
+        dropped, parts = ld_i64(k.table, PRUNED), 0
+        before, given, over = 0, 0, 0
+        for layer in range(k.layers):
+            parts += max(ld_i64(k.table, HEADER + WORDS * layer + KEPT), 1)
+        for layer in range(k.layers):
+            at = HEADER + WORDS * layer
+            kept = ld_i64(k.table, at + KEPT)
+            before += max(kept, 1)
+            share = _ratio(dropped, before, parts) - given
+            given += share
+            room = ld_i64(k.table, at + CAP) - kept
+            grown = min(share, room)
+            over += share - grown
+            st_i64(k.table, at + GROWN, grown)
+        over += dropped - given
+        for layer in range(k.layers):
+            at = HEADER + WORDS * layer
+            grown = ld_i64(k.table, at + GROWN)
+            more = min(over, ld_i64(k.table, at + CAP) - ld_i64(k.table, at + KEPT) - grown)
+            st_i64(k.table, at + GROWN, grown + more)
+            over -= more
+        found, aim = to_float(dropped), to_float(k.target)
+        threshold = ld_f64(k.table, THRESHOLD)
+        if found < aim * (ONE - k.tolerance):
+            st_f64(k.table, THRESHOLD, threshold * np.float64(k.factor))
+        elif found > aim * (ONE + k.tolerance):
+            st_f64(k.table, THRESHOLD, threshold / np.float64(k.factor))
+
+    return run
+
+
+@kernel(
+    "csr_grow",
+    f"{_POOL} pointers:m:i32[rows*((channels+chunk-1)//chunk)+1] {_TABLE} ctl:r:i64[64] "
+    "slots rows channels taps chunk layers layer key",
+    check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
+    work="rows*channels*taps",
+    blocks="W",
+)
+def csr_grow(W, INDEX):
+    """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.
+
+    Layers run from the last to the first, so nothing is overwritten before it is read. Empty
+    positions are walked from the last to the first and taken with probability still wanted /
+    still empty: a uniform draw without replacement. Written: pool, columns, pointers, table.
+    Source: Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
+    """
+    ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
+    begin, push, finish = moving(W, rising=False, keep=True).values()
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        numbers, chunks = stream(k.ctl, u32(k.key)), div(k.channels + k.chunk - 1, k.chunk)
+        at = HEADER + WORDS * k.layer
+        kept, wanted = ld_i64(k.table, at + KEPT), ld_i64(k.table, at + GROWN)
+        empty = k.rows * k.channels * k.taps - kept
+        if k.layer == k.layers - 1:
+            write = kept + wanted
+            for other in range(k.layers - 1):
+                before = HEADER + WORDS * other
+                write += ld_i64(k.table, before + KEPT) + ld_i64(k.table, before + GROWN)
+        else:
+            write = ld_i64(k.table, WRITE)
+        buffer, rounding, end = new(), hash32(numbers, ROUNDED), write
+        begin(buffer, k.w, end)
+        high = ld_i32(k.pointers, k.rows * chunks)
+        for q in range(k.rows * chunks - 1, -1, -1):
+            low = ld_i32(k.pointers, q)
+            st_i32(k.pointers, q + 1, write)
+            first = mod(q, chunks) * k.chunk
+            read = high - 1
+            for column in range(min(k.chunk, k.channels - first) * k.taps - 1, -1, -1):
+                if read >= low and ldc(k.columns, read) == column:
+                    write -= 1
+                    push(buffer, k.w, write, ld(k.w, read), rounding)
+                    stc(k.columns, write, column)
+                    read -= 1
+                    continue
+                if wanted > 0:
+                    drawn = hash32(numbers, (div(q, chunks) * k.channels + first) * k.taps + column)
+                    if int(drawn) * empty < wanted << 32:
+                        write -= 1
+                        wanted -= 1
+                        push(buffer, k.w, write, ZERO, rounding)
+                        stc(k.columns, write, column)
+                empty -= 1
+            high = low
+        if write < end:
+            finish(buffer, k.w, write, rounding)
+        st_i32(k.pointers, 0, write)
+        st_i64(k.table, WRITE, write)
+
+    return run

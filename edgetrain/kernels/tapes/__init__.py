@@ -1,0 +1,1 @@
+"""Instructions: how they are read, and what runs them."""

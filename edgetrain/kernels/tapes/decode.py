@@ -1,0 +1,141 @@
+"""The words of a tape as instructions again, and the work that they declare."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...errors import ProgramError, UnsupportedOpError
+from ...formats import BLOCKED, FLOATS, FORMATS, WHOLE
+from .. import registry
+from ..registry import Kernel
+
+_INTEGERS = tuple(format.name for format in WHOLE)
+_ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
+
+Bound = tuple[Kernel, Mapping[str, str]]
+
+
+class Decoded(NamedTuple):
+    """One instruction.
+
+    Attributes:
+      at: its first word in the tape.
+      values: words by operand, all but scratch.
+      scratch: (offset of the first thread's, bytes from one thread's to the next), or None.
+    """
+
+    at: int
+    kernel: Kernel
+    storages: Mapping[str, str]
+    values: Mapping[str, int]
+    scratch: tuple[int, int] | None
+
+    @property
+    def about(self) -> tuple:
+        """All but where its operands lie."""
+        operands = self.kernel.spec.operands
+        numbers = (
+            self.values[o.name] >= 0 if o.is_reference else self.values[o.name]
+            for o in operands
+            if o.mode != "t"
+        )
+        return self.kernel.name, self.kernel.variant, *self.storages.values(), *numbers
+
+    def extents(self, threads: int, lanes: int) -> dict[str, int]:
+        """Bytes that each present reference touches; errors as in `Spec.extents`."""
+        return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
+
+    def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
+        """Turns of loops that it declares: elements touched, and what the kernel adds to them."""
+        spec = self.kernel.spec
+        kinds = {o.name: self.storages.get(o.storage, o.storage) for o in spec.operands}
+        plain = registry.variants(self.kernel.name)[-1].spec
+        touched = sum(FORMATS[kinds[name]].count(nbytes) for name, nbytes in extents.items())
+        return touched + plain.turns(self.values, threads, lanes)
+
+
+def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
+    """The instructions of a tape in order.
+
+    Args:
+      kernels: (kernel, storages) by the index that the tape uses.
+    Raises:
+      ProgramError: names the word that begins no whole instruction.
+    """
+    at = 0
+    while at < len(words):
+        index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
+        if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
+            raise ProgramError(f"tape word {at}: not an instruction. Compile the model again.")
+        if at + 2 + count > len(words):
+            raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
+        kernel, storages = kernels[index]
+        values, scratch, k = {}, None, at + 2
+        for operand in kernel.spec.operands:
+            if operand.mode == "t":
+                scratch, k = (words[k], words[k + 1]), k + 2
+            else:
+                values[operand.name], k = words[k], k + 1
+        yield Decoded(at, kernel, storages, values, scratch)
+        at = k
+
+
+def work_of(
+    tapes: Mapping[str, Sequence[int]], kernels: Sequence[Bound], threads: int, lanes: int
+) -> dict[str, dict[str, int]]:
+    """Tape -> kernel -> turns of loops that its instructions declare."""
+    out: dict[str, dict[str, int]] = {}
+    known: dict[tuple, int] = {}  # wherever its operands lie, an equal call does equal work
+    for tape, words in tapes.items():
+        turns = out.setdefault(tape, {})
+        for found in decode(words, kernels):
+            about = found.about
+            if about not in known:
+                known[about] = found.work(found.extents(threads, lanes), threads, lanes)
+            name = found.kernel.name
+            turns[name] = turns.get(name, 0) + known[about]
+    return out
+
+
+def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
+    """Whether a kernel can be made for these storages: numbers are floats and positions integers,
+    but for kernels that only move or compare elements; blocks where a variable may be in them."""
+    free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
+    variables = kernel.spec.variables
+    if len(variables) != len(storages):
+        return False
+    blocks = kernel.blocks.split()
+    for variable, storage in zip(variables, storages, strict=True):
+        if storage not in FLOATS + _INTEGERS and not (storage in BLOCKED and variable in blocks):
+            return False
+    for variable, storage in zip(variables, storages, strict=True):
+        if variable == "I" and storage in FLOATS:
+            return False
+        if variable not in "IM":
+            kinds.add(storage in FLOATS + BLOCKED)
+    return free or kinds <= {True} or (kernel.name in _ONE_KIND and len(kinds) == 1)
+
+
+def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
+    """This build's kernels for the rows (name, variant, storages) of a Program's table.
+
+    Raises:
+      ProgramError: a kernel that this build does not have, or one that is there twice.
+    """
+    out: list[Bound] = []
+    # These take addresses: what calls tapes is no part of one.
+    for name, variant, storages in table:
+        found: list[Kernel] = []
+        if name != "run_tape" and not name.startswith("drive_"):
+            with contextlib.suppress(UnsupportedOpError):
+                found = [one for one in registry.variants(name) if one.variant == variant]
+        if not found or not fits(found[0], storages):
+            raise ProgramError(
+                f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "
+                "Compile the model with this version of edgetrain."
+            )
+        row = found[0], dict(zip(found[0].spec.variables, storages, strict=True))
+        if row in out:
+            raise ProgramError(f"kernel {name}.{variant} is listed twice. Compile the model again.")
+        out.append(row)
+    return out

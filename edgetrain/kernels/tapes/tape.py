@@ -1,0 +1,154 @@
+"""The interpreter: runs a tape's instructions over the arena, n threads in step.
+
+An instruction is `[kernel, words, operand words ...]` in int64. Every thread walks the whole
+tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
+then a call of what yields to the system or sleeps, since unpinned threads may share one core.
+
+To be woken takes longer than most instructions, so a thread spins for a millisecond before it
+sleeps; but where it had to sleep, others want the processors, and spins begin anew from SPIN turns.
+A spin gives way every YIELD_EVERY turns: a system may have put two threads on one processor, where
+one that only spins takes the turn of the thread that it waits for, and one that sleeps hides from
+the system that there is a second one to be moved.
+"""
+
+from ..registry import kernel
+
+# Turns of a spin: at least, some ten microseconds, and at most. Each barrier adds a GROWTH-th.
+SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
+# Turns, a power of two, after which a spin gives way; a microsecond.
+YIELD_EVERY = 2048
+# Words of the barrier block; what is written often has a cache line of its own. WAIT: the address
+# of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
+# PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: turns after which a
+# thread sleeps, between SPIN and MOST.
+BARRIER_WORDS, ARRIVALS, GENERATION = 48, 0, 8
+WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
+LIMIT, MOST = 24, 25
+YIELD = 26  # address of a `void yield(void)` for spins, or 0
+# Of a team (drive/team.py): number of the tape that it runs or ran last, workers that sleep until
+# there is another one, whether there will be none, entry of `run_tape`, its operands.
+JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
+# Behind the barrier's words, of numbers of tapes: the last one of which it is known whether workers
+# run it too, the last one that they do; from THERE on, by thread, the last one that it has seen.
+DECIDED, BEGUN, THERE = 48, 49, 64
+# Address of `clock_gettime`, seconds and nanoseconds that it tells.
+CLOCK, TIME, TEAM_WORDS = 56, 57, 128
+MEMO_WORDS, TIMES = 4, 2  # outside of the block: of all tapes, then of each one
+
+
+def _calls():
+    """Calls of a kernel, and of what waits or wakes."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from ..language.prim import I64
+
+    @intrinsic
+    def call(typingctx, function, base, args, thread, nthreads):
+        def codegen(context, builder, signature, operands):
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+            target = builder.inttoptr(operands[0], kind.as_pointer())
+            builder.call(target, operands[1:])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), codegen
+
+    @intrinsic
+    def call_system(typingctx, function, barrier, operands, generation):
+        """As a kernel is called; a function without operands takes no notice of them."""
+
+        def codegen(context, builder, signature, given):
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+            target = builder.inttoptr(given[0], kind.as_pointer())
+            builder.call(target, [*given[1:], ir.Constant(I64, 0)])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), codegen
+
+    return call, call_system
+
+
+def _meeting():
+    """The barrier's words, which threads share."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from ..language.prim import I32, I64
+
+    @intrinsic
+    def arrive(typingctx, barrier):
+        def codegen(context, builder, signature, operands):
+            where = builder.inttoptr(operands[0], I32.as_pointer())
+            arrived = builder.atomic_rmw("add", where, ir.Constant(I32, 1), "acq_rel")
+            return builder.sext(arrived, I64)
+
+        return types.int64(types.int64), codegen
+
+    @intrinsic
+    def load_generation(typingctx, barrier):
+        def codegen(context, builder, signature, operands):
+            where = builder.add(operands[0], ir.Constant(I64, 64))
+            where = builder.inttoptr(where, I32.as_pointer())
+            return builder.sext(builder.load_atomic(where, "acquire", 4, typ=I32), I64)
+
+        return types.int64(types.int64), codegen
+
+    @intrinsic
+    def release(typingctx, barrier, generation):
+        def codegen(context, builder, signature, operands):
+            arrivals = builder.inttoptr(operands[0], I32.as_pointer())
+            builder.store_atomic(ir.Constant(I32, 0), arrivals, "monotonic", 4)
+            where = builder.add(operands[0], ir.Constant(I64, 64))
+            where = builder.inttoptr(where, I32.as_pointer())
+            builder.store_atomic(builder.trunc(operands[1], I32), where, "release", 4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return arrive, load_generation, release
+
+
+@kernel("run_tape", "base code end table barrier")
+def run_tape():
+    """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
+
+    `base` is the arena's address once more, as an integer: kernels get it unchanged.
+    """
+    from ..language.prim import div, ld_i64, st_i64
+
+    call, call_system = _calls()
+    arrive, load_generation, release = _meeting()
+    least, growth, limit, most = SPIN, GROWTH, LIMIT, MOST
+    wait, wake, operands = WAIT, WAKE, 8 * OPERANDS
+    give_way, last = YIELD, YIELD_EVERY - 1
+
+    def run(thread, nthreads, k):
+        code = k.code
+        while code < k.end:
+            call(ld_i64(k.table, ld_i64(code, 0)), k.base, code + 16, thread, nthreads)
+            code += 16 + 8 * ld_i64(code, 1)
+            if nthreads > 1:
+                generation = load_generation(k.barrier)
+                if arrive(k.barrier) == nthreads - 1:
+                    patience = ld_i64(k.barrier, limit)
+                    if patience < ld_i64(k.barrier, most):
+                        st_i64(k.barrier, limit, max(patience, least) + div(patience, growth))
+                    release(k.barrier, generation + 1)
+                    if ld_i64(k.barrier, wake) != 0:
+                        to = ld_i64(k.barrier, wake)
+                        call_system(to, k.barrier, k.barrier + operands, generation)
+                else:
+                    turns, patience = 0, max(least, ld_i64(k.barrier, limit))
+                    while load_generation(k.barrier) == generation:
+                        turns += 1
+                        if turns & last == 0 and ld_i64(k.barrier, give_way) != 0:
+                            to = ld_i64(k.barrier, give_way)
+                            call_system(to, k.barrier, k.barrier + operands, generation)
+                        if turns > patience:
+                            st_i64(k.barrier, limit, least)
+                            to = ld_i64(k.barrier, wait)
+                            call_system(to, k.barrier, k.barrier + operands, generation)
+
+    return run
