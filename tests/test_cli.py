@@ -73,7 +73,7 @@ def test_plan_lists_the_frontier_as_json(run: Run) -> None:
 def test_plan_calibrates_this_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: dict[str, bytes] = {}
     files = SimpleNamespace(write=lambda name, _, data: kept.update({name: data}))
-    monkeypatch.setattr(cost, "cache", files)
+    monkeypatch.setattr(cost, "disk", files)
     monkeypatch.setattr(cost, "_measured", [])
     status, _, err = run("plan", MODEL, *CHOICES, "--calibrate")
     assert status == 0 and "GFLOP/s" in err

@@ -158,6 +158,7 @@ def _planning(command) -> None:
     plan.set_defaults(
         picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
     )
+    _dump(plan)
     add_plan_options(plan)
     _learning_rate(plan)
     advise = command("advise", "advising", "Say what can be trained in so many bytes, and how.")
@@ -168,6 +169,7 @@ def _planning(command) -> None:
     compile_ = command("compile", "planning", "Write the Program that trains a model.")
     compile_.add_argument("model", metavar="MODEL.onnx")
     compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
+    _dump(compile_)
     add_plan_options(compile_)
     _learning_rate(compile_)
 
@@ -297,6 +299,16 @@ def _looking(command) -> None:
     add_plan_options(warm)
     _learning_rate(warm)
     command("doctor", "doctor", "Say what works on this machine.")
+
+
+def _dump(parser: Any) -> None:
+    parser.add_argument(
+        "--dump", metavar="DIR", help="write the graph after every pass, the tapes and the arena"
+    )
+    parser.add_argument(
+        "--dump-diff", action="store_true", help="with --dump: what each pass changed, too"
+    )
+    parser.set_defaults(dump=None, dump_diff=False)
 
 
 def _learning_rate(parser: Any) -> None:

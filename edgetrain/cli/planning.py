@@ -1,20 +1,22 @@
 """`plan` and `compile`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from ..api import make_options
 from ..compiler import Options, Plan, plan_model
 from ..compiler.assemble import assemble
+from ..compiler.compile import proven
 from ..compiler.cost import calibrate
+from ..compiler.dump import check_folder, dump
 from ..compiler.estimate import seconds_per_minibatch
 from ..compiler.ladder import Row, ladder, ladder_json, ladder_table, most_saving
 from ..compiler.plan.explain import explain, frontier_rows
 from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
-from ..errors import BudgetError
+from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..kernels import targets
 from ..ops.model import Model
@@ -43,7 +45,9 @@ def plan(arguments: Namespace) -> int:
             f"thread, {measured.step * 1e6:.1f} us an instruction",
             file=sys.stderr,
         )
-    found = _compiled(arguments)
+    _check_dump(arguments)
+    found = _compiled(arguments, assemble)
+    _dump(arguments, found)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
     account["seconds_per_minibatch"] = _seconds(chosen, program)
@@ -78,7 +82,9 @@ def plan(arguments: Namespace) -> int:
 def compile(arguments: Namespace) -> int:
     """Write the Program."""
     check_target(arguments.out, "-o")
-    found = _compiled(arguments)
+    _check_dump(arguments)
+    found = _compiled(arguments, proven)
+    _dump(arguments, found)
     program = found.program
     path = program.save(arguments.out)
     if arguments.json:
@@ -91,10 +97,25 @@ def compile(arguments: Namespace) -> int:
 
 def compiled(arguments: Namespace) -> Program:
     """The Program of `arguments.model`, an ONNX file, with the options given."""
-    return _compiled(arguments).program
+    return _compiled(arguments, proven).program
 
 
-def _compiled(arguments: Namespace) -> Compiled:
+def _check_dump(arguments: Namespace) -> None:
+    if arguments.dump:
+        check_folder(arguments.dump)
+    elif arguments.dump_diff:
+        raise UsageError("--dump-diff: expected --dump DIR beside it, where it is written.")
+
+
+def _dump(arguments: Namespace, found: Compiled) -> None:
+    if arguments.dump:
+        about = found.model, found.options, found.plan, found.program
+        dump(*about, arguments.dump, differences=arguments.dump_diff)
+
+
+def _compiled(
+    arguments: Namespace, make: Callable[[Model, Options, Plan, Mapping], Program]
+) -> Compiled:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -115,7 +136,7 @@ def _compiled(arguments: Namespace) -> Compiled:
             print(to_json(infeasible), flush=True)
         raise
     tried = microbatches(model, options)
-    program = assemble(model, options, chosen, facts)
+    program = make(model, options, chosen, facts)
     return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
 
 

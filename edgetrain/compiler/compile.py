@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ..checker import prove
@@ -68,6 +68,17 @@ def compile_model(model: Model, options: Options, budget: str | int | None = Non
       ProgramError: the tapes do not compute what the graph means, which is our fault.
     """
     plan, _, facts = plan_model(model, options, budget)
+    return proven(model, options, plan, facts)
+
+
+def proven(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+    """The Program of a plan, whose tapes are proved to compute what the graph means.
+
+    Args:
+      facts: as `assemble` takes them.
+    Raises:
+      ProgramError: they do not, which is our fault.
+    """
     program = assemble(model, options, plan, facts)
     prove(meanings_of(plan.candidate), program)
     return program

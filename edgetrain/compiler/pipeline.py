@@ -1,7 +1,12 @@
-"""Model -> graphs of one microbatch: the list of passes, in order, each verified."""
+"""Model -> graphs of one microbatch: the passes, in order, a line each; each result is verified.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+FORWARD makes the model's graph ready, TRAIN adds loss and backward to it, EVALUATE the loss alone.
+A pass takes the work so far and gives it back with what it changed. `--dump` (dump.py) writes the
+graph that each of them leaves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,17 +20,193 @@ from .attention import in_blocks
 from .autodiff import add_loss, add_target, array_name, training_graph
 from .batch_norm import stage_statistics
 from .bind import bind
+from .choice import Choice
 from .frozen import frozen_names
+from .fused import fuse_updates
 from .head import Head, add_sliced_loss, sliced_head
 from .objective import choice_of, forward_of
 from .options import Options
 from .precision import assign_storage, mark_derived
 from .samples import samples_of
 from .saved import pack_saved
-from .sparsify import sparsify
+from .segments.emit import Cut
+from .sparsify import Sparse, sparsify
 from .touched import by_touched_rows
 from .verify import verify
 from .weights import chosen_weights
+
+
+@dataclass(frozen=True)
+class Work:
+    """What passes hand on.
+
+    Attributes:
+      model: with the weights that were chosen; what the graph was bound from.
+      graph: the one that is changed.
+      output: the value that the loss is taken of; `whole`: as it was before it was cut.
+      factor: a sum over the microbatch times this is its share of the minibatch's.
+      arrays: of persistent values, by name.
+      cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
+      head: a last product whose logits are never whole.
+      channels: maps of a frozen forward that are made some channels at a time.
+      still: weights that stay in the Program's file.
+    """
+
+    model: Model
+    options: Options
+    microbatch: int
+    choice: Choice
+    factor: float
+    graph: Graph
+    output: str
+    arrays: Mapping[str, np.ndarray]
+    whole: Value
+    cut: Cut
+    sparse: Sparse
+    judged: Graph
+    head: Head | None = None
+    channels: Mapping[str, int] = field(default_factory=dict)
+    still: frozenset[str] = frozenset()
+
+    def trained(self, name: str) -> bool:
+        """Whether a parameter is."""
+        return name == POOL or self.choice(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One line of a list: a name, and what is done."""
+
+    name: str
+    run: Callable[[Work], Work]
+
+
+def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[Work], Work]:
+    """A pass that changes the graph and nothing else, given some of the work besides."""
+    return lambda work: replace(
+        work, graph=change(work.graph, *(getattr(work, name) for name in names))
+    )
+
+
+def _scaled(work: Work) -> Work:
+    """The output times a number: a sum over a microbatch as its share of the minibatch's."""
+    if work.factor == 1.0:
+        return work
+    builder = Builder(work.graph.values, work.graph.nodes)
+    value = work.graph.values[work.output]
+    number = builder.value(f"{work.output}.factor", (), "f32", "constant")
+    scaled = builder.value(f"{work.output}.scaled", value.shape)
+    builder.node("mul", [work.output, number], [scaled], origin=work.output)
+    graph = builder.graph(work.graph.inputs, [scaled])
+    arrays = {**work.arrays, number: np.array(work.factor, np.float32)}
+    return replace(work, graph=graph, output=scaled, arrays=arrays, whole=graph.values[scaled])
+
+
+def _segmented(work: Work) -> Work:
+    cut = segments.segmented(work.graph, work.options)
+    return replace(work, graph=cut.graph, cut=cut)
+
+
+def _sparsified(work: Work) -> Work:
+    model = work.model
+    sparse = sparsify(
+        work.graph, work.arrays, work.options, work.choice, model.aliases, model.adapters
+    )
+    return replace(work, graph=sparse.graph, sparse=sparse)
+
+
+def _head_sliced(work: Work) -> Work:
+    head = sliced_head(work.graph, work.output, work.options)
+    return replace(work, graph=head.forward, head=head) if head else work
+
+
+def _judged(work: Work) -> Work:
+    graph, judged = segments.judged(work.graph, work.cut, work.whole, work.options.loss)
+    return replace(work, graph=graph, judged=judged)
+
+
+def _interleaved(graph: Graph, options: Options) -> Graph:
+    return segments.interleaved(graph) if options.bptt else graph
+
+
+def _relus_masked(graph: Graph, options: Options) -> Graph:
+    return fusion.mask_relus(graph, every=options.saved is not None)
+
+
+def _channels_chosen(work: Work) -> Work:
+    still = frozen_names(work.graph, work.options)
+    return replace(work, channels=slicing.choose(work.graph), still=still)
+
+
+def _saved_packed(graph: Graph, options: Options) -> Graph:
+    return pack_saved(graph, options.saved)
+
+
+def with_loss(graph: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
+    """Forward and loss, without backward."""
+    if any(node.op == "loss" for node in graph.nodes):
+        return graph
+    builder = Builder(graph.values, graph.nodes)
+    builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
+    if head is not None:
+        staged, arrays = add_target(builder, options.loss, head.logits, microbatch)
+        found = add_sliced_loss(builder, head, graph.outputs[0], arrays, options, evaluate=True)
+        return builder.graph([*graph.inputs, *staged], [found["best"]])
+    staged = add_loss(builder, options.loss, graph.outputs[0], microbatch)
+    return builder.graph([*graph.inputs, *staged], graph.outputs)
+
+
+FORWARD = (
+    Pass("scale", _scaled),
+    Pass("absorb_transposes", _on_graph(fusion.absorb_transposes)),
+    Pass("absorb_activations", _on_graph(fusion.absorb_activations)),
+    Pass("segment", _segmented),
+    Pass("attention_in_blocks", _on_graph(in_blocks, "arrays", "options")),
+    Pass("mark_derived", _on_graph(mark_derived)),
+    Pass("sparsify", _sparsified),
+    Pass("slice_head", _head_sliced),
+    Pass("loss_by_segments", _judged),
+)
+TRAIN = (
+    Pass(
+        "differentiate",
+        _on_graph(training_graph, "options", "output", "trained", "microbatch", "head"),
+    ),
+    Pass("interleave_segments", _on_graph(_interleaved, "options")),
+    Pass("touched_rows", _on_graph(by_touched_rows, "options", "microbatch")),
+    Pass("stage_statistics", _on_graph(stage_statistics)),
+    Pass("apply_in_readers", _on_graph(fusion.apply_in_readers)),
+    Pass("mask_relus", _on_graph(_relus_masked, "options")),
+    Pass("drop_views", _on_graph(fusion.drop_views)),
+    Pass("choose_channels", _channels_chosen),
+    Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
+    Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
+    Pass("pack_saved", _on_graph(_saved_packed, "options")),
+    Pass("fuse_updates", _on_graph(fuse_updates, "options")),
+)
+EVALUATE = (
+    Pass("evaluation", _on_graph(fusion.evaluation_graph)),
+    Pass("loss", _on_graph(with_loss, "options", "microbatch", "head")),
+    Pass("apply_in_readers", _on_graph(fusion.apply_in_readers)),
+    Pass("drop_views", _on_graph(fusion.drop_views)),
+    Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
+    Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
+)
+Watch = Callable[[str, Graph], None]
+
+
+def _unwatched(name: str, graph: Graph) -> None:
+    pass
+
+
+def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str = "") -> Work:
+    """Run a list; `watch` is told the name of each pass, behind that of the list, and its graph."""
+    for one in passes:
+        before, work = work.graph, one.run(work)
+        if work.graph is not before:
+            verify(work.graph)
+        watch(f"{of}-{one.name}", work.graph)
+    return work
 
 
 @dataclass(frozen=True)
@@ -50,92 +231,45 @@ class Graphs:
     sliced: bool = False
 
 
-def build_graphs(model: Model, options: Options, microbatch: int) -> Graphs:
+def build_graphs(
+    model: Model, options: Options, microbatch: int, watch: Watch = _unwatched
+) -> Graphs:
     """Run every pass.
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
       UsageError: a microbatch, and samples that are not independent.
     """
+    bound = _bound(model, options, microbatch)
+    watch("forward-bind", bound.graph)
+    shape = bound.whole.shape
+    work = run(FORWARD, bound, watch, "forward")
+    train = run(TRAIN, work, watch, "train")
+    evaluate = run(EVALUATE, replace(train, graph=train.judged), watch, "evaluate")
+    sparse = work.sparse
+    arrays = dict(sparse.arrays)
+    arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
+    pool = sparse.layers, sparse.rewiring, sparse.dense
+    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, work.head is not None)
+
+
+def _bound(model: Model, options: Options, microbatch: int) -> Work:
+    """The work as it begins: dimensions are numbers, constants are folded."""
     factor = 1.0
     if microbatch != options.minibatch:
         factor = samples_of(model, options).factor(options.minibatch, microbatch)
     model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
     choice = choice_of(model, options)
-    forward, output = forward_of(bound, options, choice)
-    shape = forward.values[output].shape
-    if not options.loss.takes_mean(shape):
-        _check_batch(output, shape, microbatch)
-    forward, output, known = _scaled(forward, output, factor, bound.arrays)
-    whole = forward.values[output]
-    forward = fusion.absorb_transposes(forward)
-    forward = fusion.absorb_activations(forward)
-    cut = segments.segmented(forward, options)
-    forward = verify(in_blocks(cut.graph, known, options))
-    forward = mark_derived(forward)
-    sparse = sparsify(forward, known, options, choice, model.aliases, model.adapters)
-    head = sliced_head(verify(sparse.graph), output, options)
-    forward = verify(head.forward) if head else sparse.graph
-
-    def trained(name: str) -> bool:
-        return name == POOL or choice(name)
-
-    forward, judged = segments.judged(forward, cut, whole, options.loss)
-    train = training_graph(forward, options, output, trained, microbatch, head)
-    for a_pass in (
-        lambda graph: segments.interleaved(graph) if options.bptt else graph,
-        lambda graph: by_touched_rows(graph, options, microbatch),
-        stage_statistics,
-        fusion.apply_in_readers,
-        lambda graph: fusion.mask_relus(graph, every=options.saved is not None),
-        fusion.drop_views,
-    ):
-        train = verify(a_pass(train))
-    cuts = slicing.choose(train)
-    still = frozen_names(train, options)
-    for a_pass in (
-        lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options, still),
-        lambda graph: pack_saved(graph, options.saved),
-    ):
-        train = verify(a_pass(train))
-
-    evaluate = with_loss(fusion.evaluation_graph(judged), options, microbatch, head)
-    evaluate = _evaluation(evaluate, options, cuts, still)
-    arrays = dict(sparse.arrays)
-    arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
-    pool = sparse.layers, sparse.rewiring, sparse.dense
-    return Graphs(train, evaluate, shape, arrays, *pool, head is not None)
-
-
-def _evaluation(
-    graph: Graph, options: Options, cuts: Mapping[str, int], still: frozenset[str]
-) -> Graph:
-    """The passes of evaluation, which follow forward and loss."""
-    for a_pass in (
-        fusion.apply_in_readers,
-        fusion.drop_views,
-        lambda graph: slicing.slice_expansions(graph, cuts),
-        lambda graph: assign_storage(graph, options, still),
-    ):
-        graph = verify(a_pass(graph))
-    return graph
-
-
-def _scaled(
-    forward: Graph, output: str, factor: float, arrays: Mapping[str, np.ndarray]
-) -> tuple[Graph, str, Mapping[str, np.ndarray]]:
-    """The output times a number: a sum over a microbatch as its share of the minibatch's."""
-    if factor == 1.0:
-        return forward, output, arrays
-    builder = Builder(forward.values, forward.nodes)
-    value = forward.values[output]
-    number = builder.value(f"{output}.factor", (), "f32", "constant")
-    scaled = builder.value(f"{output}.scaled", value.shape)
-    builder.node("mul", [output, number], [scaled], origin=output)
-    graph = verify(builder.graph(forward.inputs, [scaled]))
-    return graph, scaled, {**arrays, number: np.array(factor, np.float32)}
+    graph, output = forward_of(bound, options, choice)
+    whole = graph.values[output]
+    if not options.loss.takes_mean(whole.shape):
+        _check_batch(output, whole.shape, microbatch)
+    arrays = bound.arrays
+    return Work(
+        model, options, microbatch, choice, factor, graph, output, arrays, whole, Cut(graph),
+        Sparse(graph, arrays), graph,
+    )  # fmt: skip
 
 
 def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
@@ -166,17 +300,3 @@ def mixes_samples(model: Model, options: Options) -> bool:
     bound = bind(model, options.minibatch, options.dims)
     forward, _ = forward_of(bound, options, choice)
     return any(node.op == "bn_running" for node in forward.nodes)
-
-
-def with_loss(forward: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
-    """Forward and loss, without backward."""
-    if any(node.op == "loss" for node in forward.nodes):
-        return forward
-    builder = Builder(forward.values, forward.nodes)
-    builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
-    if head is not None:
-        staged, arrays = add_target(builder, options.loss, head.logits, microbatch)
-        found = add_sliced_loss(builder, head, forward.outputs[0], arrays, options, evaluate=True)
-        return builder.graph([*forward.inputs, *staged], [found["best"]])
-    staged = add_loss(builder, options.loss, forward.outputs[0], microbatch)
-    return builder.graph([*forward.inputs, *staged], forward.outputs)

@@ -1,7 +1,7 @@
 """Plans that are not yet chosen from: one candidate a microbatch, and its schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ...kernels.cache import jit
@@ -9,7 +9,7 @@ from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat
 from ..arena.problem import aligned
-from ..fused import fuse_updates, keeps_weights
+from ..fused import keeps_weights
 from ..options import Options
 from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
@@ -150,7 +150,6 @@ def make_candidate(
 ) -> Candidate:
     """Graphs, problems and the parts that do not depend on the schedule."""
     graphs = build_graphs(model, options, microbatch)
-    graphs = replace(graphs, train=fuse_updates(graphs.train, options))
     train = tape_problem(graphs.train, options.threads, target)
     evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
     order = remat.store_all(evaluate.problem, 0)[0]

@@ -1,0 +1,140 @@
+"""`--dump`: what each pass leaves, for those who work on the compiler.
+
+A folder with the graph after every pass of pipeline.py as text and as DOT (graphviz), numbered in
+their order; behind them the tapes of the chosen plan, an instruction a line, and its arena, a life
+a line. `differences` adds what each pass changed, as a unified diff.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import UsageError
+from ..ir import Graph
+from ..kernels.spec import Operand
+from ..kernels.tapes.decode import bound, decode
+from ..ops.model import Model
+from ..program import Program
+from .arena.problem import aligned
+from .options import Options
+from .pipeline import build_graphs
+from .plan.candidates import Plan
+from .steps import ALIGN
+
+
+def check_folder(folder: str | Path) -> Path:
+    """Refuse a folder that is in use, before anything is planned.
+
+    Raises:
+      UsageError: it is a file, or not empty.
+    """
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        kind = "not empty" if path.is_dir() else "a file"
+        raise UsageError(f"--dump {path}: {kind}; expected a new or empty folder.")
+    return path
+
+
+def dump(
+    model: Model,
+    options: Options,
+    plan: Plan,
+    program: Program,
+    folder: str | Path,
+    *,
+    differences: bool = False,
+) -> Path:
+    """Write all of it for the microbatch of a plan; returns the folder."""
+    path = check_folder(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    last: dict[str, list[str]] = {}  # list of passes -> the graph that its last pass left
+    number = 0
+
+    def watch(name: str, graph: Graph) -> None:
+        nonlocal number
+        stem, lines = f"{number:02}-{name}", str(graph).splitlines()
+        (path / f"{stem}.txt").write_text("\n".join(lines) + "\n")
+        (path / f"{stem}.dot").write_text("\n".join(_dot(graph)) + "\n")
+        of = name.partition("-")[0]
+        before = last.get(of, last.get("forward", []))
+        if differences:
+            changed = difflib.unified_diff(before, lines, "before", "after", lineterm="", n=1)
+            (path / f"{stem}.diff").write_text("".join(f"{line}\n" for line in changed))
+        last[of], number = lines, number + 1
+
+    build_graphs(model, options, plan.candidate.microbatch, watch)
+    (path / f"{number:02}-tapes.txt").write_text("\n".join(_tapes(program)) + "\n")
+    (path / f"{number + 1:02}-arena.txt").write_text("\n".join(_arena(plan)) + "\n")
+    return path
+
+
+def _dot(graph: Graph) -> Iterator[str]:
+    """Nodes as boxes, persistent values and inputs as ellipses, other values as edges."""
+
+    def quoted(text: str) -> str:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+    yield "digraph {"
+    yield "  node [shape=box]"
+    made = {graph.root(name): node.name for node in graph.nodes for name in node.writes}
+    for name, value in graph.values.items():
+        if value.persistent or name in graph.inputs:
+            yield f"  {quoted('value ' + name)} [shape=ellipse, label={quoted(name)}]"
+    last = dict[str, str]()
+    for node in graph.nodes:
+        yield f"  {quoted(node.name)} [label={quoted(f'{node.op} ({node.phase})')}]"
+        for name in node.reads:
+            root = graph.root(name)
+            source = last.get(root, f"value {root}")
+            if root in last or root not in made or graph.values[root].persistent:
+                yield f"  {quoted(source)} -> {quoted(node.name)} [label={quoted(name)}]"
+        for name in node.writes:
+            last[graph.root(name)] = node.name
+    yield "}"
+
+
+def _tapes(program: Program) -> Iterator[str]:
+    """Each instruction: kernel, storages, where its references lie, its numbers."""
+    kernels = bound(program.kernels)
+    names = {slot.offset: slot.name for slot in program.persistent}
+    for tape, words in program.tapes.items():
+        yield f"{tape}:"
+        for one in decode(words.tolist(), kernels):
+            parts = []
+            for operand in one.kernel.spec.operands:
+                if operand.mode == "t":
+                    continue
+                parts.append(f"{operand.name}={_shown(operand, one.values[operand.name], names)}")
+            about = one.kernel.name, one.kernel.variant, *one.storages.values()
+            yield f"  {one.at:>6} {'.'.join(about)}: {', '.join(parts)}"
+
+
+def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:
+    if operand.mode == "f":
+        return f"{np.uint32(value).view(np.float32):g}"
+    if not operand.is_reference:
+        return str(value)
+    return "-" if value < 0 else f"@{value:,} {names.get(value, '')}".rstrip()
+
+
+def _arena(plan: Plan) -> Iterator[str]:
+    """offset, bytes, first and last step of each life; what persists lives always."""
+    at = 0
+    yield f"{plan.arena_nbytes:,} bytes; offset, bytes, steps, value"
+    for value in plan.candidate.update.persistent:
+        yield f"{at:>12,} {value.nbytes:>12,} always {value.name}"
+        at += aligned(value.nbytes, ALIGN)
+    train, placed = plan.candidate.train, plan.placed
+    for number, life in zip(placed.of_instance, plan.simulation.instances, strict=True):
+        nbytes = train.problem.nbytes[life.value]
+        place = at + plan.offsets[number]
+        steps = f"{life.start}..{life.stop - 1}"
+        yield f"{place:>12,} {nbytes:>12,} {steps} {train.roots[life.value]}"
+    for position, number in placed.scratch_of.items():
+        name = train.problem.steps[plan.schedule[position]].name
+        nbytes = int(placed.buffers[number, 2])
+        place = at + plan.offsets[number]
+        yield f"{place:>12,} {nbytes:>12,} {position} workspace of {name}"
