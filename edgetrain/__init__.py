@@ -23,6 +23,7 @@ _PUBLIC = {
     "compile": "api",
     "forward": "api",
     "loss_and_gradients": "api",
+    "migrate": "migration",
     "plan": "api",
     "Program": "program",
     "load_program": "runtime.loading",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     )
     from .importer import load_onnx
     from .losses import Loss
+    from .migration import migrate
     from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
     from .program import Program
     from .runtime.callbacks import Callback, EarlyStopping, KeepBest

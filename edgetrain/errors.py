@@ -88,6 +88,26 @@ class ProgramError(InputFileError):
     """A Program file is damaged, of another version, or reaches outside its arena."""
 
 
+class OutdatedError(ProgramError):
+    """A Program that is whole, but that this build of edgetrain cannot run as it is.
+
+    Attributes:
+      what: the object, what was found and what was expected, without the next move.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what} Compile the model again; a run goes on after 'edgetrain migrate DIR'."
+        )
+
+    def of_run(self, directory: object) -> ProgramError:
+        """The same of the Program in a run's directory."""
+        return ProgramError(
+            f"{directory}: {self.what} Bring it along: edgetrain migrate {directory}"
+        )
+
+
 class RunError(EdgetrainError):
     """Training cannot go on (too many non-finite steps, disk full); the last state is kept."""
 

@@ -9,7 +9,9 @@ from edgetrain.cli.plan_options import plan_table
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = "plan advise compile bundle train eval export parity inspect data completion ops warm"
+COMMANDS = (
+    "plan advise compile migrate bundle train eval export parity inspect data completion ops warm"
+)
 README = (ROOT / "README.md").read_text()
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXT = "\n".join([README, *(path.read_text() for path in PAGES)])

@@ -59,6 +59,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "model.edge: cut short: 500 bytes, expected 21487. Take another copy of it.",
         "Compile the model again, with this version of edgetrain.",
     ),
+    "OutdatedError": (
+        "kernel sgd.plain: compiled for revision 1; this build has revision 2, which computes "
+        "something else. Compile the model again; a run goes on after 'edgetrain migrate DIR'.",
+        "`edgetrain migrate DIR` brings a run to this version, with its state: "
+        "[upgrades](resume.md#upgrades).",
+    ),
     "RunError": (
         "step 40: 25 steps in a row did not move the weights: in 25 of them gradients or "
         "statistics are not finite; lower the learning rate; the last good state is ...",

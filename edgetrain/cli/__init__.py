@@ -21,7 +21,7 @@ from .waiting import waited
 
 _FAILED = 1
 # These say what they do meanwhile.
-_SLOW = ("plan", "advise", "compile", "bundle", "eval", "parity", "warm")
+_SLOW = ("plan", "advise", "compile", "bundle", "eval", "parity", "warm", "migrate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
-    "advise",
+    "advise", "migrate",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -132,6 +132,7 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
         return _common(sub, name, module, json) if name == asked else _Unasked()
 
     _planning(command)
+    _migrating(command)
     _bundling(command)
     _training(command)
     _looking(command)
@@ -172,6 +173,23 @@ def _planning(command) -> None:
     _dump(compile_)
     add_plan_options(compile_)
     _learning_rate(compile_)
+
+
+def _migrating(command) -> None:
+    migrate = command("migrate", "migrating", "Bring a run of another version to this one.")
+    migrate.add_argument("run", metavar="DIR")
+    migrate.add_argument(
+        "model", metavar="MODEL.onnx", nargs="?", default=None,
+        help="what the run was compiled from (default: the model in its Program)",
+    )  # fmt: skip
+    migrate.add_argument(
+        "--out", metavar="DIR", default=None,
+        help="a new directory for the result; DIR stays as it is (default: DIR is replaced and "
+        "kept as DIR.before-migrate)",
+    )  # fmt: skip
+    migrate.add_argument(
+        "--budget", metavar="BYTES", default=None, help="of the arena (default: the run's own)"
+    )
 
 
 def _bundling(command) -> None:

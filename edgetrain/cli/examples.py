@@ -38,6 +38,10 @@ EXAMPLES = {
         "edgetrain parity model.onnx",
         "edgetrain parity model.onnx --loss mse --optimizer adamw --steps 3",
     ),
+    "migrate": (
+        "edgetrain migrate runs/a",
+        "edgetrain migrate runs/a model.onnx --out runs/a-new",
+    ),
     "inspect": ("edgetrain inspect model.onnx", "edgetrain inspect runs/a/step-00000100.ckpt"),
     "data": ("edgetrain data dir:photos", "edgetrain data csv:sensor.csv model.onnx --label class"),
     "ops": ("edgetrain ops",),

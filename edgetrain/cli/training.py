@@ -19,7 +19,7 @@ from ..runtime.loading import load_program
 from ..runtime.session import Session
 from ..runtime.settings import Settings, check_length
 from ..runtime.signals import raising
-from ..runtime.state import Run, load_state, open_run
+from ..runtime.state import Run, load_state, of_run, open_run
 from ..runtime.trainer import Trainer
 from .arguments import resume_line
 from .choices import schedule
@@ -54,7 +54,8 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
         make_progress(arguments.json) as screen,
         reported(screen, arguments, program, folder) as progress,
     ):
-        with waited("loading kernels"):
+        own = arguments.resume if arguments.model is None else None
+        with waited("loading kernels"), of_run(own):
             trainer = Trainer(
                 program,
                 source,
@@ -226,7 +227,8 @@ def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
     program, state, labels = _opened(Path(arguments.model), arguments.best)
-    session = Session(program, arguments.threads)
+    with of_run(arguments.model if os.path.isdir(arguments.model) else None):
+        session = Session(program, arguments.threads)
     try:
         if state is not None:
             load_state(session, state, arguments.model)

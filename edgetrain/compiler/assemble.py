@@ -9,7 +9,7 @@ import numpy as np
 from ..formats import FORMATS
 from ..ir import Graph, Value
 from ..kernels import targets
-from ..kernels.tapes.decode import bound, work_of
+from ..kernels.tapes.decode import bound, revisions_of, work_of
 from ..ops.model import Model
 from ..optim.base import PARTIALS
 from ..program import TARGET, Account, Program, Slot
@@ -34,6 +34,10 @@ class KernelTable:
 
     def __call__(self, instruction: Instruction) -> int:
         return self.index.setdefault(instruction.key, len(self.index))
+
+    def revisions(self) -> dict[str, int]:
+        """What a Program says of its kernels, so that others are not taken for them."""
+        return revisions_of(tuple(self.index))
 
     def work(
         self, tapes: Mapping[str, np.ndarray], threads: int, lanes: int
@@ -101,6 +105,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
         mapped=mapped,
+        revisions=kernels.revisions(),
     )
 
 

@@ -70,6 +70,7 @@ def forward_program(
         recipe={"outputs": list(bound.outputs), "seed": 0},
         model_name=model.name,
         work=kernels.work(tapes, threads, host.lanes),
+        revisions=kernels.revisions(),
     )
 
 

@@ -11,7 +11,7 @@ from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
 from ..optim.loss_scale import MAX_SCALE
-from ..sparse import Rewiring, make_rewiring
+from ..sparse import REWIRINGS, Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
@@ -159,6 +159,24 @@ class Options:
             _check_fused(self)
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
+
+    @classmethod
+    def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
+        """The options that a Program was compiled with: the inverse of `recipe`.
+
+        Raises:
+          UsageError: an option of a value that this build does not take.
+        """
+        given = {f.name: recipe[f.name] for f in dataclasses.fields(cls) if f.name in recipe}
+        given["loss"] = Loss.of_json(recipe["loss"])
+        given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
+        method = recipe["rewiring"]
+        if method is not None:
+            options = dict(method)
+            given["rewiring"] = REWIRINGS[options.pop("name")](**options)
+        if recipe.get("lora") is not None:
+            given["lora"] = {k: v for k, v in recipe["lora"].items() if k != "layers"}
+        return cls(**given)
 
     @property
     def maps(self) -> bool:

@@ -41,6 +41,7 @@ class Kernel:
       factory: None where only the declaration is known yet.
       when: condition for this variant, None for the plain one.
       module: file of this package that declares it.
+      revision: of what it computes; see `kernel`.
       blocks: storage variables, spaces between, that may be formats in blocks.
     """
 
@@ -51,6 +52,12 @@ class Kernel:
     when: Later | None
     module: str = ""
     blocks: str = ""
+    revision: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name and variant, as messages and Programs have them."""
+        return f"{self.name}.{self.variant}"
 
     def suits(self, values: Mapping[str, int], storages: Mapping[str, str], lanes: int) -> bool:
         """Whether this variant handles these integers and storages on vectors of `lanes`."""
@@ -105,6 +112,9 @@ def kernel(
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
       blocks: storage variables that may be formats in blocks; the kernel stores them whole.
+      revision: a number, 1 at first, that is raised whenever equal words of a tape come to mean
+        something else: operands that come, go or change places, or other bits. A Program that was
+        compiled for another revision is not run.
       work: turns of the innermost loop, where they are more than the elements of the operands; what
         the plain variant says holds for all.
     """
@@ -115,7 +125,8 @@ def kernel(
         _FACTORIES[name, variant] = factory
         module = factory.__module__.removeprefix(f"{__package__}.")
         row = {"name": name, "variant": variant, "operands": operands, "module": module}
-        row = dict.fromkeys(("when", "check", "work", "blocks"), "") | row | texts
+        row = dict.fromkeys(("when", "check", "work", "blocks"), "") | row
+        row |= {"revision": "1", **texts}
         _TEXTS[name, variant] = row
         if _known(name, variant) is None:
             _declare(row, factory)
@@ -136,7 +147,8 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
     condition = Later(when) if when else None
     module = sys.intern(row["module"])
-    known.append(Kernel(name, variant, spec, factory, condition, module, row["blocks"]))
+    revision = int(row["revision"])
+    known.append(Kernel(name, variant, spec, factory, condition, module, row["blocks"], revision))
     known.sort(key=lambda k: k.when is None)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import ProgramError
+from ..errors import OutdatedError
 from ..formats import FORMATS
 from .expression import Expression, Later
 
@@ -153,14 +153,16 @@ class Spec:
         names = self.names(values, nthreads, lanes)
         try:
             if any(not check(names) for check in self.checks):
-                raise ProgramError(f"instruction with integers {names}: they contradict each other")
+                raise OutdatedError(
+                    f"instruction with integers {names}: they contradict each other."
+                )
             return {
                 o.name: FORMATS[storages.get(o.storage, o.storage)].nbytes(int(o.extent(names)))
                 for o in self.operands
                 if o.is_reference and o.extent is not None and values[o.name] >= 0
             }
         except ArithmeticError as error:
-            raise ProgramError(f"instruction with integers {names}: {error}") from error
+            raise OutdatedError(f"instruction with integers {names}: {error}.") from error
 
     def turns(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
         """Turns of the innermost loop where they are more than the elements touched, else 0."""

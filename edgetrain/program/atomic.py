@@ -5,6 +5,7 @@ renamed over the target; the directory is flushed last, so that the rename survi
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -24,6 +25,7 @@ from edgetrain.units.files import (
 
 from .medium import file_sum, medium_sum
 
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 PREVIOUS_SUFFIX = ".previous"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _MAX_NAME = 200  # bytes of a target's name in a temporary's, which must fit the file system's 255
@@ -73,6 +75,32 @@ def write_atomically(
         sync_directory(target.parent)
     except OSError as error:
         raise RunError(_explain(path, error)) from error
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Let two directories of one file system change names, in one step where the system can.
+
+    Where it cannot, a moment is left in which `old` is at neither name but beside them.
+
+    Raises:
+      OSError: it failed; both have the names they had.
+    """
+    names = os.fsencode(new), os.fsencode(old)
+    with contextlib.suppress(AttributeError):  # other systems, and C libraries before 2018
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        if not rename(_HERE, names[0], _HERE, names[1], _EXCHANGE):
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(number, os.strerror(number), os.fspath(old))
+    aside = new.with_name(f"{new.name}.aside")
+    os.rename(old, aside)
+    try:
+        os.rename(new, old)
+    except OSError:
+        os.rename(aside, old)
+        raise
+    os.rename(aside, new)
 
 
 def check_target(path: str | os.PathLike[str], label: str, *, links: bool = True) -> None:

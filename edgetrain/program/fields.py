@@ -152,5 +152,5 @@ PROGRAM = record(
         "model_name": text(),
         "work": by_name(by_name(integer(0, 2**62))),
     },
-    {"mapped": _SLOTS},
+    {"mapped": _SLOTS, "revisions": by_name(integer(1, 2**31))},
 )

@@ -29,7 +29,10 @@ from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
 
 KIND = PROGRAM_KIND
-VERSION = 3
+VERSION = 4
+# This build reads these. What a version adds is optional and absent means what it meant before, in
+# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions.
+VERSIONS = range(3, VERSION + 1)
 _COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
@@ -94,6 +97,7 @@ class Program:
       mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
         mapped file itself. A tape's word for one is arena_nbytes + `offset`.
       work: tape -> kernel -> turns of loops that the compiler counted; see runtime/tapes.py.
+      revisions: of the kernels that it was compiled for, those past 1; see kernels/registry.py.
     """
 
     arena_nbytes: int
@@ -116,6 +120,7 @@ class Program:
     target_count: int = 0
     work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     mapped: tuple[Slot, ...] = ()
+    revisions: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
@@ -242,6 +247,8 @@ class Program:
         out["persistent"] = [asdict(slot) for slot in self.persistent]
         if self.mapped:
             out["mapped"] = [asdict(slot) for slot in self.mapped]
+        if self.revisions:
+            out["revisions"] = dict(self.revisions)
         for name in ("inputs", "outputs"):
             out[name] = {k: [asdict(s) for s in slots] for k, slots in getattr(self, name).items()}
         out["targets"] = {k: asdict(slot) for k, slot in self.targets.items()}
@@ -260,7 +267,7 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
     tensors, meta = read_container(
         path,
         kind=KIND,
-        versions=range(VERSION, VERSION + 1),
+        versions=VERSIONS,
         mmap=True,
         links=links,
         error=ProgramError,
@@ -367,4 +374,5 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         target_count=fields["target_count"],
         work=fields["work"],
         mapped=mapped,
+        revisions=fields.get("revisions", {}),
     )

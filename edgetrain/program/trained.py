@@ -19,6 +19,7 @@ from ..units.public import as_path
 from .adapters import merged
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
+from .mapped_file import check_files
 from .program import Program
 from .protobuf import Message, entry
 
@@ -90,6 +91,37 @@ def export_trained(
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
     _save(model, graph, path, inline_limit_nbytes)
+    return path
+
+
+def write_initial(program: Program, path: Path) -> Path:
+    """Write the model that a Program was compiled from, with the weights that it began with.
+
+    Batch-norm, dropout and metadata are as they were, so that it can be compiled again; weights
+    that the Program stores in fewer bits have the values that it gave them.
+
+    Args:
+      path: of a file in a directory of the caller's own.
+    Raises:
+      ProgramError: the Program's graph is damaged.
+      RunError: the file cannot be written.
+    """
+    check_files(program.init)
+    try:
+        model, graph = _parsed(program)
+        shapes = {slot.name: slot.shape for slot in program.lasting}
+        state: Mapping[str, np.ndarray] = {
+            name: decoded(array, shapes[name]) for name, array in program.init.items()
+        }
+        state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
+        missing, _ = _fill(graph, state)
+        if missing:
+            _drop_outputs(graph, missing)
+            inputs = {value.text(_NAME) for value in graph.messages(_INPUTS)}
+            _drop_unused(graph, {*state, *inputs})
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+    _save(model, graph, path, INLINE_LIMIT_NBYTES)
     return path
 
 

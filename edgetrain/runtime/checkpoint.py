@@ -16,7 +16,7 @@ import numpy as np
 
 from edgetrain.errors import CheckpointError, RunError
 from edgetrain.program import schema
-from edgetrain.program.atomic import clean_temporaries, previous_of
+from edgetrain.program.atomic import PREVIOUS_SUFFIX, clean_temporaries, previous_of
 from edgetrain.program.container import is_good_container, read_container, write_container
 from edgetrain.program.finite import finite_part, nonfinite
 
@@ -133,6 +133,12 @@ def save_step(
             if old not in (path, keep):
                 old.unlink(missing_ok=True)
     return path
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a file in a run's directory is one of the states that it keeps."""
+    plain = name.removesuffix(PREVIOUS_SUFFIX)
+    return plain.endswith(".ckpt")
 
 
 def step_of(path: Path) -> int:

@@ -95,7 +95,7 @@ def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping,
     """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
     from ..kernels.tapes.decode import bound, decode
 
-    kernels = bound(program.kernels)
+    kernels = bound(program.kernels, program.revisions)
     for tape, words in program.tapes.items():
         for found in decode(words.tolist(), kernels):
             if "pointers" in found.values or "table" in found.values:

@@ -1,12 +1,14 @@
 """The state of a run and its Program: which belong together, and how one comes from a file."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, OutdatedError
 from ..formats import from_file
 from ..program import Program
 from .checkpoint import latest, load_checkpoint
@@ -47,6 +49,22 @@ def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) ->
             "written with."
         )
     check_pattern(sparse_layers(program), tensors, label, CheckpointError)
+
+
+@contextlib.contextmanager
+def of_run(directory: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Within the block a Program is made ready that comes from a run's directory (None: it does
+    not): one that this build cannot run is told of with the command that brings the run along.
+
+    Raises:
+      ProgramError: names the directory.
+    """
+    try:
+        yield
+    except OutdatedError as error:
+        if directory is None:
+            raise
+        raise error.of_run(directory) from error
 
 
 class Run(NamedTuple):

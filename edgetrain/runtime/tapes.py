@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import ProgramError
+from ..errors import OutdatedError
 from ..formats import FORMATS
 from ..kernels import registry
 from ..kernels.spec import ALIGN
@@ -57,7 +57,7 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
     Raises:
       ProgramError: names the instruction or slot and what is wrong with it.
     """
-    kernels = bound(program.kernels)
+    kernels = bound(program.kernels, program.revisions)
     slots = Slots(program, arena_nbytes)
     planned = lanes_of(program.recipe)
     lanes, used = _variants_for(program), set()
@@ -75,17 +75,16 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
                 _check_tables(found, program)
             lanes &= _lanes_of(found, lanes)
             if not lanes:
-                raise ProgramError(
+                raise OutdatedError(
                     f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not what "
-                    "its integers call for. Compile the model for this processor."
+                    "its integers call for."
                 )
             turns = found.work(extents, program.threads, planned)
             _take(left, found, tape, turns)
     unused = [row[0] for row in program.kernels if row not in used]
     if unused:
-        raise ProgramError(
-            f"{program.model_name}: kernel {unused[0]} is listed and no tape uses it. Compile the "
-            "model again."
+        raise OutdatedError(
+            f"{program.model_name}: kernel {unused[0]} is listed and no tape uses it."
         )
     return kernels
 
@@ -111,9 +110,9 @@ def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
     name = found.kernel.name
     left[name] = left.get(name, 0) - turns
     if left[name] < 0:
-        raise ProgramError(
+        raise OutdatedError(
             f"tape word {found.at}: with this instruction {name} takes more than {SLACK} times the "
-            f"work of the model's shapes in {tape}. Compile the model again."
+            f"work of the model's shapes in {tape}."
         )
 
 
@@ -126,10 +125,9 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, sl
         if outside and region.mode == "r" and region.start >= arena_nbytes:
             outside = not slots.meeting(region.start, region.stop)
         if outside or region.start % align:
-            raise ProgramError(
+            raise OutdatedError(
                 f"tape word {found.at}: operand {region.name} of {found.kernel.name} takes bytes "
-                f"{region.start} to {region.stop} of an arena of {arena_nbytes}. Compile the model "
-                "again."
+                f"{region.start} to {region.stop} of an arena of {arena_nbytes}."
             )
     fixed = [region for region in regions if region.mode == "t" or region.trusted]
     for other in fixed:
@@ -137,9 +135,9 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, sl
             # scratch is what a kernel has to itself; positions may be read, not written
             harmful = other.mode == "t" or region.mode != "r"
             if harmful and region is not other and region.meets(other.start, other.stop):
-                raise ProgramError(
+                raise OutdatedError(
                     f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on "
-                    f"its {other.name}. Compile the model again."
+                    f"its {other.name}."
                 )
 
 
@@ -149,14 +147,13 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
         word = found.values.get(operand.name, 0)
         free = operand.name in _NOT_COUNTS or found.kernel.name in _OF_STEPS
         if operand.mode == "i" and not free and abs(word) > most:
-            raise ProgramError(
+            raise OutdatedError(
                 f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}; an arena "
-                f"of {arena_nbytes} bytes has nothing to count so far. Compile the model again."
+                f"of {arena_nbytes} bytes has nothing to count so far."
             )
         if operand.is_reference and word < 0 and not operand.optional:
-            raise ProgramError(
-                f"tape word {found.at}: {found.kernel.name} lacks operand {operand.name}. Compile "
-                "the model again."
+            raise OutdatedError(
+                f"tape word {found.at}: {found.kernel.name} lacks operand {operand.name}."
             )
 
 
@@ -174,10 +171,9 @@ def _regions(found: Decoded, extents: Mapping[str, int], threads: int, lanes: in
     if need:
         start, stride = found.scratch or (0, 0)
         if stride < need or stride % ALIGN:
-            raise ProgramError(
+            raise OutdatedError(
                 f"tape word {found.at}: {found.kernel.name} has {stride} bytes of scratch a "
-                f"thread, needs {need} in multiples of {ALIGN}. Compile the model for this "
-                "processor."
+                f"thread, needs {need} in multiples of {ALIGN}."
             )
         regions.append(_Region("scratch", "t", "u8", start, start + stride * threads))
     return regions
@@ -187,24 +183,23 @@ def _check_slots(found: Decoded, region: _Region, tape: str, slots: Slots) -> No
     """A region that meets a persistent slot lies in it and has its storage, and may be written."""
     is_control, met = region.name == "ctl", slots.meeting(region.start, region.stop)
     if is_control and [slot.name for slot in met] != ["ctl"]:
-        raise ProgramError(
-            f"tape word {found.at}: {found.kernel.name} takes other bytes for the control block. "
-            "Compile the model again."
+        raise OutdatedError(
+            f"tape word {found.at}: {found.kernel.name} takes other bytes for the control block."
         )
     for slot in met:
         inside = slot.offset <= region.start and region.stop <= slot.offset + slot.nbytes
         if not inside or region.storage != slot.dtype or (slot.role == "control") != is_control:
-            raise ProgramError(
+            raise OutdatedError(
                 f"tape word {found.at}: operand {region.name} ({region.storage}) of "
                 f"{found.kernel.name} takes bytes {region.start} to {region.stop}, which are not "
-                f"its part of {slot.name!r} ({slot.dtype}). Compile the model again."
+                f"its part of {slot.name!r} ({slot.dtype})."
             )
         own = slots.writer(slot, tape)
         if region.mode != "r" and not may_write(found, region.name, slot, own):
             what = "the positions of sparse weights" if slot.role == "index" else f"{slot.name!r}"
-            raise ProgramError(
+            raise OutdatedError(
                 f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on {what}"
-                f", a {slot.role} that {tape} may not write so. Compile the model again."
+                f", a {slot.role} that {tape} may not write so."
             )
 
 
@@ -220,7 +215,6 @@ def _check_tables(found: Decoded, program: Program) -> None:
         starts = array.reshape(-1)[: found.values[size] + 1] if array is not None else ()
         steps = np.diff(np.clip(starts, 0, found.values[taps])) if len(starts) else -np.ones(1)
         if (steps < 0).any():
-            raise ProgramError(
-                f"tape word {found.at}: {table} of {found.kernel.name} is not a table of taps. "
-                "Compile the model again."
+            raise OutdatedError(
+                f"tape word {found.at}: {table} of {found.kernel.name} is not a table of taps."
             )

@@ -13,6 +13,7 @@ from edgetrain.errors import ProgramError
 from edgetrain.kernels import targets
 from edgetrain.program import KIND, VERSION, Program
 from edgetrain.program.container import read_container, write_container
+from edgetrain.program.program import VERSIONS
 from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
 
@@ -112,7 +113,11 @@ def test_load_refuses_every_truncation(path):
 
 @pytest.mark.parametrize(
     "version, move",
-    [(VERSION + 1, "Upgrade"), (VERSION - 1, "Compile the model again"), (1, "Compile the model")],
+    [
+        (VERSION + 1, "Upgrade"),
+        (VERSIONS[0] - 1, "Compile the model again"),
+        (1, "Compile the model"),
+    ],
 )
 def test_load_refuses_another_version(path, version, move):
     tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))

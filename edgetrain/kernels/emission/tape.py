@@ -42,6 +42,8 @@ class Tapes(Protocol):
     def kernels(self) -> Sequence[tuple[str, str, Sequence[str]]]: ...
     @property
     def tapes(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def revisions(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Table:
 
 def table_of(program: Tapes) -> Table:
     """The distinct instructions of a Program, and its tapes as their numbers."""
-    kernels, lanes = bound(program.kernels), lanes_of(program.recipe)
+    kernels, lanes = bound(program.kernels, program.revisions), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
     found: list[Instruction] = []
     rows: dict[str, list[int]] = {}

@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import ProgramError, UnsupportedOpError
+from ...errors import OutdatedError, ProgramError, UnsupportedOpError
 from ...formats import BLOCKED, FLOATS, FORMATS, WHOLE
 from .. import registry
 from ..registry import Kernel
 
 _INTEGERS = tuple(format.name for format in WHOLE)
+_DRIVE = ("drive_train", "drive_evaluate")
 _ANY, _ONE_KIND = ("copy", "fill", "truth"), ("gather", "where")
 
 Bound = tuple[Kernel, Mapping[str, str]]
@@ -66,9 +67,9 @@ def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
     while at < len(words):
         index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
         if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
-            raise ProgramError(f"tape word {at}: not an instruction. Compile the model again.")
+            raise OutdatedError(f"tape word {at}: not an instruction.")
         if at + 2 + count > len(words):
-            raise ProgramError(f"tape word {at}: cut short. Compile the model again.")
+            raise OutdatedError(f"tape word {at}: cut short.")
         kernel, storages = kernels[index]
         values, scratch, k = {}, None, at + 2
         for operand in kernel.spec.operands:
@@ -116,11 +117,17 @@ def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     return free or kinds <= {True} or (kernel.name in _ONE_KIND and len(kinds) == 1)
 
 
-def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
+def bound(
+    table: Sequence[tuple[str, str, Sequence[str]]], revisions: Mapping[str, int] | None = None
+) -> list[Bound]:
     """This build's kernels for the rows (name, variant, storages) of a Program's table.
 
+    Args:
+      revisions: what the Program was compiled for, as `revisions_of` tells it; None is not asked,
+        of a table that this build made.
     Raises:
-      ProgramError: a kernel that this build does not have, or one that is there twice.
+      OutdatedError: a kernel that this build does not have, or has at another revision.
+      ProgramError: a kernel that is there twice.
     """
     out: list[Bound] = []
     # These take addresses: what calls tapes is no part of one.
@@ -130,12 +137,32 @@ def bound(table: Sequence[tuple[str, str, Sequence[str]]]) -> list[Bound]:
             with contextlib.suppress(UnsupportedOpError):
                 found = [one for one in registry.variants(name) if one.variant == variant]
         if not found or not fits(found[0], storages):
-            raise ProgramError(
-                f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it. "
-                "Compile the model with this version of edgetrain."
+            raise OutdatedError(
+                f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it."
             )
         row = found[0], dict(zip(found[0].spec.variables, storages, strict=True))
         if row in out:
             raise ProgramError(f"kernel {name}.{variant} is listed twice. Compile the model again.")
         out.append(row)
+    if revisions is None:
+        return out
+    for kernel in (*(kernel for kernel, _ in out), *_drive()):
+        was = revisions.get(kernel.label, 1)
+        if was != kernel.revision:
+            raise OutdatedError(
+                f"kernel {kernel.label}: compiled for revision {was}; this build has revision "
+                f"{kernel.revision}, which computes something else."
+            )
     return out
+
+
+def _drive() -> list[Kernel]:
+    """The kernels that no tape lists, and that make a run's bits all the same."""
+    return [registry.variants(name)[0] for name in _DRIVE]
+
+
+def revisions_of(table: Sequence[tuple[str, str, Sequence[str]]]) -> dict[str, int]:
+    """Kernels that a Program of this table depends on -> their revisions, those past 1."""
+    rows = {(name, variant) for name, variant, _ in table}
+    kernels = [k for name, variant in rows for k in registry.variants(name) if k.variant == variant]
+    return {k.label: k.revision for k in (*kernels, *_drive()) if k.revision != 1}

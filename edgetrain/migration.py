@@ -1,0 +1,186 @@
+"""A run of another version of edgetrain, compiled anew and gone on with where it stopped.
+
+What is carried over: weights, running statistics, optimizer state, positions of sparse weights,
+counters, the place in the data, loss scale and schedule. What is made anew: tapes and arena, with
+the recipe's own options. The old directory is whole until the new one is.
+"""
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .compiler import compile_model
+from .compiler.options import Options
+from .errors import CheckpointError, UsageError
+from .importer import load_onnx
+from .ops.model import Model
+from .program import Program
+from .program.atomic import exchange, unwritable
+from .program.trained import write_initial
+from .runtime.carrying import Carried, carried, carried_meta, departures, with_values
+from .runtime.checkpoint import (
+    is_checkpoint,
+    latest,
+    load_checkpoint,
+    save_checkpoint,
+    save_step,
+)
+from .runtime.folder import BEST_FILE, PROGRAM_FILE, RunFolder
+from .runtime.loading import load_program
+from .runtime.lock import LOCK_FILE
+from .runtime.resuming import check_recipe
+from .runtime.run_fields import check_run
+from .units.files import sync_directory
+from .units.public import as_path, public
+
+_BEFORE = "before-migrate"  # the old directory is kept as RUN.before-migrate
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """What became of a run.
+
+    Attributes:
+      path: the directory to go on in; `before`: the old one, where it was moved to.
+      program: the new Program.
+      step: steps done; None: the run has no checkpoint yet.
+      counts: how many tensors were carried over, by role.
+      converted, begun, dropped: names, as in `Carried`.
+      departures: kernels that compute otherwise than before; none: no bit should differ.
+    """
+
+    path: Path
+    before: Path | None
+    program: Program
+    step: int | None
+    counts: dict[str, int]
+    converted: tuple[str, ...]
+    begun: tuple[str, ...]
+    dropped: tuple[str, ...]
+    departures: tuple[str, ...]
+
+
+@public
+def migrate(
+    run: str | PathLike,
+    model: str | PathLike | Model | None = None,
+    *,
+    out: str | PathLike | None = None,
+    budget: str | int | None = None,
+) -> Migrated:
+    """Bring the run of a directory to this version of edgetrain.
+
+    Args:
+      run: a run's directory, of this version or another one.
+      model: the ONNX file that it was compiled from; None takes the model that its Program holds.
+      out: a new directory for the result, `run` stays as it is; None: the result takes the place
+        of `run`, which is moved to `run.before-migrate`.
+      budget: bytes of the arena; None: the budget that it was compiled for.
+    Raises:
+      UsageError: `out` is there already, or another process trains into `run`.
+      ProgramError, CheckpointError: the run cannot be read, or does not fit the model.
+      ModelError, BudgetError: as of `compile`.
+    """
+    source = Path(os.path.realpath(as_path("migrate", run, "a run's directory")))
+    target = source if out is None else as_path("migrate: out", out, "a directory")
+    if not source.is_dir():
+        raise CheckpointError(f"{run}: no such directory; expected one of a run.")
+    if out is not None and os.path.lexists(target):
+        raise UsageError(f"--out {target}: it is there already. Choose another directory.")
+    with RunFolder(source, "migrate").held():
+        old = load_program(source / PROGRAM_FILE, links=False)
+        new = _compiled(old, model, budget)
+        try:
+            place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        except OSError as error:
+            raise unwritable(target, "migrate", error) from error
+        try:
+            found = _written(source, place, old, new)
+            before = _put(place, target, out is not None)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    return dataclasses.replace(found, path=target, before=before)
+
+
+def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
+    """The Program of the same recipe by this build; the microbatch stays, for it is in the bits."""
+    if model is None or isinstance(model, Model):
+        chosen = _stored(old) if model is None else model
+    else:
+        chosen = load_onnx(model)
+    options = dataclasses.replace(Options.of_recipe(old.recipe), microbatch=old.microbatch)
+    if budget is None:
+        budget = old.account.get("budget_nbytes")
+    new = compile_model(dataclasses.replace(chosen, name=old.model_name), options, budget)
+    return dataclasses.replace(new, init=with_values(new, old))
+
+
+def _stored(old: Program) -> Model:
+    """The model that a Program holds, with its initial weights."""
+    with tempfile.TemporaryDirectory() as place:
+        return load_onnx(write_initial(old, Path(place, "model.onnx")))
+
+
+def _written(source: Path, place: Path, old: Program, new: Program) -> Migrated:
+    """A whole run in the directory `place`."""
+    loaded = latest(source)
+    _copy_others(source, place)
+    new.save(place / PROGRAM_FILE, links=False)
+    state, step = Carried({}, (), (), ()), None
+    if loaded is not None:
+        check_recipe(check_run(loaded), old.digest(), source)
+        state = carried(old, new, loaded.tensors, str(loaded.used))
+        step = int(loaded.meta["step"])
+        save_step(place, step, state.tensors, carried_meta(loaded, new), initial=new.init)
+    if os.path.lexists(source / BEST_FILE):
+        best = load_checkpoint(source / BEST_FILE)
+        tensors = carried(old, new, best.tensors, str(best.used)).tensors
+        save_checkpoint(place / BEST_FILE, tensors, best.meta, keep_previous=False)
+    sync_directory(place)
+    counts: dict[str, int] = {}
+    for slot in new.saved if loaded is not None else ():
+        counts[slot.role] = counts.get(slot.role, 0) + (slot.name not in state.begun)
+    return Migrated(place, None, new, step, counts, *state[1:], tuple(departures(old, new)))
+
+
+def _copy_others(source: Path, place: Path) -> None:
+    """What lies in a run's directory besides what is made anew: its history, pages, exports."""
+
+    def left(folder: str, names: list[str]) -> set[str]:
+        own = {PROGRAM_FILE, LOCK_FILE}
+        mine = Path(folder) == source
+        return {name for name in names if mine and (name in own or is_checkpoint(name))}
+
+    try:
+        shutil.copytree(source, place, symlinks=True, ignore=left, dirs_exist_ok=True)
+    except (shutil.Error, OSError) as error:
+        raise unwritable(place, "migrate", error) from error
+
+
+def _put(place: Path, target: Path, is_new: bool) -> Path | None:
+    """Give the finished directory its name; where the old one was moved to."""
+    try:
+        if is_new:
+            os.rename(place, target)
+            sync_directory(target.parent)
+            return None
+        before = _free(target)
+        exchange(place, target)
+        os.rename(place, before)
+        (before / LOCK_FILE).unlink(missing_ok=True)
+        sync_directory(target.parent)
+        return before
+    except OSError as error:
+        raise unwritable(target, "migrate", error) from error
+
+
+def _free(target: Path) -> Path:
+    """A name beside `target` that nothing has."""
+    names = [f"{target.name}.{_BEFORE}", *(f"{target.name}.{_BEFORE}-{k}" for k in range(2, 10**6))]
+    return next(target.with_name(n) for n in names if not os.path.lexists(target.with_name(n)))
