@@ -40,8 +40,9 @@ def least(runs: Sequence[Callable[[], object]], rounds: int, seconds: float) -> 
 
 def _chains(count: int):
     def factory():
+        from edgetrain.kernels.language.number import fma
         from edgetrain.kernels.language.prim import FP32
-        from edgetrain.kernels.language.vector import loads, stores, vadd, vfma
+        from edgetrain.kernels.language.vector import loads, stores
 
         vld, vst = loads(FP32), stores(FP32)
         names = [f"s{i}" for i in range(count)]
@@ -50,11 +51,11 @@ def _chains(count: int):
             "    x, y = vld(k.x, 0), vld(k.x, 16)",
             *(f"    {name} = vld(k.x, {16 * i})" for i, name in enumerate(names)),
             "    for _ in range(k.n):",
-            *(f"        {name} = vfma({name}, x, y)" for name in names),
-            *(f"    s0 = vadd(s0, {name})" for name in names[1:]),
+            *(f"        {name} = fma({name}, x, y)" for name in names),
+            *(f"    s0 = s0 + {name}" for name in names[1:]),
             "    vst(k.y, 0, s0, 16)",
         ]
-        scope = {"vld": vld, "vst": vst, "vadd": vadd, "vfma": vfma}
+        scope = {"vld": vld, "vst": vst, "fma": fma}
         exec("\n".join(lines), scope)
         return scope["run"]
 
@@ -77,17 +78,17 @@ def multiply_adds(target: jit.Target) -> float:
 
 def _pass_factory():
     from edgetrain.kernels.language.prim import FP32
-    from edgetrain.kernels.language.vector import loads, stores, vadd
+    from edgetrain.kernels.language.vector import loads, stores
 
     vld, vst = loads(FP32), stores(FP32)
 
     def run(thread, nthreads, k):
         for _ in range(k.times):
             for j in range(0, k.n, 64):
-                vst(k.y, j, vadd(vld(k.x, j), vld(k.y, j)), 16)
-                vst(k.y, j + 16, vadd(vld(k.x, j + 16), vld(k.y, j + 16)), 16)
-                vst(k.y, j + 32, vadd(vld(k.x, j + 32), vld(k.y, j + 32)), 16)
-                vst(k.y, j + 48, vadd(vld(k.x, j + 48), vld(k.y, j + 48)), 16)
+                vst(k.y, j, vld(k.x, j) + vld(k.y, j), 16)
+                vst(k.y, j + 16, vld(k.x, j + 16) + vld(k.y, j + 16), 16)
+                vst(k.y, j + 32, vld(k.x, j + 32) + vld(k.y, j + 32), 16)
+                vst(k.y, j + 48, vld(k.x, j + 48) + vld(k.y, j + 48), 16)
 
     return run
 

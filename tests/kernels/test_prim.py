@@ -32,12 +32,11 @@ def _rounder(X, Y):
 
 
 def _words():
+    from edgetrain.kernels.language.number import fma
     from edgetrain.kernels.language.prim import (
         bits_float,
         div,
         float_bits,
-        fma,
-        fma64,
         mod,
         real_to_int,
         st_f64,
@@ -57,7 +56,7 @@ def _words():
         st_f64(k.f, 1, to_real(k.a))
         st_f64(k.f, 2, bits_float(float_bits(k.x)))
         st_f64(k.f, 3, fma(k.x, k.x, k.y))
-        st_f64(k.f, 4, fma64(np.float64(k.x), np.float64(k.x), np.float64(k.y)))
+        st_f64(k.f, 4, fma(np.float64(k.x), np.float64(k.x), np.float64(k.y)))
 
     return run
 

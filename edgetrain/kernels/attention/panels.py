@@ -14,7 +14,8 @@ from ..gemm.plan import Side
 from ..gemm.tile import ADD, GO_ON, Rows
 from ..language.inlining import inline
 from ..language.lanes import LANES, loader, storer
-from ..language.prim import FP32, div, fma, mod
+from ..language.number import fma
+from ..language.prim import FP32, div, mod
 from ..language.tiles import GEMM
 from ..language.vector import WIDTH
 

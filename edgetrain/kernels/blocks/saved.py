@@ -45,8 +45,9 @@ def pack_sides(S, W):
     from ..language.act import CLIP, HARDSWISH, ONE, THREE, ZERO, norm_scale, norm_shift
     from ..language.block import first as part
     from ..language.inlining import inline
+    from ..language.number import fma
     from ..language.packed import BYTES, LENGTH, get, loader, new, storer
-    from ..language.prim import div, fma, ld_u8, mod, st_u8
+    from ..language.prim import div, ld_u8, mod, st_u8
     from ..language.rng import stream
 
     load, store, load_back = loader(S), storer(W), loader(W)

@@ -69,7 +69,8 @@ def conv_csr(S, W, INDEX):
     channel). Order of a sum: bias, then the row's nonzeros in order, each by fma in float32.
     """
     from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..language.prim import FP32, div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import FP32, div, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
@@ -125,7 +126,8 @@ def conv_csr_dx(S, W, INDEX):
     of a sum: output channels, kernel elements, fma in float32; what was in dx is added last.
     """
     from ..language.act import ZERO
-    from ..language.prim import FP32, div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import FP32, div, mod
 
     ld, st, ldw, ldc, ldf, stf = S.ld, S.st, W.ld, INDEX.ld, FP32.ld, FP32.st
     nbytes = W.nbytes
@@ -189,7 +191,8 @@ def conv_csr_dw(S, INDEX, G):
     float32 addition to the accumulator.
     """
     from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
-    from ..language.prim import div, fma, mod, u32
+    from ..language.number import fma
+    from ..language.prim import div, mod, u32
     from ..language.rng import stream
     from .records import Affine, LinePair
 

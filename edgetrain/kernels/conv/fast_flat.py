@@ -6,11 +6,11 @@ a channel is a vector or two, less work than finding out where lines begin and e
 
 import functools
 
-from ..language.act import NONE
+from ..language.act import NONE, act_value
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage
-from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-from ..language.vector_act import vact_value
+from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region
@@ -60,8 +60,8 @@ def flat_fill(S: Storage):
                 whole = at + j + WIDTH <= source.size
                 v = vld(source.at, at + j) if whole else vfirst(source.at, at + j, count - j)
                 if how.norm != 0:
-                    v = vfma(v, a, b)
-                _vst(target, j, vact_value(how.act, v, how.lo, how.hi), WIDTH)
+                    v = fma(v, a, b)
+                _vst(target, j, act_value(how.act, v, how.lo, how.hi), WIDTH)
             target += 4 * count
             at += step
 

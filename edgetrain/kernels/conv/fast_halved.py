@@ -8,8 +8,9 @@ along the lines.
 import functools
 from typing import NamedTuple
 
-from ..language.act import CLIP, NONE, ONE, RELU, ZERO
+from ..language.act import CLIP, NONE, ONE, RELU, ZERO, act_value
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage
 from ..language.vector import (
     V16,
@@ -19,11 +20,9 @@ from ..language.vector import (
     loads_first,
     shuffle,
     stores,
-    vfma,
     vkeep,
     vsplat,
 )
-from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead, moved, nothing_at
 from .fast_sides import MINUS_ZERO
@@ -97,11 +96,11 @@ def _parts(S: Storage):
             first = at
             for _ in range(lines.images):
                 for j in range(0, columns, WIDTH):
-                    v = vfma(read(lines, first + 2 * j), scale, shift)
-                    v, w = vact_value(act, v, how.lo, how.hi), vsplat(ZERO)
+                    v = fma(read(lines, first + 2 * j), scale, shift)
+                    v, w = act_value(act, v, how.lo, how.hi), vsplat(ZERO)
                     if width > WIDTH:
-                        w = vfma(read(lines, first + 2 * j + WIDTH), scale, shift)
-                        w = vact_value(act, w, how.lo, how.hi)
+                        w = fma(read(lines, first + 2 * j + WIDTH), scale, shift)
+                        w = act_value(act, w, how.lo, how.hi)
                     e, o = _evens(v, w), _odds(v, w)
                     if 2 * columns > width:
                         e, o = vkeep(e, 0, ((width + 1) >> 1) - j), vkeep(o, 0, (width >> 1) - j)

@@ -9,8 +9,9 @@ import functools
 from llvmlite import ir
 from numba import types
 
-from ..language.act import NONE, ONE, RELU, ZERO, norm_scale, norm_shift
+from ..language.act import NONE, ONE, RELU, ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, I32, Storage, div, mod
 from ..language.vector import (
     V16,
@@ -22,11 +23,9 @@ from ..language.vector import (
     prefetch,
     splat,
     stores,
-    vfma,
     vkeep,
     vsplat,
 )
-from ..language.vector_act import vact_value
 from .calls import outline
 from .fast_tile import pitch_of, tile_region
 from .records import Affine, Ahead, Map, Prologue, Tile, Window
@@ -98,8 +97,8 @@ def _span(S: Storage):
         a, b, j = vsplat(how.scale), vsplat(how.shift), 0
         if how.norm != 0 and act == RELU:
             while j + WIDTH <= count:
-                v = vfma(vld(x, at + j), a, b)
-                _vst(target, j, vact_value(RELU, v, how.lo, how.hi), WIDTH)
+                v = fma(vld(x, at + j), a, b)
+                _vst(target, j, act_value(RELU, v, how.lo, how.hi), WIDTH)
                 j += WIDTH
         elif how.norm == 0 and act == NONE:
             while j + WIDTH <= count:
@@ -109,8 +108,8 @@ def _span(S: Storage):
             whole = at + j + WIDTH <= source.size
             v = vld(x, at + j) if whole else vfirst(x, at + j, count - j)
             if how.norm != 0:
-                v = vfma(v, a, b)
-            _vst(target, j, vact_value(act, v, how.lo, how.hi), WIDTH)
+                v = fma(v, a, b)
+            _vst(target, j, act_value(act, v, how.lo, how.hi), WIDTH)
             j += WIDTH
 
     return span
@@ -125,11 +124,11 @@ def _bank(S: Storage):
     def short_line(target, x, at, how):
         v = vld(x, at)
         if how.norm != 0:
-            v = vfma(v, vsplat(how.scale), vsplat(how.shift))
+            v = fma(v, how.scale, how.shift)
         if how.act == RELU:
-            v = vact_value(RELU, v, how.lo, how.hi)
+            v = act_value(RELU, v, how.lo, how.hi)
         elif how.act != NONE:
-            v = vact_value(how.act, v, how.lo, how.hi)
+            v = act_value(how.act, v, how.lo, how.hi)
         _vst(target, 0, v, WIDTH)
 
     @inline

@@ -9,19 +9,17 @@ import numpy as np
 
 from ..language.act import act_value
 from ..language.inlining import inline
-from ..language.prim import FP32, Storage, div, fma, mod, to_float
+from ..language.number import fma
+from ..language.prim import FP32, Storage, div, mod, to_float
 from ..language.vector import (
     WIDTH,
     loads,
     loads_first,
     stores,
-    vadd,
-    vfma,
     vinterleave,
     vkeep,
     vsplat,
 )
-from ..language.vector_act import vact_value
 from ..language.vector_gemm import gemm_columns
 from .calls import outline
 from .fast_flat import flat_fill, is_flat
@@ -49,8 +47,8 @@ def _line(S: Storage):
     @inline
     def prologue(v, how):
         if how.norm != 0:
-            v = vfma(v, vsplat(how.scale), vsplat(how.shift))
-        return vact_value(how.act, v, how.lo, how.hi)
+            v = fma(v, how.scale, how.shift)
+        return act_value(how.act, v, how.lo, how.hi)
 
     @inline
     def short(target, lines, at, how):
@@ -204,7 +202,7 @@ def tile_store(S: Storage):
             if acc == 0:
                 vst(y, index + j, v, count - j)
             elif count - j >= WIDTH:
-                vst(y, index + j, vadd(v, vlds(y, index + j)), WIDTH)
+                vst(y, index + j, v + vlds(y, index + j), WIDTH)
             else:
                 for i in range(j, count):
                     st(y, index + i, _ld(source, i) + ld(y, index + i))
@@ -233,7 +231,7 @@ def class_store(S: Storage):
     @inline
     def put(y, index, v, left, acc):
         if left > 0:
-            vst(y, index, vadd(v, vfirst(y, index, left)) if acc != 0 else v, left)
+            vst(y, index, v + vfirst(y, index, left) if acc != 0 else v, left)
 
     def store(target: Map, channel, source, tile: Tile, pixels: PixelClass, acc):
         """Pixel (row, column * sw + b) of the class (+)= map b at (row, column)."""

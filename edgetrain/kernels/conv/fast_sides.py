@@ -16,6 +16,7 @@ from numba import types
 
 from ..language.act import NONE, ONE, RELU, ZERO
 from ..language.inlining import inline
+from ..language.number import fused
 from ..language.prim import FP32, I32, Storage, element
 from ..language.vector import (
     V16,
@@ -23,7 +24,6 @@ from ..language.vector import (
     WIDTH,
     constant,
     define,
-    fused,
     loads,
     loads_first,
     shuffle,

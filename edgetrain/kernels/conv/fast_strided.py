@@ -6,11 +6,11 @@ sixteen windows side by side are read as a vector, and turned: a vector of pixel
 
 import functools
 
-from ..language.act import NONE
+from ..language.act import NONE, act_value
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float
-from ..language.vector import WIDTH, loads, stores, vfma, vkeep, vsplat
-from ..language.vector_act import vact_value
+from ..language.vector import WIDTH, loads, stores, vkeep, vsplat
 from ..language.vector_gemm import square16, turned_lines
 from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
@@ -52,9 +52,9 @@ def _line(S: Storage):
         for tap in range(taps):
             v = _vld(square, tap * WIDTH)
             if how.norm != 0:
-                v = vfma(v, vsplat(how.scale), vsplat(how.shift))
+                v = fma(v, how.scale, how.shift)
             inside = valid_range(offset + tap, stride, size, count)
-            v = vact_value(how.act, v, how.lo, how.hi)
+            v = act_value(how.act, v, how.lo, how.hi)
             _vst(target + tap * region, 0, vkeep(v, inside.first, inside.last), WIDTH)
 
     @inline

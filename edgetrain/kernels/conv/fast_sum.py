@@ -5,7 +5,7 @@ import functools
 from ..language.inlining import inline
 from ..language.prim import FP32, Storage
 from ..language.random_store import random_stores
-from ..language.vector import WIDTH, loads, loads_first, vadd
+from ..language.vector import WIDTH, loads, loads_first
 from ..language.vector_gemm import gemm_dots, gemm_outer, transpose16
 
 _vld = loads(FP32)
@@ -23,7 +23,7 @@ def accumulate_row(G: Storage):
         for j in range(0, count, WIDTH):
             left = count - j
             old = vld(target, index + j) if left >= WIDTH else vfirst(target, index + j, left)
-            put(target, index + j, vadd(old, _vld(source, j)), left, numbers)
+            put(target, index + j, old + _vld(source, j), left, numbers)
 
     return add
 

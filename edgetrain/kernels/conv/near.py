@@ -10,11 +10,11 @@ import functools
 
 import numpy as np
 
-from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.act import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
-from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vkeep, vsplat
-from ..language.vector_act import vact_value
+from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
 from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand
@@ -37,15 +37,15 @@ def is_near(p: Conv):
 def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
     """total + the products of nine taps around address `at`; `row`, `step`: bytes from a tap row
     (column) to the next."""
-    total = vfma(vand(_vld(at - row - step, 0), ends.first), taps.w0, total)
-    total = vfma(_vld(at - row, 0), taps.w1, total)
-    total = vfma(vand(_vld(at - row + step, 0), ends.last), taps.w2, total)
-    total = vfma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
-    total = vfma(_vld(at, 0), taps.w4, total)
-    total = vfma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
-    total = vfma(vand(_vld(at + row - step, 0), ends.first), taps.w6, total)
-    total = vfma(_vld(at + row, 0), taps.w7, total)
-    return vfma(vand(_vld(at + row + step, 0), ends.last), taps.w8, total)
+    total = fma(vand(_vld(at - row - step, 0), ends.first), taps.w0, total)
+    total = fma(_vld(at - row, 0), taps.w1, total)
+    total = fma(vand(_vld(at - row + step, 0), ends.last), taps.w2, total)
+    total = fma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
+    total = fma(_vld(at, 0), taps.w4, total)
+    total = fma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
+    total = fma(vand(_vld(at + row - step, 0), ends.first), taps.w6, total)
+    total = fma(_vld(at + row, 0), taps.w7, total)
+    return fma(vand(_vld(at + row + step, 0), ends.last), taps.w8, total)
 
 
 @inline
@@ -67,8 +67,8 @@ def _copier(S: Storage):
             left = count - j
             v = vld(x, first + j) if left >= WIDTH else vfirst(x, first + j, left)
             if pro.stat != 0:
-                v = vfma(v, scale, shift)
-            _vst(at, j, vact_value(pro.act, v, pro.lo, pro.hi), WIDTH)
+                v = fma(v, scale, shift)
+            _vst(at, j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
 
     return copy
 

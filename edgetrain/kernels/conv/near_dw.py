@@ -7,12 +7,12 @@ zeros (or of the map) above and below. A tap is then all of it moved by so many 
 import functools
 from typing import NamedTuple
 
-from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.act import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
 from ..language.random_store import random_stores
-from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vkeep, vsplat
-from ..language.vector_act import vact_value
+from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
 from ..language.vector_gemm import nine_sums
 from . import fast_tile as tiles
 from .calls import outline
@@ -54,8 +54,8 @@ def _lay(S: Storage):
                     left = size - index - j
                     v = vld(x, index + j) if left >= WIDTH else vfirst(x, index + j, left)
                     if pro.stat != 0:
-                        v = vfma(v, scale, shift)
-                    _vst(at, target + j, vact_value(pro.act, v, pro.lo, pro.hi), WIDTH)
+                        v = fma(v, scale, shift)
+                    _vst(at, target + j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
 
     return lay
 
@@ -64,15 +64,15 @@ def _lay(S: Storage):
 def _added(t: Taps, d, at, row, left, right):
     """t + the products of gradients d with what lies around address `at`; `row` in bytes."""
     return Taps(
-        vfma(vand(_vld(at - row - 4, 0), left), d, t.w0),
-        vfma(_vld(at - row, 0), d, t.w1),
-        vfma(vand(_vld(at - row + 4, 0), right), d, t.w2),
-        vfma(vand(_vld(at - 4, 0), left), d, t.w3),
-        vfma(_vld(at, 0), d, t.w4),
-        vfma(vand(_vld(at + 4, 0), right), d, t.w5),
-        vfma(vand(_vld(at + row - 4, 0), left), d, t.w6),
-        vfma(_vld(at + row, 0), d, t.w7),
-        vfma(vand(_vld(at + row + 4, 0), right), d, t.w8),
+        fma(vand(_vld(at - row - 4, 0), left), d, t.w0),
+        fma(_vld(at - row, 0), d, t.w1),
+        fma(vand(_vld(at - row + 4, 0), right), d, t.w2),
+        fma(vand(_vld(at - 4, 0), left), d, t.w3),
+        fma(_vld(at, 0), d, t.w4),
+        fma(vand(_vld(at + 4, 0), right), d, t.w5),
+        fma(vand(_vld(at + row - 4, 0), left), d, t.w6),
+        fma(_vld(at + row, 0), d, t.w7),
+        fma(vand(_vld(at + row + 4, 0), right), d, t.w8),
     )
 
 
@@ -103,15 +103,15 @@ def _products(sums, line, at, count, row, wd):
         kept = vkeep(every(), 0, count - whole)
         d, at = vand(_vld(line, whole), kept), at + 4 * whole
         t = Taps(
-            vfma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
-            vfma(vand(_vld(at - row, 0), kept), d, t.w1),
-            vfma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
-            vfma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
-            vfma(vand(_vld(at, 0), kept), d, t.w4),
-            vfma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
-            vfma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
-            vfma(vand(_vld(at + row, 0), kept), d, t.w7),
-            vfma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
+            fma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
+            fma(vand(_vld(at - row, 0), kept), d, t.w1),
+            fma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
+            fma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
+            fma(vand(_vld(at, 0), kept), d, t.w4),
+            fma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
+            fma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
+            fma(vand(_vld(at + row, 0), kept), d, t.w7),
+            fma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
         )
     for q, value in enumerate((t.w0, t.w1, t.w2, t.w3, t.w4, t.w5, t.w6, t.w7, t.w8)):
         _vst(sums, WIDTH * q, value, WIDTH)
@@ -128,11 +128,11 @@ def _closer(G: Storage):
 
     def close(target, index, sums, numbers):
         t, zero = taken(sums), vsplat(ZERO)
-        a, b, c = vadd(t.w0, zero), vadd(t.w1, zero), vadd(t.w2, zero)
-        d, e, f = vadd(t.w3, zero), vadd(t.w4, zero), vadd(t.w5, zero)
-        g, h, i = vadd(t.w6, zero), vadd(t.w7, zero), vadd(t.w8, zero)
+        a, b, c = t.w0 + zero, t.w1 + zero, t.w2 + zero
+        d, e, f = t.w3 + zero, t.w4 + zero, t.w5 + zero
+        g, h, i = t.w6 + zero, t.w7 + zero, t.w8 + zero
         total = nine_sums(a, b, c, d, e, f, g, h, i)
-        put(target, index, vadd(vfirst(target, index, 9), total), 9, numbers)
+        put(target, index, vfirst(target, index, 9) + total, 9, numbers)
 
     return outline(f"et_near_sums_{G.name}", close)
 

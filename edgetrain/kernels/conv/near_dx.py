@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from ..language.act import ZERO
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, I32, Storage, div, mod, st_i32
 from ..language.vector import (
     V16,
@@ -19,7 +20,6 @@ from ..language.vector import (
     loads,
     loads_first,
     stores,
-    vfma,
     vinterleave,
     vkeep,
     vsplat,
@@ -84,10 +84,10 @@ def needs(p: Conv):
 def _taken(total, at, row, odd_row, right, weights: _Weights):
     """Sums of the pixels at address `at`, whose lines are `row` bytes long."""
     odd, after, before = _odd_columns(), at + row, at - row
-    total = vfma(vand(_vld(after + 4, 0), right), weights.a, total)
-    total = vpick(odd, vfma(_vld(after - 4, 0), weights.b, total), total)
-    more = vfma(vand(_vld(before + 4, 0), right), weights.c, total)
-    more = vpick(odd, vfma(_vld(before - 4, 0), weights.d, more), more)
+    total = fma(vand(_vld(after + 4, 0), right), weights.a, total)
+    total = vpick(odd, fma(_vld(after - 4, 0), weights.b, total), total)
+    more = fma(vand(_vld(before + 4, 0), right), weights.c, total)
+    more = vpick(odd, fma(_vld(before - 4, 0), weights.d, more), more)
     return vpick(odd_row, more, total)
 
 

@@ -7,7 +7,7 @@ from llvmlite import ir
 
 from ..language.inlining import inline
 from ..language.prim import FP32, I32, Storage
-from ..language.vector import V16, WIDTH, define, loads, loads_first, stores, vadd
+from ..language.vector import V16, WIDTH, define, loads, loads_first, stores
 
 _vld, _BITS = loads(FP32), ir.VectorType(I32, WIDTH)
 
@@ -91,7 +91,7 @@ def storing(S: Storage):
     @inline
     def store(place, index, value, count):
         if place.acc != 0:
-            value = vadd(value, vfirst(place.target, index, count))
+            value = value + vfirst(place.target, index, count)
         vst(place.target, index, value, count)
 
     return store

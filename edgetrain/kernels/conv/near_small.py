@@ -6,11 +6,11 @@ A vector holds as many channels as it can, with a weight to each lane.
 import functools
 from typing import Any, NamedTuple
 
-from ..language.act import ZERO, norm_scale, norm_shift
+from ..language.act import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod, st_i32
-from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-from ..language.vector_act import vact_value
+from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 from .near_parts import Ends, Place, Room, Taps, storing, taken, vand
 from .records import Conv, Prologue
 
@@ -39,15 +39,15 @@ def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
     `row`, `step`: bytes from a tap row (column) to the next."""
     a, b = vand(ends.top, ends.first), vand(ends.top, ends.last)
     c, d = vand(ends.bottom, ends.first), vand(ends.bottom, ends.last)
-    total = vfma(vand(_vld(at - row - step, 0), a), taps.w0, total)
-    total = vfma(vand(_vld(at - row, 0), ends.top), taps.w1, total)
-    total = vfma(vand(_vld(at - row + step, 0), b), taps.w2, total)
-    total = vfma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
-    total = vfma(_vld(at, 0), taps.w4, total)
-    total = vfma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
-    total = vfma(vand(_vld(at + row - step, 0), c), taps.w6, total)
-    total = vfma(vand(_vld(at + row, 0), ends.bottom), taps.w7, total)
-    return vfma(vand(_vld(at + row + step, 0), d), taps.w8, total)
+    total = fma(vand(_vld(at - row - step, 0), a), taps.w0, total)
+    total = fma(vand(_vld(at - row, 0), ends.top), taps.w1, total)
+    total = fma(vand(_vld(at - row + step, 0), b), taps.w2, total)
+    total = fma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
+    total = fma(_vld(at, 0), taps.w4, total)
+    total = fma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
+    total = fma(vand(_vld(at + row - step, 0), c), taps.w6, total)
+    total = fma(vand(_vld(at + row, 0), ends.bottom), taps.w7, total)
+    return fma(vand(_vld(at + row + step, 0), d), taps.w8, total)
 
 
 @functools.cache
@@ -113,8 +113,8 @@ def _images(S: Storage, turn: int):
                 whole = n == WIDTH
                 v = vld(place.source, first) if whole else vfirst(place.source, first, n)
                 if pro.stat != 0:
-                    v = vfma(v, lanes.scale, lanes.shift)
-                v = vact_value(pro.act, v, pro.lo, pro.hi)
+                    v = fma(v, lanes.scale, lanes.shift)
+                v = act_value(pro.act, v, pro.lo, pro.hi)
                 _vst(ring + 192 * (b - b0), WIDTH, v, WIDTH)
             for b in range(b0, last):
                 at = ring + 192 * (b - b0) + 64

@@ -52,7 +52,8 @@ def conv(S, W):
     then input channels, kernel rows, kernel columns, each by fma in float32.
     """
     from ..language.act import ZERO, act_value, norm_scale, norm_shift
-    from ..language.prim import FP32, div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import FP32, div, mod
 
     ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
 
@@ -93,7 +94,8 @@ def conv_dx(S, W):
     what was in dx is added last.
     """
     from ..language.act import ZERO
-    from ..language.prim import div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import div, mod
 
     ld, st, ldw = S.ld, S.st, W.ld
 
@@ -131,7 +133,8 @@ def conv_dw(S, G):
     output rows, output columns, in float64; then one float32 addition to the accumulator.
     """
     from ..language.act import act_value, norm_scale, norm_shift
-    from ..language.prim import div, fma, mod, u32
+    from ..language.number import fma
+    from ..language.prim import div, mod, u32
     from ..language.rng import stream
 
     ld, ldg, sr = S.ld, G.ld, G.sr

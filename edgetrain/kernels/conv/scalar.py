@@ -19,7 +19,8 @@ def conv(S, W):
     its last one is computed again.
     """
     from ..language.act import ZERO, act_value, norm_scale, norm_shift
-    from ..language.prim import FP32, div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import FP32, div, mod
 
     ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
 
@@ -73,7 +74,8 @@ def conv_dx(S, W):
     """
     from ..language.act import ZERO
     from ..language.inlining import inline
-    from ..language.prim import div, fma, mod
+    from ..language.number import fma
+    from ..language.prim import div, mod
 
     ld, st, ldw = S.ld, S.st, W.ld
 
@@ -130,7 +132,8 @@ def conv_dw(S, G):
     """
     from ..language.act import ZERO, act_value, norm_scale, norm_shift
     from ..language.inlining import inline
-    from ..language.prim import div, fma, mod, u32
+    from ..language.number import fma
+    from ..language.prim import div, mod, u32
     from ..language.rng import stream
 
     ld, ldg, sr = S.ld, G.ld, G.sr

@@ -1,7 +1,7 @@
 """The inverse of the step's square root."""
 
 from .. import control
-from ..language.mathf import sqrt64
+from ..language.mathf import sqrt
 from ..language.prim import ld_i64, to_real
 from ..registry import kernel
 from .rates import set_rate
@@ -16,6 +16,6 @@ def rate_inverse_sqrt():
     def run(thread, nthreads, k):
         if thread == 0:
             done = to_real(k.scale + max(0, ld_i64(k.ctl, STEP) - ld_i64(k.ctl, WARMUP)))
-            set_rate(k.ctl, sqrt64(to_real(k.scale) / done))
+            set_rate(k.ctl, sqrt(to_real(k.scale) / done))
 
     return run

@@ -22,7 +22,7 @@ from ..language.inlining import inline
 from ..language.prim import FP32, div, mod
 from ..language.rng import stream
 from ..language.tiles import GEMM
-from ..language.vector import WIDTH, loads, loads_first, stores, vadd
+from ..language.vector import WIDTH, loads, loads_first, stores
 from ..registry import kernel
 from .finish import Lines, finisher, sums_in
 from .panels import KC, SCRATCH, SMALL_BLOCK, STACK, panels, small_panels
@@ -180,7 +180,7 @@ def _add_tile(tile, chain, row, rows, columns):
     for i in range(rows):
         line = tile.at + i * tile.own
         for j in range(0, columns, WIDTH):
-            _st32(line, j, vadd(_vld32(line, j), _vld32(chain, i * row + j)), WIDTH)
+            _st32(line, j, _vld32(line, j) + _vld32(chain, i * row + j), WIDTH)
 
 
 @functools.cache

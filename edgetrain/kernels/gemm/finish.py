@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ..language.inlining import inline
 from ..language.prim import FP32, div, mod
 from ..language.random_store import random_stores
-from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vmul, vsplat
+from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
 
 class Lines(NamedTuple):
@@ -58,17 +58,17 @@ def finisher(C):
         alpha = vsplat(k.alpha)
         for j in range(0, columns, WIDTH):
             count = columns - j
-            v = vmul(alpha, vld32(tile, at + j))
+            v = alpha * vld32(tile, at + j)
             if bias != 0 and bias_step == 0:
-                v = vadd(v, vsplat(ld32(bias, 0)))
+                v = v + ld32(bias, 0)
             elif bias != 0 and count >= WIDTH:
-                v = vadd(v, vld32(bias, j))
+                v = v + vld32(bias, j)
             elif bias != 0:
-                v = vadd(v, vld32_first(bias, j, count))
+                v = v + vld32_first(bias, j, count)
             if k.acc != 0 and count >= WIDTH:
-                v = vadd(vld(k.c, to + j), v)
+                v = vld(k.c, to + j) + v
             elif k.acc != 0:
-                v = vadd(vfirst(k.c, to + j, count), v)
+                v = vfirst(k.c, to + j, count) + v
             if k.sr != 0:
                 put(k.c, to + j, v, count, random_key)
             else:

@@ -8,7 +8,8 @@ Every stride counts elements, 0 repeats; the columns j of c are contiguous.
 import numpy as np
 
 from ..language.inlining import inline
-from ..language.prim import FP32, div, fma, mod
+from ..language.number import fma
+from ..language.prim import FP32, div, mod
 from ..language.rng import stream
 from ..registry import kernel
 

@@ -11,8 +11,9 @@ import functools
 import numpy as np
 
 from ..language.inlining import inline
+from ..language.number import fma
 from ..language.prim import FP32, div, mod
-from ..language.vector import WIDTH, loads, loads_first, prefetch, stores, vadd, vfma, vsplat
+from ..language.vector import WIDTH, loads, loads_first, prefetch, stores, vsplat
 from .finish import Lines, finisher
 from .panels import KC
 from .tile import ADD, SET, Rows, micro_kernel, turned_row
@@ -36,16 +37,16 @@ def outer_product(a, own, b, c, row, rows, columns, how):
         if how == ADD:
             for j in range(0, whole, WIDTH):
                 prefetch(line + 4 * j + AHEAD)
-                value = vadd(_vld(line, j), vfma(number, _vld(b, j), none))
+                value = _vld(line, j) + fma(number, _vld(b, j), none)
                 _vst(line, j, value, WIDTH)
         else:
             for j in range(0, whole, WIDTH):
-                _vst(line, j, vfma(number, _vld(b, j), none), WIDTH)
+                _vst(line, j, fma(number, _vld(b, j), none), WIDTH)
         if whole < columns:
             count = columns - whole
-            value = vfma(number, _vfirst(b, whole, count), none)
+            value = fma(number, _vfirst(b, whole, count), none)
             if how == ADD:
-                value = vadd(_vfirst(line, whole, count), value)
+                value = _vfirst(line, whole, count) + value
             _vst(line, whole, value, count)
 
 

@@ -12,8 +12,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..conv.calls import emitted
+from ..language.number import fused
 from ..language.prim import F32, I8, I32, I64, POINTER, element
-from ..language.vector import VECTOR, WIDTH, constant, fused, load_vector, shuffle, splat
+from ..language.vector import VECTOR, WIDTH, constant, load_vector, shuffle, splat
 from .panels import KC
 
 SET, ADD, GO_ON = 0, 1, 2  # what a register tile does with its sums

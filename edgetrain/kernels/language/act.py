@@ -9,7 +9,8 @@ import numpy as np
 
 from .inlining import inline
 from .mathf import sigmoid
-from .prim import FP32, fma
+from .number import alike, fma, where
+from .prim import FP32
 
 NONE, RELU, CLIP, HARDSWISH, SIGMOID, SILU, LEAKY = range(7)
 
@@ -19,42 +20,46 @@ _ld = FP32.ld
 
 
 @inline
+def _clipped(z, lo, hi):
+    return where(z < lo, lo, where(z > hi, hi, z))
+
+
+@inline
 def act_value(code, z, lo, hi):
-    """Activation of z, all float32; NaN stays NaN."""
+    """Activation of z, a float32 or a vector of them; lo and hi are float32. NaN stays NaN."""
     if code == NONE:
         return z
     if code == RELU:
-        return ZERO if z <= ZERO else z
+        return where(z <= ZERO, ZERO, z)
     if code == CLIP:
-        return lo if z < lo else (hi if z > hi else z)
+        return _clipped(z, lo, hi)
     if code == HARDSWISH:
-        t = fma(z, SIXTH, HALF)
-        return z * (ZERO if t < ZERO else (ONE if t > ONE else t))
+        return z * _clipped(fma(z, SIXTH, HALF), ZERO, ONE)
     if code == SIGMOID:
         return sigmoid(z)
     if code == SILU:
         return z * sigmoid(z)
-    return z if z > ZERO else z * lo
+    return where(z > ZERO, z, z * lo)
 
 
 @inline
 def act_slope(code, z, lo, hi):
     """Derivative of `act_value` at z; where it jumps, what torch takes."""
     if code == NONE:
-        return ONE
+        return alike(z, ONE)
     if code == RELU:
-        return ZERO if z <= ZERO else ONE
+        return where(z <= ZERO, ZERO, ONE)
     if code == CLIP:
-        return ZERO if z <= lo else (ZERO if z >= hi else ONE)
+        return where(z <= lo, ZERO, where(z >= hi, ZERO, ONE))
     if code == HARDSWISH:
-        return ZERO if z <= -THREE else (ONE if z >= THREE else fma(z, THIRD, HALF))
+        return where(z <= -THREE, ZERO, where(z >= THREE, ONE, fma(z, THIRD, HALF)))
     if code == SIGMOID:
         s = sigmoid(z)
         return s * (ONE - s)
     if code == SILU:
         s = sigmoid(z)
         return s * fma(z, ONE - s, ONE)
-    return ONE if z > ZERO else lo
+    return where(z > ZERO, ONE, lo)
 
 
 @inline

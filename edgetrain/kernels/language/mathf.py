@@ -10,45 +10,27 @@ from numba import types
 from numba.extending import intrinsic
 
 from .inlining import inline
-from .prim import F32, F64, I32, I64, fma, fma64
+from .number import I32, I64, fma, lanewise, like, llvm_function, of, where
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 INF = np.float32(np.inf)
 
 
-def _llvm_unary(name: str, llvm_type, numba_type):
-    @intrinsic
-    def function(typingctx, value):
-        def codegen(context, builder, signature, args):
-            kind = ir.FunctionType(llvm_type, [llvm_type])
-            declared = builder.module.declare_intrinsic(f"llvm.{name}", [llvm_type], kind)
-            return builder.call(declared, args)
-
-        return numba_type(numba_type), codegen
-
-    return function
+sqrt, fabs, floor, ceil, rint = map(llvm_function, ("sqrt", "fabs", "floor", "ceil", "rint"))
 
 
-sqrt = _llvm_unary("sqrt", F32, types.float32)
-sqrt64 = _llvm_unary("sqrt", F64, types.float64)
-fabs = _llvm_unary("fabs", F32, types.float32)
-floor = _llvm_unary("floor", F32, types.float32)
-ceil = _llvm_unary("ceil", F32, types.float32)
-rint = _llvm_unary("rint", F32, types.float32)
+def _bits(builder, value):
+    return builder.bitcast(value, of(value, I32))
 
 
-@intrinsic
-def copysign(typingctx, size, sign):
-    """|size| with the sign bit of `sign`."""
+def _with_sign(builder, size, sign):
+    magnitude, sign = _bits(builder, size), _bits(builder, sign)
+    magnitude = builder.and_(magnitude, like(magnitude, 0x7FFFFFFF))
+    sign = builder.and_(sign, like(sign, 0x80000000))
+    return builder.bitcast(builder.or_(magnitude, sign), size.type)
 
-    def codegen(context, builder, signature, args):
-        size, sign = (builder.bitcast(v, I32) for v in args)
-        size = builder.and_(size, ir.Constant(I32, 0x7FFFFFFF))
-        sign = builder.and_(sign, ir.Constant(I32, 0x80000000))
-        return builder.bitcast(builder.or_(size, sign), F32)
 
-    return types.float32(types.float32, types.float32), codegen
-
+copysign = lanewise(2, _with_sign, "|size| with the sign bit of `sign`.")
 
 # x + MAGIC rounds x to an integer that then stands in the low bits of the sum.
 MAGIC = np.float32(1.5 * 2**23)
@@ -58,19 +40,15 @@ MAGIC64 = 1.5 * 2.0**52
 def _power_of_two(half: int):
     """2^(n >> 1) (half 0) or 2^(n - (n >> 1)) (half 1) for the n of a sum with MAGIC."""
 
-    @intrinsic
-    def scale(typingctx, magic_sum):
-        def codegen(context, builder, signature, args):
-            n = builder.bitcast(args[0], I32)
-            n = builder.sub(n, ir.Constant(I32, 0x4B400000))
-            low = builder.ashr(n, ir.Constant(I32, 1))
-            n = builder.sub(n, low) if half else low
-            bits = builder.shl(builder.add(n, ir.Constant(I32, 127)), ir.Constant(I32, 23))
-            return builder.bitcast(bits, F32)
+    def emit(builder, magic_sum):
+        n = _bits(builder, magic_sum)
+        n = builder.sub(n, like(n, 0x4B400000))
+        low = builder.ashr(n, like(n, 1))
+        n = builder.sub(n, low) if half else low
+        bits = builder.shl(builder.add(n, like(n, 127)), like(n, 23))
+        return builder.bitcast(bits, magic_sum.type)
 
-        return types.float32(types.float32), codegen
-
-    return scale
+    return lanewise(1, emit)
 
 
 _low_scale, _high_scale = _power_of_two(0), _power_of_two(1)
@@ -84,8 +62,8 @@ E7 = np.float32(1.9875691500e-4)
 @inline
 def exp(x):
     """e^x; at most 1 ulp. Source: Cephes expf (Moshier 1992)."""
-    x = EXP_MAX if x > EXP_MAX else x
-    x = EXP_MIN if x < EXP_MIN else x
+    x = where(x > EXP_MAX, EXP_MAX, x)
+    x = where(x < EXP_MIN, EXP_MIN, x)
     shifted = fma(x, LOG2E, MAGIC)
     n = shifted - MAGIC
     r = fma(n, -LN2_HI, x)
@@ -114,32 +92,27 @@ def expm1(x):
     p = fma(p, x, M3)
     p = fma(p, x, M2)
     small = fma(p, x * x, x)
-    return small if fabs(x) < HALF else exp(x) - ONE
+    return where(fabs(x) < HALF, small, exp(x) - ONE)
 
 
-@intrinsic
-def _exponent(typingctx, x):
-    """The k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), as float32; x normal, positive."""
-
-    def codegen(context, builder, signature, args):
-        bits = builder.sub(builder.bitcast(args[0], I32), ir.Constant(I32, 0x3F3504F3))
-        return builder.sitofp(builder.ashr(bits, ir.Constant(I32, 23)), F32)
-
-    return types.float32(types.float32), codegen
+_ROOT_HALF = 0x3F3504F3  # bits of sqrt(1/2)
 
 
-@intrinsic
-def _mantissa(typingctx, x):
-    """x * 2^-k of `_exponent`."""
+def _exponent_of(builder, x):
+    bits = _bits(builder, x)
+    bits = builder.sub(bits, like(bits, _ROOT_HALF))
+    return builder.sitofp(builder.ashr(bits, like(bits, 23)), x.type)
 
-    def codegen(context, builder, signature, args):
-        bits = builder.bitcast(args[0], I32)
-        k = builder.sub(bits, ir.Constant(I32, 0x3F3504F3))
-        k = builder.and_(k, ir.Constant(I32, 0xFF800000))
-        return builder.bitcast(builder.sub(bits, k), F32)
 
-    return types.float32(types.float32), codegen
+def _mantissa_of(builder, x):
+    bits = _bits(builder, x)
+    k = builder.sub(bits, like(bits, _ROOT_HALF))
+    k = builder.and_(k, like(bits, 0xFF800000))
+    return builder.bitcast(builder.sub(bits, k), x.type)
 
+
+# x normal, positive -> the k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), and that number
+_exponent, _mantissa = lanewise(1, _exponent_of), lanewise(1, _mantissa_of)
 
 _LOG_HIGH = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1)
 _LOG_LOW = (1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1)
@@ -154,9 +127,9 @@ NAN = np.float32(np.nan)
 def log(x):
     """Natural logarithm; at most 1 ulp. Source: Cephes logf (Moshier 1992)."""
     subnormal = x < TINY
-    v = x * TWO23 if subnormal else x
+    v = where(subnormal, x * TWO23, x)
     k = _exponent(v)
-    k = k - TWENTY_THREE if subnormal else k
+    k = where(subnormal, k - TWENTY_THREE, k)
     m = _mantissa(v) - ONE
     z = m * m
     p = fma(L0, m, L1)
@@ -171,9 +144,9 @@ def log(x):
     p = fma(k, LN2_LO, p)
     p = fma(-HALF, z, p)
     y = fma(k, LN2_HI, m + p)
-    y = x if x == INF else y
-    y = y if x > ZERO else NAN
-    return -INF if x == ZERO else y
+    y = where(x == INF, x, y)
+    y = where(x > ZERO, y, NAN)
+    return where(x == ZERO, -INF, y)
 
 
 @inline
@@ -181,8 +154,8 @@ def log1p(x):
     """log(1 + x); at most 3 ulp. Source: Kahan, in the HP-15C handbook."""
     u = ONE + x
     y = log(u) * (x / (u - ONE))
-    y = x if u == ONE else y
-    return x if u == INF else y
+    y = where(u == ONE, x, y)
+    return where(u == INF, x, y)
 
 
 _TANH = (
@@ -207,21 +180,21 @@ def tanh(x):
     p = fma(p, z, T3)
     p = fma(p, z, T4)
     small = fma(p * z, x, x)
-    y = small if size < TANH_SMALL else large
-    return y if x == x else x
+    y = where(size < TANH_SMALL, small, large)
+    return where(x == x, y, x)
 
 
 @inline
 def sigmoid(x):
     """1 / (1 + e^-x); at most 3 ulp, subnormals included."""
     e = exp(-fabs(x))
-    return (e if x < ZERO else ONE) / (ONE + e)
+    return where(x < ZERO, e, ONE) / (ONE + e)
 
 
 @inline
 def softplus(x):
     """log(1 + e^x); at most 3 ulp."""
-    positive = ZERO if x < ZERO else x
+    positive = where(x < ZERO, ZERO, x)
     return positive + log1p(exp(-fabs(x)))
 
 
@@ -258,7 +231,7 @@ def erf(x):
     p = fma(p, s, S4)
     p = fma(p, s, S5)
     small = fma(p, x, x)
-    return large if t > ERF_SMALL else small
+    return where(t > ERF_SMALL, large, small)
 
 
 TWO_OVER_PI = 0.6366197723675814
@@ -283,9 +256,9 @@ def _quadrant(typingctx, magic_sum, shift):
 @inline
 def _circular(x, shift):
     wide = np.float64(x)
-    shifted = fma64(wide, TWO_OVER_PI, MAGIC64)
+    shifted = fma(wide, TWO_OVER_PI, MAGIC64)
     n = shifted - MAGIC64
-    r = np.float32(fma64(n, -HALF_PI_LO, fma64(n, -HALF_PI_HI, wide)))
+    r = np.float32(fma(n, -HALF_PI_LO, fma(n, -HALF_PI_HI, wide)))
     z = r * r
     p = fma(N1, z, N2)
     p = fma(p, z, N3)

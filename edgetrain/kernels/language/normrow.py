@@ -12,8 +12,9 @@ from .apart import get, get_wide, loads_apart, put, put_wide, stores_apart
 from .block import BLOCK, new, new_wide
 from .inlining import inline
 from .lanes import LANES, fold, loader, real, reset
-from .mathf import ONE, ZERO, sqrt64
-from .prim import FP32, div, fma, fma64, mod
+from .mathf import ONE, ZERO, sqrt
+from .number import fma
+from .prim import FP32, div, mod
 from .strided import filler
 
 _ld32, _st32, _apart32, _fill32 = FP32.ld, FP32.st, loads_apart(FP32), filler(FP32.ld)
@@ -94,7 +95,7 @@ def _moments(S, centre):
     def add(k, at, m, sums, squares):
         for j in range(m):
             v = np.float64(ld(k.x, at + j))
-            put_wide(squares, j, fma64(v, v, get_wide(squares, j)))
+            put_wide(squares, j, fma(v, v, get_wide(squares, j)))
             if centre:
                 put_wide(sums, j, get_wide(sums, j) + v)
 
@@ -130,7 +131,7 @@ def forward(S, centre, moments=_moments):
             power -= mean * mean
             power = 0.0 if power < 0.0 else power
             _st32(rows.means, row, np.float32(mean))
-        inverse = np.float32(1.0 / sqrt64(power + np.float64(k.eps)))
+        inverse = np.float32(1.0 / sqrt(power + np.float64(k.eps)))
         _st32(rows.inverses, row, inverse)
         return np.float32(mean), inverse
 

@@ -7,7 +7,8 @@ from numba.extending import intrinsic
 
 from .inlining import inline
 from .mathf import INF, MAGIC64, NAN, ONE, ZERO, copysign, fabs, floor, log
-from .prim import F64, I64, fma64
+from .number import fma
+from .prim import F64, I64
 
 LN2 = 0.6931471805599453
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
@@ -56,14 +57,14 @@ def log2_wide(x):
     m = _mantissa64(x)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
-    p = fma64(z, 1.0 / 15.0, 1.0 / 13.0)
-    p = fma64(p, z, 1.0 / 11.0)
-    p = fma64(p, z, 1.0 / 9.0)
-    p = fma64(p, z, 1.0 / 7.0)
-    p = fma64(p, z, 1.0 / 5.0)
-    p = fma64(p, z, 1.0 / 3.0)
-    p = fma64(p * z, s, s)
-    return fma64(p, 2.0 / LN2, _exponent64(x))
+    p = fma(z, 1.0 / 15.0, 1.0 / 13.0)
+    p = fma(p, z, 1.0 / 11.0)
+    p = fma(p, z, 1.0 / 9.0)
+    p = fma(p, z, 1.0 / 7.0)
+    p = fma(p, z, 1.0 / 5.0)
+    p = fma(p, z, 1.0 / 3.0)
+    p = fma(p * z, s, s)
+    return fma(p, 2.0 / LN2, _exponent64(x))
 
 
 @inline
@@ -71,15 +72,15 @@ def exp2_wide(x):
     """2^x in float64 for |x| <= 1000; relative error below 1e-10."""
     shifted = x + MAGIC64
     r = (x - (shifted - MAGIC64)) * LN2
-    p = fma64(r, 1.0 / 362880.0, 1.0 / 40320.0)
-    p = fma64(p, r, 1.0 / 5040.0)
-    p = fma64(p, r, 1.0 / 720.0)
-    p = fma64(p, r, 1.0 / 120.0)
-    p = fma64(p, r, 1.0 / 24.0)
-    p = fma64(p, r, 1.0 / 6.0)
-    p = fma64(p, r, 0.5)
-    p = fma64(p, r, 1.0)
-    p = fma64(p, r, 1.0)
+    p = fma(r, 1.0 / 362880.0, 1.0 / 40320.0)
+    p = fma(p, r, 1.0 / 5040.0)
+    p = fma(p, r, 1.0 / 720.0)
+    p = fma(p, r, 1.0 / 120.0)
+    p = fma(p, r, 1.0 / 24.0)
+    p = fma(p, r, 1.0 / 6.0)
+    p = fma(p, r, 0.5)
+    p = fma(p, r, 1.0)
+    p = fma(p, r, 1.0)
     return p * _power_of_two64(shifted)
 
 

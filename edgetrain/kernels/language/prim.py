@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-F32, F64, F16 = ir.FloatType(), ir.DoubleType(), ir.HalfType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+from .number import F16, F32, F64, I8, I16, I32, I64, like, of
+
 POINTER = ir.PointerType()
 
 
@@ -50,44 +50,59 @@ def _store(nbytes, numba_type, narrow):
     return store
 
 
+GOLDEN = 0x9E3779B9
+
+
+def mixed(builder, x):
+    """The finaliser of `hash32`, of numbers or vectors."""
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+        x = builder.mul(builder.xor(x, builder.lshr(x, like(x, shift))), like(x, factor))
+    return builder.xor(x, builder.lshr(x, like(x, 15)))
+
+
 @intrinsic
 def hash32(typingctx, key, index):
     """32 random bits for (key, index): counter-based, one finaliser of murmur's kind."""
 
     def codegen(context, builder, signature, args):
-        x = builder.add(builder.mul(builder.trunc(args[1], I32), _c(0x9E3779B9)), args[0])
-        x = builder.mul(builder.xor(x, builder.lshr(x, _c(16))), _c(0x21F0AAAD))
-        x = builder.mul(builder.xor(x, builder.lshr(x, _c(15))), _c(0x735A2D97))
-        return builder.xor(x, builder.lshr(x, _c(15)))
+        count = builder.mul(builder.trunc(args[1], I32), I32(GOLDEN))
+        return mixed(builder, builder.add(count, args[0]))
 
     return types.uint32(types.uint32, types.int64), codegen
 
 
-def _c(value: int) -> ir.Constant:
-    return ir.Constant(I32, value)
+def rounded(builder, value, random):
+    """Bits of fp16 of float32, rounded up with probability equal to the dropped fraction.
+
+    Values at or above 2^16 in magnitude become infinity, NaN stays NaN (DESIGN contract 3).
+
+    Args:
+      value, random: numbers, or vectors of as many lanes.
+    """
+    b, bits = builder, builder.bitcast(value, random.type)
+
+    def c(number):
+        return like(bits, number)
+
+    sign = b.and_(b.lshr(bits, c(16)), c(0x8000))
+    size = b.and_(bits, c(0x7FFFFFFF))
+    normal = b.add(size, b.and_(random, c(0x1FFF)))
+    normal = b.select(b.icmp_unsigned("<", normal, c(0x47800000)), normal, c(0x47800000))
+    normal = b.sub(b.lshr(normal, c(13)), c(112 << 10))  # of 2^16 and more that is infinity
+    normal = b.select(b.icmp_unsigned("<=", size, c(0x7F800000)), normal, c(0x7E00))
+    tiny = b.icmp_unsigned("<", size, c(0x38800000))
+    small = b.bitcast(b.select(tiny, size, c(0x38800000)), value.type)
+    steps = b.fptosi(b.fmul(small, like(small, 2.0**44)), bits.type)
+    subnormal = b.lshr(b.add(steps, b.lshr(random, c(12))), c(20))
+    return b.trunc(b.or_(b.select(tiny, subnormal, normal), sign), of(value, I16))
 
 
 @intrinsic
 def round_f16(typingctx, value, random):
-    """float32 -> bits of fp16, rounded up with probability equal to the dropped fraction.
-
-    Values at or above 2^16 in magnitude become infinity, NaN stays NaN (DESIGN contract 3).
-    """
+    """float32 -> bits of fp16, as `rounded`."""
 
     def codegen(context, builder, signature, args):
-        b = builder
-        bits, random = b.bitcast(args[0], I32), args[1]
-        sign = b.and_(b.lshr(bits, _c(16)), _c(0x8000))
-        size = b.and_(bits, _c(0x7FFFFFFF))
-        normal = b.lshr(b.add(size, b.and_(random, _c(0x1FFF))), _c(13))
-        normal = b.sub(normal, _c(112 << 10))
-        normal = b.select(b.icmp_unsigned("<", size, _c(0x47800000)), normal, _c(0x7C00))
-        normal = b.select(b.icmp_unsigned("<=", size, _c(0x7F800000)), normal, _c(0x7E00))
-        tiny = b.icmp_unsigned("<", size, _c(0x38800000))
-        small = b.bitcast(b.select(tiny, size, _c(0)), F32)
-        steps = b.fptosi(b.fmul(small, ir.Constant(F32, 2.0**44)), I32)
-        subnormal = b.lshr(b.add(steps, b.lshr(random, _c(12))), _c(20))
-        return b.trunc(b.or_(b.select(tiny, subnormal, normal), sign), I16)
+        return rounded(builder, *args)
 
     return types.uint16(types.float32, types.uint32), codegen
 
@@ -99,26 +114,6 @@ def _store_u16(typingctx, address, index, value):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.uint16), codegen
-
-
-@intrinsic
-def fma(typingctx, a, b, c):
-    """a * b + c rounded once, in float32."""
-
-    def codegen(context, builder, signature, args):
-        return builder.fma(*args)
-
-    return types.float32(types.float32, types.float32, types.float32), codegen
-
-
-@intrinsic
-def fma64(typingctx, a, b, c):
-    """a * b + c rounded once, in float64."""
-
-    def codegen(context, builder, signature, args):
-        return builder.fma(*args)
-
-    return types.float64(types.float64, types.float64, types.float64), codegen
 
 
 def _division(name):
@@ -243,18 +238,12 @@ class Storage:
         return ir.VectorType(self.element, count)
 
 
-def _as_wide(value, scalar):
-    """The type of `scalar` elements, as many as a value has."""
-    count = getattr(value.type, "count", 0)
-    return ir.VectorType(scalar, count) if count else scalar
-
-
 def _widen_f16(builder, value):
-    return builder.fpext(value, _as_wide(value, F32))
+    return builder.fpext(value, of(value, F32))
 
 
 def _narrow_f16(builder, value):
-    return builder.fptrunc(value, _as_wide(value, F16))
+    return builder.fptrunc(value, of(value, F16))
 
 
 _ld_f32, _st_f32 = _load(F32, 4, types.float32, _same), _store(4, types.float32, _same)

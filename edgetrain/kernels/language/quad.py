@@ -6,27 +6,14 @@ vectors, and no sum waits for another.
 
 from llvmlite import ir
 from numba import types
-from numba.core import datamodel
-from numba.extending import register_model
 
-from .prim import F32, F64, I32
+from .number import F32, F64, I32, Vector
 from .vector import V16, WIDTH, define, shuffle
 
 QUAD = ir.VectorType(F64, 4)
 
 
-class _Quad(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="edgetrain_float64x4")
-
-
-FOUR = _Quad()
-
-
-@register_model(_Quad)
-class _QuadModel(datamodel.PrimitiveModel):
-    def __init__(self, manager, fe_type) -> None:
-        super().__init__(manager, fe_type, QUAD)
+FOUR = Vector(types.float64, 4)
 
 
 def _lane(k: int):
@@ -35,7 +22,6 @@ def _lane(k: int):
 
 none = define(FOUR(), lambda b, args: ir.Constant(QUAD, [0.0] * 4))
 first, second, third, fourth = (_lane(k) for k in range(4))
-quad_add = define(FOUR(FOUR, FOUR), lambda b, args: b.fadd(*args))
 
 
 def _wide(builder, value):

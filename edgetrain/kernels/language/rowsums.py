@@ -8,38 +8,19 @@ which changes no sum: one that begins with 0 never becomes -0.
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import datamodel
-from numba.extending import register_model
 
 from .inlining import inline
 from .lanes import real
-from .prim import F64, FP32
+from .number import F64, Vector, fma
+from .prim import FP32
 from .quad import FOUR, first, second
-from .vector import V16, WIDTH, define, loads, loads_first, shuffle, vkeep, vmul, vsplat, vsub
+from .vector import V16, WIDTH, define, loads, loads_first, shuffle, vkeep, vsplat
 
 LANES = 64
 WIDE = ir.VectorType(F64, WIDTH)
 
 
-class _Wide16(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="edgetrain_float64x16")
-
-
-D16 = _Wide16()
-
-
-@register_model(_Wide16)
-class _Wide16Model(datamodel.PrimitiveModel):
-    def __init__(self, manager, fe_type) -> None:
-        super().__init__(manager, fe_type, WIDE)
-
-
-def _fused(builder, args):
-    name = f"llvm.fma.v{WIDTH}f64"
-    known = builder.module.globals.get(name)
-    kind = ir.FunctionType(WIDE, [WIDE] * 3)
-    return builder.call(known or ir.Function(builder.module, kind, name), args)
+D16 = Vector(types.float64, WIDTH)
 
 
 def _eight(builder, quarters):
@@ -63,8 +44,6 @@ def _fold(builder, args):
 
 none = define(D16(), lambda b, args: ir.Constant(WIDE, [0.0] * WIDTH))
 wide = define(D16(V16), lambda b, args: b.fpext(args[0], WIDE))
-wadd = define(D16(D16, D16), lambda b, args: b.fadd(*args))
-wfma = define(D16(D16, D16, D16), _fused)
 # four quarters of the lanes of two sums -> both: j with j + 32, j + 16, ...
 fold = define(FOUR(*[D16] * 8), _fold)
 
@@ -76,7 +55,7 @@ def moments(S, centre):
     @inline
     def add(value, total, squares):
         v = wide(value)
-        return wadd(total, v) if centre else total, wfma(v, v, squares)
+        return total + v if centre else total, fma(v, v, squares)
 
     @inline
     def quarter(k, at, n, lane):
@@ -109,15 +88,15 @@ def slopes(S):
     def quarter(k, at, channel, n, lane, mean, inverse, one):
         total, along, i, whole = none(), none(), lane, n & -LANES
         while i < whole:
-            dz = vmul(vld(k.dy, at + i), vld32(k.gamma, channel + i))
-            product = vmul(dz, vmul(vsub(vld(k.x, at + i), mean), inverse))
-            total, along = wfma(wide(dz), one, total), wfma(wide(product), one, along)
+            dz = vld(k.dy, at + i) * vld32(k.gamma, channel + i)
+            product = dz * ((vld(k.x, at + i) - mean) * inverse)
+            total, along = fma(wide(dz), one, total), fma(wide(product), one, along)
             i += LANES
         if i < n:
             m = n - i
-            dz = vmul(vld_first(k.dy, at + i, m), vld32_first(k.gamma, channel + i, m))
-            product = vmul(dz, vmul(vsub(vld_first(k.x, at + i, m), mean), inverse))
-            total, along = wfma(wide(dz), one, total), wfma(wide(vkeep(product, 0, m)), one, along)
+            dz = vld_first(k.dy, at + i, m) * vld32_first(k.gamma, channel + i, m)
+            product = dz * ((vld_first(k.x, at + i, m) - mean) * inverse)
+            total, along = fma(wide(dz), one, total), fma(wide(vkeep(product, 0, m)), one, along)
         return total, along
 
     @inline

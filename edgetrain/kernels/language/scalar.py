@@ -11,7 +11,7 @@ import numpy as np
 from . import mathf
 from .inlining import inline
 from .mathf import HALF, ONE, TWO, ZERO, copysign, erf, exp, expm1, fabs, sigmoid, tanh
-from .prim import fma
+from .number import fma
 
 THREE, SIXTH, THIRD, TWENTY = (np.float32(v) for v in (3, 1 / 6, 1 / 3, 20))
 SQRT_HALF, NORMAL_DENSITY = np.float32(0.5**0.5), np.float32((2 * np.pi) ** -0.5)

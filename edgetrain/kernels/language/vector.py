@@ -1,35 +1,20 @@
-"""Vectors of 16 float32 as values of kernels.
+"""Vectors of 16 float32 (number.py): how they are loaded, stored, and what crosses their lanes.
 
-The width is fixed: LLVM splits a vector where the processor's registers are narrower, so results
-do not depend on the target. Inside kernels a vector is an ordinary local variable; the functions
-here are all that can be done with one. Addresses are int64, indices count elements.
+Addresses are int64, indices count elements.
 """
 
 import functools
 
 from llvmlite import ir
 from numba import types
-from numba.core import datamodel
-from numba.extending import intrinsic, register_model
+from numba.extending import intrinsic
 
-from .prim import F32, F64, I32, I64, POINTER, Storage, element
+from .number import F32, F64, I32, I64, Vector, copies
+from .prim import POINTER, Storage, element
 
 WIDTH = 16
 VECTOR = ir.VectorType(F32, WIDTH)
-
-
-class _Vector16(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="edgetrain_vector16")
-
-
-V16 = _Vector16()
-
-
-@register_model(_Vector16)
-class _Vector16Model(datamodel.PrimitiveModel):
-    def __init__(self, manager, fe_type) -> None:
-        super().__init__(manager, fe_type, VECTOR)
+V16 = Vector(types.float32, WIDTH)
 
 
 def define(signature, emit):
@@ -111,19 +96,7 @@ def constant(value: float) -> ir.Constant:
 
 def splat(builder, scalar):
     """A vector of copies of a scalar."""
-    width = ir.VectorType(scalar.type, WIDTH)
-    first = builder.insert_element(ir.Constant(width, ir.Undefined), scalar, I32(0))
-    zeros = ir.Constant(ir.VectorType(I32, WIDTH), [0] * WIDTH)
-    return builder.shuffle_vector(first, ir.Constant(width, ir.Undefined), zeros)
-
-
-def fused(builder, a, b, c):
-    """a * b + c in each lane, rounded once."""
-    name = f"llvm.fma.v{WIDTH}f32"
-    known = builder.module.globals.get(name)
-    return builder.call(
-        known or ir.Function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), name), [a, b, c]
-    )
+    return copies(builder, scalar, WIDTH)
 
 
 def shuffle(builder, a, b, lanes):
@@ -231,10 +204,6 @@ def _keep(builder, args):
 
 
 vsplat = define(V16(types.float32), lambda b, args: splat(b, args[0]))
-vadd = define(V16(V16, V16), lambda b, args: b.fadd(*args))
-vmul = define(V16(V16, V16), lambda b, args: b.fmul(*args))
-vfma = define(V16(V16, V16, V16), lambda b, args: fused(b, *args))
-vsub = define(V16(V16, V16), lambda b, args: b.fsub(*args))
 # (value) -> float64 sum of the lanes, halves first
 vsum = define(types.float64(V16), _sum)
 # (value, first, last): lanes first <= i < last, else 0

@@ -5,6 +5,7 @@ import functools
 from llvmlite import ir
 from numba import types
 
+from .number import fused
 from .prim import F32, I8, I32, I64, POINTER, Storage, element
 from .vector import (
     V16,
@@ -12,7 +13,6 @@ from .vector import (
     WIDTH,
     constant,
     define,
-    fused,
     load_vector,
     outlined,
     shuffle,

@@ -28,7 +28,7 @@ def scalars():
     import numpy as np
 
     from ..language.inlining import inline
-    from ..language.mathf import sqrt64
+    from ..language.mathf import sqrt
     from ..language.prim import to_float
 
     double, single = np.float64, np.float32
@@ -39,7 +39,7 @@ def scalars():
 
     @inline
     def inverse_root(variance, eps):
-        return single(1.0 / sqrt64(variance + double(eps)))
+        return single(1.0 / sqrt(variance + double(eps)))
 
     return real, inverse_root
 
@@ -155,7 +155,8 @@ def stat_commit():
 def bn_apply(S):
     """y = act(z); y may be x."""
     from ..language.act import act_value, norm_line
-    from ..language.prim import div, fma
+    from ..language.number import fma
+    from ..language.prim import div
 
     ld, st = S.ld, S.st
 
@@ -197,7 +198,8 @@ def bn_reduce(S):
     xhat = (x - mean) * invstd, in float32.
     """
     from ..language.act import act_slope, norm_line
-    from ..language.prim import FP32, div, fma
+    from ..language.number import fma
+    from ..language.prim import FP32, div
 
     ld, ldf, keep = S.ld, FP32.ld, keeper()
 
@@ -223,7 +225,8 @@ def bn_dx(S):
     import numpy as np
 
     from ..language.act import act_slope, norm_line
-    from ..language.prim import FP32, div, fma
+    from ..language.number import fma
+    from ..language.prim import FP32, div
 
     ld, st, ldf = S.ld, S.st, FP32.ld
     real, _ = scalars()
@@ -250,7 +253,8 @@ def bn_dx(S):
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
     from ..language.act import act_slope, norm_line
-    from ..language.prim import div, fma
+    from ..language.number import fma
+    from ..language.prim import div
 
     ld, st = S.ld, S.st
 

@@ -39,8 +39,9 @@ def _four_channels(S):
     """
     from ..language.act import ZERO
     from ..language.inlining import inline
-    from ..language.quad import none, quad_add, quad_sums, quarter_sums, quarters
-    from ..language.vector import WIDTH, loads, loads_first, vadd, vfma, vkeep, vsplat, vsub
+    from ..language.number import fma
+    from ..language.quad import none, quad_sums, quarter_sums, quarters
+    from ..language.vector import WIDTH, loads, loads_first, vkeep, vsplat
 
     vld, vld_first = loads(S), loads_first(S)
 
@@ -54,7 +55,7 @@ def _four_channels(S):
             for image in range(k.n):
                 row = (image * k.c + ch) * k.s
                 if near:
-                    total = quad_add(total, quarter_sums(add(row, every, vsplat(ZERO), k)))
+                    total = total + quarter_sums(add(row, every, vsplat(ZERO), k))
                     continue
                 for start in range(row, row + k.s, _BLOCK):
                     t0 = t1 = t2 = t3 = vsplat(ZERO)
@@ -69,28 +70,28 @@ def _four_channels(S):
                         t0, t1 = add_first(i, m, m0, t0, k), add_first(i + o1, m, m1, t1, k)
                         t2 = add_first(i + o2, m, m2, t2, k)
                         t3 = add_first(i + o3, m, m3, t3, k)
-                    total = quad_add(total, quad_sums(t0, t1, t2, t3))
+                    total = total + quad_sums(t0, t1, t2, t3)
             return total
 
         return totals
 
     @inline
     def value(i, middle, t, k):
-        return vadd(t, vld(k.x, i))
+        return t + vld(k.x, i)
 
     @inline
     def first_values(i, m, middle, t, k):
-        return vadd(t, vld_first(k.x, i, m))
+        return t + vld_first(k.x, i, m)
 
     @inline
     def square(i, middle, t, k):
-        d = vsub(vld(k.x, i), middle)
-        return vfma(d, d, t)
+        d = vld(k.x, i) - middle
+        return fma(d, d, t)
 
     @inline
     def first_squares(i, m, middle, t, k):
-        d = vkeep(vsub(vld_first(k.x, i, m), middle), 0, m)
-        return vfma(d, d, t)
+        d = vkeep(vld_first(k.x, i, m) - middle, 0, m)
+        return fma(d, d, t)
 
     return over(value, first_values), over(square, first_squares)
 
@@ -141,10 +142,10 @@ def bn_stats(S):
 @kernel("bn_apply", apply_operands, **_FAST)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from ..language.act import norm_line
+    from ..language.act import act_value, norm_line
+    from ..language.number import fma
     from ..language.prim import div
-    from ..language.vector import WIDTH, loads, loads_first, stores, vfma, vsplat
-    from ..language.vector_act import vact_value
+    from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
@@ -156,35 +157,36 @@ def bn_apply(S):
             for b in range(k.n):
                 row = (b * k.c + ch) * k.s
                 for i in range(row, row + whole, WIDTH):
-                    z = vfma(vld(k.x, i), a, shift)
-                    vst(k.y, i, vact_value(k.act, z, k.lo, k.hi), WIDTH)
+                    z = fma(vld(k.x, i), a, shift)
+                    vst(k.y, i, act_value(k.act, z, k.lo, k.hi), WIDTH)
                 if whole < k.s:
-                    z = vfma(vld_first(k.x, row + whole, k.s - whole), a, shift)
-                    vst(k.y, row + whole, vact_value(k.act, z, k.lo, k.hi), k.s - whole)
+                    z = fma(vld_first(k.x, row + whole, k.s - whole), a, shift)
+                    vst(k.y, row + whole, act_value(k.act, z, k.lo, k.hi), k.s - whole)
 
     return run
 
 
 def _terms(S):
     """Inline functions that add to two sums: 16 pixels, or the first few of them."""
+    from ..language.act import act_slope
     from ..language.inlining import inline
-    from ..language.vector import loads, loads_first, vadd, vfma, vkeep, vmul, vsub
-    from ..language.vector_act import vact_slope
+    from ..language.number import fma
+    from ..language.vector import loads, loads_first, vkeep
 
     vld, vld_first = loads(S), loads_first(S)
 
     @inline
     def added(k, i, act, to, t, q):
         v = vld(k.x, i)
-        dz = vmul(vld(k.dy, i), vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
-        return vadd(t, dz), vfma(dz, vmul(vsub(v, to.mean), to.invstd), q)
+        dz = vld(k.dy, i) * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+        return t + dz, fma(dz, (v - to.mean) * to.invstd, q)
 
     @inline
     def added_first(k, i, count, act, to, t, q):
         v, d = vld_first(k.x, i, count), vld_first(k.dy, i, count)
-        dz = vmul(d, vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
-        along = vmul(dz, vmul(vsub(v, to.mean), to.invstd))
-        return vadd(t, vkeep(dz, 0, count)), vadd(q, vkeep(along, 0, count))
+        dz = d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+        along = dz * ((v - to.mean) * to.invstd)
+        return t + vkeep(dz, 0, count), q + vkeep(along, 0, count)
 
     return added, added_first
 
@@ -192,12 +194,12 @@ def _terms(S):
 def _reduced(S):
     """Inline functions: two sums of a channel, of dz and of dz * xhat; those of four channels of
     four elements each."""
-    from ..language.act import ZERO, norm_line
+    from ..language.act import ZERO, act_slope, norm_line
     from ..language.inlining import inline
+    from ..language.number import fma
     from ..language.prim import FP32, div
-    from ..language.quad import none, pair_sums, quad_add, quarter_sums, quarters
-    from ..language.vector import WIDTH, loads, vfma, vmul, vsplat, vsub
-    from ..language.vector_act import vact_slope
+    from ..language.quad import none, pair_sums, quarter_sums, quarters
+    from ..language.vector import WIDTH, loads, vsplat
 
     (added, added_first), vld, ldf = _terms(S), loads(S), FP32.ld
 
@@ -231,9 +233,9 @@ def _reduced(S):
             if m > 0:
                 t0, q0 = added_first(k, i, m, act, to, t0, q0)
                 t1, q1 = added_first(k, j, m, act, to, t1, q1)
-            both = quad_add(both, pair_sums(t0, q0))
+            both = both + pair_sums(t0, q0)
             if two:
-                both = quad_add(both, pair_sums(t1, q1))
+                both = both + pair_sums(t1, q1)
             unit += 2 if two else 1
         return both
 
@@ -253,11 +255,11 @@ def _reduced(S):
         for b in range(k.n):
             row = (b * k.c + ch) * 4
             v = vld(k.x, row)
-            dz = vmul(vld(k.dy, row), vact_slope(k.act, vfma(v, a, shift), k.lo, k.hi))
-            total = quad_add(total, quarter_sums(dz))
+            dz = vld(k.dy, row) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
+            total = total + quarter_sums(dz)
             # what a sum that begins with zero rounds
-            q = vfma(dz, vmul(vsub(v, mean), invstd), vsplat(ZERO))
-            along = quad_add(along, quarter_sums(q))
+            q = fma(dz, (v - mean) * invstd, ZERO)
+            along = along + quarter_sums(q)
         return total, along
 
     return one, four
@@ -302,10 +304,10 @@ def bn_reduce(S):
 
 def _row_gradient(S):
     """Inline functions: the Line of a channel, the gradient of one run of it."""
-    from ..language.act import CLIP, NONE, RELU
+    from ..language.act import CLIP, NONE, RELU, act_slope
     from ..language.inlining import inline
-    from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vfma, vmul, vsplat, vsub
-    from ..language.vector_act import vact_slope
+    from ..language.number import fma
+    from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
@@ -316,9 +318,9 @@ def _row_gradient(S):
 
     @inline
     def step(v, d, act, to, k):
-        dz = vmul(d, vact_slope(act, vfma(v, to.scale, to.shift), k.lo, k.hi))
-        centred = vmul(vsub(v, to.mean), to.invstd)
-        return vmul(to.scale, vsub(vsub(dz, to.level), vmul(centred, to.tilt)))
+        dz = d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+        centred = (v - to.mean) * to.invstd
+        return to.scale * (dz - to.level - centred * to.tilt)
 
     @inline
     def run_gradient(k, row, act, to):
@@ -326,14 +328,14 @@ def _row_gradient(S):
         for i in range(row, row + whole, WIDTH):
             d = step(vld(k.x, i), vld(k.dy, i), act, to, k)
             if k.acc != 0:
-                d = vadd(d, vld(k.dx, i))
+                d = d + vld(k.dx, i)
             vst(k.dx, i, d, WIDTH)
         if whole < k.s:
             i, rest = row + whole, k.s - whole
             v, d = vld_first(k.x, i, rest), vld_first(k.dy, i, rest)
             d = step(v, d, act, to, k)
             if k.acc != 0:
-                d = vadd(d, vld_first(k.dx, i, rest))
+                d = d + vld_first(k.dx, i, rest)
             vst(k.dx, i, d, rest)
 
     @inline

@@ -21,8 +21,9 @@ def lrn(S):
     """y = x * d^-beta. Float32, the window in rising order; threads split (image, columns)."""
     from ..language.block import BLOCK, get, new, put
     from ..language.mathf import ZERO
+    from ..language.number import fma
     from ..language.power import power
-    from ..language.prim import div, fma, to_float
+    from ..language.prim import div, to_float
 
     ld, st = S.ld, S.st
 
@@ -68,8 +69,9 @@ def lrn_bwd(S):
     Float32, rising channels; threads split (image, columns). dx may be dy where acc is 0.
     """
     from ..language.mathf import ZERO
+    from ..language.number import fma
     from ..language.power import power
-    from ..language.prim import FP32, div, fma, to_float
+    from ..language.prim import FP32, div, to_float
 
     ld, st, ldf, stf = S.ld, S.st, FP32.ld, FP32.st
     width = _WIDTH

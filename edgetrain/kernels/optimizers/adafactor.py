@@ -14,7 +14,7 @@ from .. import control
 from ..language.block import first as part
 from ..language.block import get_wide, new_wide, put_wide
 from ..language.inlining import inline
-from ..language.mathf import sqrt64
+from ..language.mathf import sqrt
 from ..language.packed import LENGTH, Packed, get, loader, new, put, storer
 from ..language.power import exp2_wide, log2_wide
 from ..language.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
@@ -61,7 +61,7 @@ def _steps(G):
         row = div(i, cols)
         column = div(row, rows) * cols + mod(i, cols)
         moment = np.float64(_ld(r, row)) * np.float64(_ld(c, column)) * scale
-        return np.float64(ldg(g, i) * factor) / max(sqrt64(moment), np.float64(eps))
+        return np.float64(ldg(g, i) * factor) / max(sqrt(moment), np.float64(eps))
 
     return factored
 
@@ -162,9 +162,9 @@ def sizes(ctl, sums, n, least, most, wd):
     """What a step is multiplied by, and what is kept of a weight."""
     rate = ld_f64(ctl, LR)
     updates, count = to_real(ld_i64(ctl, UPDATES)), to_real(n)
-    relative = max(np.float64(least), sqrt64(total(sums, 0) / count))
-    clip = max(1.0, sqrt64(total(sums, CHUNKS) / count) / np.float64(most))
-    size = min(rate, 1.0 / sqrt64(updates)) * relative / clip
+    relative = max(np.float64(least), sqrt(total(sums, 0) / count))
+    clip = max(1.0, sqrt(total(sums, CHUNKS) / count) / np.float64(most))
+    size = min(rate, 1.0 / sqrt(updates)) * relative / clip
     return size, np.float32(1.0 - rate * np.float64(wd))
 
 
@@ -252,7 +252,7 @@ def adafactor_vector_moments(W, G, V):
                     gradient, second = ldg(k.g, first + j) * factor, get(v, j)
                     second += (gradient * gradient - second) * weight
                     put(v, j, second)
-                    root = np.float32(sqrt64(np.float64(second)))
+                    root = np.float32(sqrt(np.float64(second)))
                     step = np.float64(gradient) / np.float64(max(root, k.eps))
                     steps += step * step
                 store_second(k.v, first, m, v, square_key)
@@ -286,7 +286,7 @@ def adafactor_vector(W, G, V):
             load_w(w, k.w, first, m)
             load_second(v, k.v, first, m)
             for j in range(m):
-                root = np.float32(sqrt64(np.float64(get(v, j))))
+                root = np.float32(sqrt(np.float64(get(v, j))))
                 step = np.float64(ldg(k.g, first + j) * factor) / np.float64(max(root, k.eps))
                 put(w, j, get(w, j) * kept - np.float32(size * step))
             store_w(k.w, first, m, w, weight_key)

@@ -11,7 +11,7 @@ from .. import control
 from ..language.block import first as part
 from ..language.divisor import divisor
 from ..language.inlining import inline
-from ..language.mathf import sqrt64
+from ..language.mathf import sqrt
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64
 from ..registry import kernel
 from .update import zeroing
@@ -94,7 +94,7 @@ def fused_finish():
             total = ld_f64(k.ctl, control.GRAD_NORM)
             for chunk in range(CHUNKS):
                 total += ld_f64(k.partials, chunk)
-            norm = sqrt64(total) * multiplier(k.ctl)
+            norm = sqrt(total) * multiplier(k.ctl)
             st_f64(k.ctl, control.GRAD_NORM, norm)
             if norm - norm != 0.0:
                 st_i64(k.ctl, control.SKIP, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from .. import control
 from ..language.divisor import divisor
 from ..language.inlining import inline
-from ..language.mathf import sqrt, sqrt64
+from ..language.mathf import sqrt
 from ..language.packed import LENGTH, Packed, get, loader, new, put, storer
 from ..language.packed import zero as zero_blocks
 from ..language.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64
@@ -101,7 +101,7 @@ def grad_finish():
                 total += ld_f64(k.partials, chunk)
             targets = ld_i64(k.ctl, TARGETS)
             factor = ld_f64(k.ctl, NOMINAL) / (divisor(k.ctl) * ld_f64(k.ctl, LOSS_SCALE))
-            norm = sqrt64(total) * factor
+            norm = sqrt(total) * factor
             finite = norm - norm == 0.0
             if k.max_norm > ZERO:
                 factor *= min(1.0, np.float64(k.max_norm) / (norm + CLIP_MARGIN))
@@ -247,7 +247,7 @@ def _adam(W, G, M, V, span):
         first_key, second_key = hash32(weight_key, FIRST_MOMENT), hash32(weight_key, SECOND_MOMENT)
         rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         step = np.float32(rate / ld_f64(k.ctl, BIAS1))
-        root_bias = ONE / np.float32(sqrt64(ld_f64(k.ctl, BIAS2)))
+        root_bias = ONE / np.float32(sqrt(ld_f64(k.ctl, BIAS2)))
         added = ZERO if k.decoupled != 0 else k.wd
         kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
         w, g, moment, square = new(), new(), new(), new()

@@ -18,7 +18,7 @@ from ..language.prim import Storage, div, element, hash32, ld_f64, ld_i64
 from ..language.quad import FOUR, QUAD, first, fourth, none, second, third
 from ..language.random_store import random_stores
 from ..language.rng import stream
-from ..language.vector import WIDTH, define, loads_first, stores, vadd, vmul, vsplat, vsub
+from ..language.vector import WIDTH, define, loads_first, stores, vsplat
 from ..registry import kernel
 from .update import (
     ADAM_T,
@@ -145,12 +145,12 @@ def sgd(W, G, V):
     def turn(k, i, count, by):
         """`count` elements from `i` on, at most a vector's."""
         value = load_w(k.w, i, count)
-        step = vadd(vmul(load_g(k.g, i, count), by.scale), vmul(by.decay, value))
+        step = load_g(k.g, i, count) * by.scale + by.decay * value
         if k.v != 0:
-            moment = vadd(vmul(by.kept, load_v(k.v, i, count)), vmul(by.share, step))
+            moment = by.kept * load_v(k.v, i, count) + by.share * step
             store_v(k.v, i, moment, count, by.moment_key)
-            step = vadd(vmul(by.of_gradient, step), vmul(by.of_moment, moment))
-        store_w(k.w, i, vsub(value, vmul(by.rate, step)), count, by.weight_key)
+            step = by.of_gradient * step + by.of_moment * moment
+        store_w(k.w, i, value - by.rate * step, count, by.weight_key)
         store_g(k.g, i, vsplat(ZERO), count)
 
     def run(thread, nthreads, k):

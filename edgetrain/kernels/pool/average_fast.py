@@ -19,7 +19,7 @@ def avgpool(S):
     """y = mean of each window. Written: y whole. Threads split rows of y."""
     from ..language.act import ONE, ZERO
     from ..language.prim import div, to_float
-    from ..language.vector import WIDTH, loads, stores, vadd, vmul, vsplat
+    from ..language.vector import WIDTH, loads, stores, vsplat
 
     ld, st, vld2, vst = S.ld, S.st, loads(S, 2), stores(S)
 
@@ -31,8 +31,8 @@ def avgpool(S):
                 if first + (k.kh - 1) * k.wd + 2 * WIDTH < size:
                     total = vsplat(ZERO)
                     for at in range(first, first + k.kh * k.wd, k.wd):
-                        total = vadd(total, vadd(vld2(k.x, at), vld2(k.x, at + 1)))
-                    vst(k.y, q * k.ow + j, vmul(total, vsplat(share)), k.ow - j)
+                        total = total + (vld2(k.x, at) + vld2(k.x, at + 1))
+                    vst(k.y, q * k.ow + j, total * share, k.ow - j)
                 else:
                     for i in range(min(WIDTH, k.ow - j)):
                         one = ZERO
@@ -48,7 +48,7 @@ def avgpool_bwd(S):
     """dx (+)= dy of the window over its size. Written: dx whole. Threads split rows of dx."""
     from ..language.act import ONE
     from ..language.prim import div, to_float
-    from ..language.vector import WIDTH, loads, loads_first, stores, vadd, vinterleave, vmul, vsplat
+    from ..language.vector import WIDTH, loads, loads_first, stores, vinterleave
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
@@ -59,13 +59,13 @@ def avgpool_bwd(S):
             for j in range(0, k.ow, WIDTH):
                 rest = k.ow - j
                 v = vld(k.dy, source + j) if rest >= WIDTH else vld_first(k.dy, source + j, rest)
-                v = vmul(v, vsplat(share))
+                v = v * share
                 for part in range(2):
                     at, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
                     if count > 0:
                         z = vinterleave(v, v, part)
                         if k.acc != 0:
-                            z = vadd(z, vld_first(k.dx, at, count))
+                            z = z + vld_first(k.dx, at, count)
                         vst(k.dx, at, z, count)
 
     return run

@@ -110,7 +110,7 @@ def maxpool_bwd(I, S):  # noqa: E741
     from ..language.act import ZERO
     from ..language.inlining import inline
     from ..language.prim import FP32, div, mod, to_float
-    from ..language.vector import loads_first, vadd, vinterleave, vsplat
+    from ..language.vector import loads_first, vinterleave, vsplat
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
     sums_first, put = loads_first(FP32), stores(FP32)
@@ -128,7 +128,7 @@ def maxpool_bwd(I, S):  # noqa: E741
         while ox < stop and line + ox + WIDTH <= k.n * k.c * k.oh * k.ow:
             found = ld_where(k.idx, line + ox)
             v = _of_equal(found, vsplat(to_float(position)), vld(k.dy, line + ox))
-            put(target, ox, vadd(sums_first(target, ox, stop - ox), v), stop - ox)
+            put(target, ox, sums_first(target, ox, stop - ox) + v, stop - ox)
             ox += WIDTH
         for x in range(ox, stop):
             if ldi(k.idx, line + x) == position:
@@ -155,7 +155,7 @@ def maxpool_bwd(I, S):  # noqa: E741
                     even = sums_first(k.ws, j, half - j)
                     total = vinterleave(even, sums_first(k.ws, half + j, k.wd - half - j), 0)
                 if k.acc != 0:
-                    total = vadd(total, vld_first(k.dx, q * k.wd + ix, rest))
+                    total = total + vld_first(k.dx, q * k.wd + ix, rest)
                 vst(k.dx, q * k.wd + ix, total, rest)
 
     return run

@@ -43,7 +43,8 @@ def resample(S):
     fma, what was in y is added last; threads split the rows of y.
     """
     from ..language.mathf import ZERO
-    from ..language.prim import div, fma
+    from ..language.number import fma
+    from ..language.prim import div
 
     start, index, weight = _words()
     ld, st = S.ld, S.st

@@ -15,11 +15,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..language.inlining import inline
+from ..language.number import fused
 from ..language.prim import F32, I8, I32, I64, POINTER
 from ..language.vector import (
     WIDTH,
     constant,
-    fused,
     load_first,
     load_vector,
     outline,

@@ -1,0 +1,98 @@
+"""A function written once is compiled for float32 and for vectors of it, with the same bits."""
+
+import numpy as np
+import pytest
+
+from edgetrain.kernels.registry import kernel
+
+from .harness import call
+
+RNG = np.random.default_rng(3)
+EDGES = np.array([0, -0.0, 1, -1, 3, -3, 89, -104, 1e-45, -1e-45, 3e38, np.inf, -np.inf, np.nan])
+X = np.concatenate(
+    [RNG.normal(size=4000) * 4, RNG.normal(size=4000) * 10.0 ** RNG.uniform(-38, 38, 4000), EDGES]
+)
+X = np.resize(X, -(-X.size // 16) * 16).astype(np.float32)
+
+
+def _operators():
+    from edgetrain.kernels.language.inlining import inline
+    from edgetrain.kernels.language.mathf import HALF, ONE, TWO, ZERO, copysign, fabs, sqrt
+    from edgetrain.kernels.language.number import fma, where
+
+    @inline
+    def operators(x):
+        y = (x + ONE) * (ONE - x) / (TWO + x * x) - x
+        near = (x > -TWO) & (x <= TWO) | (x == TWO)
+        y = where(near, y, -fma(x, HALF, y))
+        y = where(~(x >= ZERO), y, where(x != x, x, ONE)) + where(x < ZERO, HALF, sqrt(fabs(x)))
+        return copysign(y, x)
+
+    return operators
+
+
+def _of(name):
+    """The function of this name in language/mathf.py, or one of act.py with its code."""
+    from edgetrain.kernels.language import act, mathf
+    from edgetrain.kernels.language.inlining import inline
+
+    if name == "operators":
+        return _operators()
+    kind, _, code = name.partition(" ")
+    if not code:
+        return getattr(mathf, name)
+    number, function = int(code), getattr(act, f"act_{kind}")
+    lo, hi = np.float32(-0.5), np.float32(2.5)
+
+    def with_code(x):
+        return function(number, x, lo, hi)
+
+    return inline(with_code)
+
+
+MATHS = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "softplus", "erf", "sqrt", "floor")
+NAMES = ("operators", *MATHS, *(f"{kind} {n}" for kind in ("value", "slope") for n in range(7)))
+
+
+def _register(name: str) -> None:
+    own = name.replace(" ", "_")
+
+    @kernel(f"test_number_{own}", "x:r:f32[n] y:w:f32[n] n", variant="vector", when="lanes >= 1")
+    def vector():
+        from edgetrain.kernels.language.prim import FP32
+        from edgetrain.kernels.language.vector import WIDTH, loads, stores
+
+        function, ld, st = _of(name), loads(FP32), stores(FP32)
+
+        def run(thread, nthreads, k):
+            for i in range(0, k.n, WIDTH):
+                st(k.y, i, function(ld(k.x, i)), WIDTH)
+
+        return run
+
+    @kernel(f"test_number_{own}", "x:r:f32[n] y:w:f32[n] n")
+    def number():
+        from edgetrain.kernels.language.prim import FP32
+
+        function, ld, st = _of(name), FP32.ld, FP32.st
+
+        def run(thread, nthreads, k):
+            for i in range(k.n):
+                st(k.y, i, function(ld(k.x, i)))
+
+        return run
+
+
+for _name in NAMES:
+    _register(_name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_vector_has_the_bits_of_its_numbers(name: str) -> None:
+    own = f"test_number_{name.replace(' ', '_')}"
+    one, many = (
+        call(own, {}, variant=variant, x=X, y=X.shape, n=X.size)["y"]
+        for variant in ("plain", "vector")
+    )
+    same = (one.view(np.uint32) == many.view(np.uint32)) | (np.isnan(one) & np.isnan(many))
+    assert same.all(), X[~same][:5]
