@@ -73,7 +73,7 @@ class Feed:
             raise raised
 
 
-def fields(source: Source, program: Program, tape: str = "eval") -> dict[str, str]:
+def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> dict[str, str]:
     """Field of a source -> the staged value that it fills, as in `Program.staged`.
 
     One input takes the one field that is left, whatever their names; more go by name. Targets are
@@ -81,11 +81,11 @@ def fields(source: Source, program: Program, tape: str = "eval") -> dict[str, st
     samples "w".
 
     Args:
+      loss: the Program's.
       tape: evaluation counts each sample alike where the source has no weights.
     Raises:
       DataError: the source has not the fields that the Program needs, or others.
     """
-    loss = Loss.of_json(program.recipe["loss"])
     inputs = [slot.name for slot in program.inputs["micro"] if slot.name != WEIGHT]
     own = {"y"} | ({"w"} if loss.sample_weights else set())
     given = [name for name in source.fields if name not in own]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data.source import Source
+from ..losses import Loss
 from ..program import Program, Slot
 from ..program.atomic import write_atomically
 from ..program.samples import elements, record_nbytes
@@ -29,7 +30,8 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
     """
     parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
     staged = program.staged("micro")
-    filled = {name: field for field, name in fields(source, program, "micro").items()}
+    loss = Loss.of_json(program.recipe["loss"])
+    filled = {name: field for field, name in fields(source, program, loss, "micro").items()}
     pairs = [(filled[name], slot) for name, slot in staged.items()]
     for part in parts:
         part.adapt({name: slot.shape[1:] for name, slot in pairs})

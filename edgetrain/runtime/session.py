@@ -229,7 +229,7 @@ class Session(Uncopied):
           DataError: the source has not the fields that the model needs, or another layout.
           ProgramError: training and evaluation have other inputs.
         """
-        chosen = fields(source, self.program, tape)
+        chosen = fields(source, self.program, self.loss, tape)
         if not self._staging[tape].keys() >= set(chosen.values()):
             raise ProgramError(
                 f"Program {self.program.model_name}: its tape {tape} has the inputs "
@@ -253,7 +253,7 @@ class Session(Uncopied):
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        chosen = fields(source, self.program)
+        chosen = fields(source, self.program, self.loss)
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 

@@ -197,3 +197,16 @@ def test_predict_and_gradients_take_no_other_layout(program, model) -> None:
         et.loss_and_gradients(model, {"z": X[:4]}, Y[:4])
     with pytest.raises(DataError, match=r"Transpose the samples by \(0, 2, 1\)"):
         et.forward(model, {"x": X.transpose(0, 2, 1)})
+
+
+def test_steps_make_nothing_anew_that_the_program_says(trainer, monkeypatch) -> None:
+    """The loss of a recipe is made once, not for every step: that is most of a small net's time."""
+    made: list[object] = []
+    of_json = et.Loss.of_json
+    monkeypatch.setattr(et.Loss, "of_json", lambda record: made.append(record) or of_json(record))
+    for steps in (2, 20):
+        made.clear()
+        trainer((X, Y)).fit(steps=steps)
+        if steps == 2:
+            few = len(made)
+    assert len(made) == few
