@@ -64,7 +64,7 @@ def taken(program: et.Program, data: tuple[np.ndarray, np.ndarray]) -> float:
 def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's rates, as `plan --calibrate` measures them, kept for one test."""
     monkeypatch.setattr(cost, "_measured", [])
-    monkeypatch.setattr(cost, "cache", SimpleNamespace(write=lambda *_: None))
+    monkeypatch.setattr(cost, "disk", SimpleNamespace(write=lambda *_: None))
     cost.calibrate()
 
 
