@@ -148,7 +148,7 @@ def plan(
     model = _known(model)
     found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
-    return dict(assemble(model, chosen, found, facts).account) | seconds
+    return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
 
 
 def expected(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from edgetrain.compiler.plan.allowed import Settled
 from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
 
@@ -29,3 +30,9 @@ def digits() -> Program:
 def digits_edge(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same as a file."""
     return digits.save(tmp_path_factory.mktemp("digits") / "digits.edge")
+
+
+@pytest.fixture
+def every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is allowed is taken, whether it helps or not: in nets of tests it often does not."""
+    monkeypatch.setattr("edgetrain.compiler.compile.settled", lambda _, options: Settled(options))

@@ -46,7 +46,7 @@ def plan(arguments: Namespace) -> int:
             file=sys.stderr,
         )
     _check_dump(arguments)
-    found = _compiled(arguments, assemble)
+    found = _compiled(arguments, _assembled)
     _dump(arguments, found)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
@@ -100,6 +100,11 @@ def compiled(arguments: Namespace) -> Program:
     return _compiled(arguments, proven).program
 
 
+def _assembled(model: Model, plan: Plan, facts: Mapping) -> Program:
+    """What `proven` proves; a plan that is looked at is not proved."""
+    return assemble(model, plan.candidate.options, plan, facts)
+
+
 def _check_dump(arguments: Namespace) -> None:
     if arguments.dump:
         check_folder(arguments.dump)
@@ -113,9 +118,7 @@ def _dump(arguments: Namespace, found: Compiled) -> None:
         dump(*about, arguments.dump, differences=arguments.dump_diff)
 
 
-def _compiled(
-    arguments: Namespace, make: Callable[[Model, Options, Plan, Mapping], Program]
-) -> Compiled:
+def _compiled(arguments: Namespace, make: Callable[[Model, Plan, Mapping], Program]) -> Compiled:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
     options = make_options(**given)
@@ -124,6 +127,7 @@ def _compiled(
     _say_notes(model, options)
     try:
         chosen, front, facts = plan_model(model, options, budget)
+        options = chosen.candidate.options
     except BudgetError as error:
         if arguments.json and arguments.command == "plan":
             infeasible = {
@@ -136,7 +140,7 @@ def _compiled(
             print(to_json(infeasible), flush=True)
         raise
     tried = microbatches(model, options)
-    program = make(model, options, chosen, facts)
+    program = make(model, chosen, facts)
     return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
 
 

@@ -36,6 +36,11 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"a forward"
     )
     lines += _sample_lines(account)
+    lines += [
+        f"allow {name}: not taken, the smallest plan would have {sizes['with_nbytes']:,} bytes for "
+        f"{sizes['without_nbytes']:,}"
+        for name, sizes in account.get("declined", {}).items()
+    ]
     lines.append(
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"

@@ -15,6 +15,7 @@ from . import remat
 from .assemble import assemble
 from .meanings import meanings_of
 from .options import Options
+from .plan.allowed import settled
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, find_frontier
 from .plan.units import units_of
@@ -26,12 +27,17 @@ def plan_model(
 ) -> tuple[Plan, list[Plan], dict]:
     """The chosen plan, the whole frontier, and what the account says of both.
 
+    Rungs that `options` allow and that do not help are left out (plan/allowed.py): what the plans
+    were made with is `plan.candidate.options`.
+
     Raises:
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
     functions.begin(units_of(len(model.nodes)))
     with _collector_resting():
+        rungs = settled(model, options)
+        options = rungs.options
         front = find_frontier(model, options, targets.get(options.target).processor)
     check_not_empty(front, options)
     nbytes = None if budget is None else parse_bytes(budget)
@@ -42,6 +48,7 @@ def plan_model(
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,
         **samples_of(model, options).facts(),
+        **rungs.facts(),
         "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
     }
@@ -68,10 +75,10 @@ def compile_model(model: Model, options: Options, budget: str | int | None = Non
       ProgramError: the tapes do not compute what the graph means, which is our fault.
     """
     plan, _, facts = plan_model(model, options, budget)
-    return proven(model, options, plan, facts)
+    return proven(model, plan, facts)
 
 
-def proven(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+def proven(model: Model, plan: Plan, facts: Mapping) -> Program:
     """The Program of a plan, whose tapes are proved to compute what the graph means.
 
     Args:
@@ -79,6 +86,6 @@ def proven(model: Model, options: Options, plan: Plan, facts: Mapping) -> Progra
     Raises:
       ProgramError: they do not, which is our fault.
     """
-    program = assemble(model, options, plan, facts)
+    program = assemble(model, plan.candidate.options, plan, facts)
     prove(meanings_of(plan.candidate), program)
     return program

@@ -18,6 +18,8 @@ from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 WORDS, TIME, WIDTH, HEADS = 41, 70, 16, 4
 SIZE = WIDTH // HEADS
 BLOCKS = {"allow": ("attention",)}

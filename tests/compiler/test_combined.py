@@ -14,7 +14,7 @@ from edgetrain.exporters.parity import parity
 
 from .nets import conv_bn_relu_conv
 
-pytestmark = pytest.mark.usefixtures("quick_planner")
+pytestmark = pytest.mark.usefixtures("quick_planner", "every_rung")
 
 WORDS, TIME, WIDTH = 600, 66, 12
 

@@ -17,6 +17,8 @@ from edgetrain.exporters.parity import parity
 from edgetrain.losses import Loss
 from edgetrain.ops.linear_loss import parts
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 CLASSES, WIDTH, TIME = 1300, 24, 5
 SLICES = {"allow": ("slices",)}
 

@@ -13,6 +13,8 @@ from edgetrain.compiler import plan_model
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 WORDS, WIDTH, TIME = 700, 40, 5
 ROWS = {"allow": ("rows",)}
 

@@ -48,7 +48,9 @@ def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
     taken: dict = {}
     for _ in range(4):  # one piece of advice is taken, then the next is asked for
         options = options_of(entry, **taken)
-        smallest = SimpleNamespace(candidate=SimpleNamespace(microbatch=MINIBATCH))
+        # So large that whatever can be built helps.
+        about = SimpleNamespace(microbatch=MINIBATCH)
+        smallest = SimpleNamespace(candidate=about, arena_nbytes=2**40)
         words = frontier._advice(model, options, cast(Plan, smallest))
         for one in advised(words):
             build_graphs(model, options_of(entry, **{**taken, **one}), MINIBATCH)

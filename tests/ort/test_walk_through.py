@@ -15,6 +15,8 @@ from edgetrain.exporters import export_torch
 from edgetrain.ort import artifacts
 from edgetrain.ort.api import CheckpointState, LinearLRScheduler, Module, Optimizer
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 PIXELS, CLASSES, BATCH = 64, 10, 32
 
 

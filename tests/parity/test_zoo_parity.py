@@ -6,6 +6,8 @@ import pytest
 from examples.zoo import ZOO
 from tests.parity.original import Case, departures
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 # The fast suite keeps one of each kind.
 _FAST = {
     "mlp",

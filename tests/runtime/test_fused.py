@@ -13,6 +13,8 @@ from tests.digits_runs import digits_program
 from tests.runtime.conftest import assert_same_bits
 from tests.runtime.models import write_forked
 
+pytestmark = pytest.mark.usefixtures("every_rung")
+
 STEPS = 10
 CASES = {
     "sgd": {"optimizer": et.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)},

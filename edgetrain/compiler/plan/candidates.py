@@ -38,6 +38,7 @@ class Candidate:
     """Everything of one microbatch that its plans share.
 
     Attributes:
+      options: what it was made with; of the rungs that were allowed, those that are taken.
       persistent_nbytes: parameters, state, accumulators, control block, each aligned.
       floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
     """
@@ -52,6 +53,7 @@ class Candidate:
     update: UpdateTape
     persistent_nbytes: int
     floor_nbytes: int
+    options: Options
 
     @cached_property
     def replay(self) -> remat.Replay:
@@ -168,6 +170,7 @@ def make_candidate(
         update,
         update.persistent_nbytes,
         max(height, update.transient_nbytes),
+        options,
     )
 
 

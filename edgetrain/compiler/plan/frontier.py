@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from ...errors import BudgetError, EdgetrainError, UsageError
 from ...formats import INT8, narrowest
 from ...kernels import targets
-from ...kernels.attention.layout import COLUMNS
 from ...kernels.cache import jit
 from ...ops.model import Model
 from ...units import format_bytes
@@ -181,14 +180,19 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     def built(**changes: Any) -> Graphs | None:
         return _built(model, options, microbatch, changes)
 
+    def helps(rung: str) -> bool:
+        """Whether a rung that is not allowed yet makes the smallest plan smaller."""
+        if rung in options.allow or built(allow=(*options.allow, rung)) is None:
+            return False
+        other = replace(options, allow=(*options.allow, rung), microbatch=microbatch)
+        found = find_frontier(model, other, targets.get(options.target).processor)
+        return bool(found) and found[0].arena_nbytes < smallest.arena_nbytes
+
     tries: list[tuple[Callable[[], Any], str]] = [
         (lambda: smaller, "a smaller --microbatch"),
         (lambda: whole and options.minibatch > 1, "a smaller --minibatch"),
-        (
-            lambda: _allows(SLICES, options, built, lambda graphs: graphs.sliced),
-            f"--allow {SLICES}",
-        ),
-        (lambda: _allows(BLOCKS, options, built, _long_scores), f"--allow {BLOCKS}"),
+        (lambda: helps(SLICES), f"--allow {SLICES}"),
+        (lambda: helps(BLOCKS), f"--allow {BLOCKS}"),
         (lambda: options.precision != short and built(precision=short), f"--precision {short}"),
         (
             lambda: options.precision == short and not stored and built(model_memory=blocks),
@@ -211,23 +215,6 @@ def _built(
         return build_graphs(model, replace(options, **changes), microbatch)
     except EdgetrainError:
         return None
-
-
-def _allows(
-    rung: str,
-    options: Options,
-    built: Callable[..., Graphs | None],
-    useful: Callable[[Graphs], bool],
-) -> bool:
-    """Whether a rung is not allowed yet and would find what it is for."""
-    found = None if rung in options.allow else built(allow=(*options.allow, rung))
-    return found is not None and useful(found)
-
-
-def _long_scores(graphs: Graphs) -> bool:
-    """Whether some attention has scores of many blocks."""
-    nodes = graphs.train.nodes
-    return any(node.op == "attention" and node.attrs["n"] > 2 * COLUMNS for node in nodes)
 
 
 def microbatches(model: Model, options: Options) -> list[int]:
