@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .compiler import Options, compile_model, plan_model
-from .compiler.assemble import assemble
+from .compiler.assemble import assemble, input_limits
 from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
 from .compiler.pipeline import build_graphs
 from .compiler.touched import whole
+from .data.expected import Expected
 from .data.items import named_inputs
 from .data.source import Source
 from .data.tensors import as_array
@@ -24,7 +25,7 @@ from .kernels import targets
 from .losses import Loss
 from .ops.model import Model
 from .optim import Optimizer
-from .program import WEIGHT, Program
+from .program import TARGET, WEIGHT, Program
 from .units.hints import did_you_mean
 from .units.options import check_needs
 from .units.public import as_path, public
@@ -151,27 +152,27 @@ def plan(
     return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
 
 
-def expected(
-    model: Model | str | PathLike, **options: Any
-) -> dict[str, tuple[tuple[int, ...], int | None]]:
-    """What training takes: input, or "y" for the target -> (shape of one sample, limit).
+def expected(model: Model | str | PathLike, **options: Any) -> Expected:
+    """What training takes, before anything is planned.
 
     Args:
       options: as of `compile`.
-    Returns:
-      Integers of the field lie in [0, limit); None where there is no limit.
     """
     chosen, model = make_options(**options), _known(model)
     graphs = build_graphs(model, chosen, 2)
     graph, shape = graphs.evaluate, graphs.shape
-    found: dict[str, tuple[tuple[int, ...], int | None]] = {
-        spec.name: (graph.values[spec.name].shape[1:], None)
+    shapes = {
+        spec.name: graph.values[spec.name].shape[1:]
         for spec in model.inputs
         if spec.name in graph.values
     }
     if chosen.loss.takes_target:
-        found["y"] = (chosen.loss.target_shape(shape)[1:], chosen.loss.limit(shape))
-    return found
+        shapes["y"] = chosen.loss.target_shape(shape)[1:]
+    limits = {
+        "y" if name == TARGET else name: limit
+        for name, limit in input_limits(graphs.train, chosen, shape).items()
+    }
+    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"))
 
 
 @public

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ..data.expected import Expected
 from ..data.labels import class_counts
 from ..data.layout import check_layout
 from ..data.registry import open_data
 from ..data.source import Source
 from ..errors import DataError
-from ..program import WEIGHT
+from ..losses import Loss
+from ..program import TARGET, WEIGHT, Program
 from .choices import compile_arguments
 from .namespace import Namespace
 from .tables import table, to_json
@@ -21,20 +23,24 @@ _LOOKED_AT, _CHUNK = 1024, 64
 # Values of a field: at once, in all; of larger samples none are looked at.
 _MOST_VALUES, _MOST_LOOKED_AT, _MOST_OF_ONE = 2**22, 2**26, 2**24
 _MOST_COUNTED, _SHOWN = 2**20, 12
+Item = TypeVar("Item")
 
 
 def data(arguments: Namespace) -> int:
     """Print splits, fields, ranges and classes; with a model, whether they are what it takes."""
     source = open_data(arguments.spec, label=arguments.label, target=arguments.data_target)
     wanted = _wanted(arguments)
-    if wanted:
-        source.adapt({name: shape for name, (shape, _) in _by_field(wanted, source).items()})
+    shapes = {} if wanted is None else _by_field(wanted.shapes, source)
+    source.adapt(shapes)
     found = _found(source)
-    faults = _faults(source, wanted) if wanted else []
-    found["model"] = {
-        name: {"shape": shape, "limit": limit} for name, (shape, limit) in wanted.items()
-    }
-    found["fits"] = None if not wanted else not faults
+    faults = [] if wanted is None else _faults(source, wanted, shapes)
+    found["model"] = {}
+    if wanted is not None:
+        found["model"] = {
+            name: {"shape": shape, "limit": wanted.limits.get(name)}
+            for name, shape in wanted.shapes.items()
+        }
+    found["fits"] = None if wanted is None else not faults
     if arguments.json:
         print(to_json(found | {"faults": faults}))
     else:
@@ -88,25 +94,14 @@ def _field(source: Source, name: str) -> dict[str, Any]:
     }
 
 
-Wanted = dict[str, tuple[tuple[int, ...], int | None]]
-
-
-def _wanted(arguments: Namespace) -> Wanted:
-    """Input, or "y" -> (shape of a sample, limit of its integers) that the model takes."""
+def _wanted(arguments: Namespace) -> Expected | None:
+    """What the model takes, where one is given."""
     if arguments.model is None:
-        return {}
+        return None
     if Path(arguments.model).suffix != ".onnx":
         from ..runtime.loading import opened_program
 
-        program = opened_program(arguments.model)
-        found: Wanted = {
-            slot.name: (slot.shape[1:], program.limits.get(slot.name))
-            for slot in program.inputs["micro"]
-            if slot.name != WEIGHT
-        }
-        target = program.targets["micro"]
-        found["y"] = (target.shape[1:], program.limits.get(target.name))
-        return found
+        return _of_program(opened_program(arguments.model))
     from ..api import expected
     from ..importer import load_onnx
 
@@ -115,7 +110,16 @@ def _wanted(arguments: Namespace) -> Wanted:
     return expected(load_onnx(arguments.model), **given)
 
 
-def _by_field(wanted: Wanted, source: Source) -> Wanted:
+def _of_program(program: Program) -> Expected:
+    loss = Loss.of_json(program.recipe["loss"])
+    shapes = {s.name: s.shape[1:] for s in program.inputs["micro"] if s.name != WEIGHT}
+    if loss.takes_target:
+        shapes["y"] = program.targets["micro"].shape[1:]
+    limits = {"y" if name == TARGET else name: n for name, n in program.limits.items()}
+    return Expected(shapes, limits, program.recipe["loss"].get("ignore_index"))
+
+
+def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
     """The same by the source's fields: a single input has any name."""
     fields = [name for name in source.fields if name != "y"]
     inputs = [name for name in wanted if name != "y"]
@@ -124,31 +128,41 @@ def _by_field(wanted: Wanted, source: Source) -> Wanted:
     return dict(wanted)
 
 
-def _faults(source: Source, wanted: Wanted) -> list[str]:
-    """What a run would refuse."""
-    faults = []
-    by_field = _by_field(wanted, source)
-    missing = sorted({*by_field} - {*source.fields})
+def _faults(
+    source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """What a run would refuse.
+
+    Args:
+      shapes: of the model's samples, by the source's fields.
+    """
+    missing = sorted({*shapes} - {*source.fields})
     if missing:
         found = ", ".join(source.fields)
-        faults.append(
-            f"{source.name}: its fields are {found}; the model takes {', '.join(by_field)}. Name "
+        return [
+            f"{source.name}: its fields are {found}; the model takes {', '.join(shapes)}. Name "
             "the arrays after the model's inputs, the target y."
-        )
-    for name, (shape, limit) in by_field.items():
-        field = source.fields.get(name)
-        if field is None:
-            continue
+        ]
+    faults = []
+    for name, shape in shapes.items():
+        field = source.fields[name]
         try:
             check_layout(f"{source.name}: field {name!r}", field.shape, shape, flat=field.flat)
         except DataError as error:
             faults.append(str(error))
-        if name == "y" and limit is not None and (source.classes or 0) > limit:
-            named = "" if source.labels is None else f" ({', '.join(source.labels)[:120]})"
-            faults.append(
-                f"{source.name}: {source.classes} classes{named}; the model's output has {limit}. "
-                "Export the model with as many, or leave samples out."
-            )
+    return faults or _value_faults(source, wanted)
+
+
+def _value_faults(source: Source, wanted: Expected) -> list[str]:
+    """The first value of each split that a run would refuse."""
+    limits, faults = _by_field(wanted.limits, source), []
+    for split in source.splits:
+        part = source.for_split(split)
+        try:
+            part.check_limits(limits, wanted.ignore_index)
+            part.check_values()
+        except DataError as error:
+            faults.append(str(error))
     return faults
 
 

@@ -98,7 +98,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
         recipe=_recipe(model, options, candidate.graphs),
-        limits=_limits(graph, options, shape),
+        limits=input_limits(graph, options, shape),
         aliases=dict(model.aliases),
         onnx=model.weightless,
         model_name=model.name,
@@ -162,7 +162,7 @@ def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
     return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
 
 
-def _limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
+def input_limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
     """Upper bounds of integer inputs: classes for the target, rows for token ids."""
     limits = {}
     classes = options.loss.limit(shape)

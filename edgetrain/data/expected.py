@@ -1,0 +1,19 @@
+"""What a model takes of a source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Inputs by name, the target as "y".
+
+    Attributes:
+      shapes: of one sample.
+      limits: integers of the field lie in [0, limit); absent where there is no limit.
+      ignore_index: a target that no limit touches.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    limits: Mapping[str, int]
+    ignore_index: int | None
