@@ -10,7 +10,7 @@ from ..units import format_bytes
 from .charts import Series, line_chart, matrix_chart, share_chart
 from .history import HISTORY_FILE, History
 from .page import Page
-from .plan_page import account_section, arena_section
+from .plan_page import account_section, arena_section, recomputed
 from .tape_scene import program_arena
 
 _MOST_CLASSES = 200
@@ -137,6 +137,7 @@ def run_page(
 def _facts(program: Program, history: History) -> list[tuple[str, str]]:
     skipped = sum(v for v in history.steps["skipped"] if v == v)
     rows = [("arena", format_bytes(program.arena_nbytes)), ("steps", f"{history.last:,}")]
+    rows.append(recomputed(program.account))
     if skipped:
         rows.append(("skipped steps", f"{skipped:,.0f}"))
     trained = [epoch for epoch in history.epochs if epoch.get("loss") is not None]

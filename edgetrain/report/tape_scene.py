@@ -1,16 +1,18 @@
 """The arena of a Program, from its tape: for those who have the Program and not the plan.
 
 Names of values are not kept in a Program, so a life is called by the kernel that began it and the
-parameter that this kernel reads. What is computed again looks like what was computed before.
+parameter that this kernel reads. What is computed again is known by its contents: an instruction of
+forward, on the same contents as before, whatever their places.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..program import Program, Slot
 from ..program.account import KIND_OF_ROLE
+from ..program.container_header import ALIGNMENT
 from ..program.instructions import Decoded, instructions
-from .scene import Arena, Box, Phase, make_arena
+from .scene import Arena, Box, Phase, live_bytes, make_arena
 
 _UPDATE_SHARE = 0.04
 
@@ -26,13 +28,23 @@ class _Life:
     name: str
     module: str
     forward: bool
+    content: int = 0
     kind: str = ""
     saved: bool = False
+    again: bool = False
+    read: bool = False
 
     def box(self) -> Box:
         kind = self.kind or ("saved" if self.forward and self.saved else "transient")
         return Box(
-            self.start, self.stop, self.low, self.high - self.low, kind, self.name, self.module
+            self.start,
+            self.stop,
+            self.low,
+            self.high - self.low,
+            kind,
+            self.name,
+            self.module,
+            self.again,
         )
 
 
@@ -48,7 +60,7 @@ class _Lives:
         """What lies in [low, high); lives that go on share no byte, so few are looked at."""
         at = bisect_left(self.now, (high, -1))
         found: list[_Life] = []
-        while at and len(found) < at + 1:
+        while at:
             at -= 1
             if self.now[at][2].high <= low:
                 break
@@ -72,6 +84,39 @@ class _Lives:
         return [*self.ended, *(row[2] for row in self.now)]
 
 
+class _Contents:
+    """Numbers of what bytes hold: equal where the same kernel made it of equal contents."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple, int] = {}
+        self._forward: set[int] = set()
+
+    def fresh(self) -> int:
+        """Of bytes that no instruction wrote."""
+        return self._number(("given", len(self._numbers)))
+
+    def made(self, found: Decoded, regions, lives: _Lives, fixed: int) -> int:
+        """Of what an instruction writes; bytes below `fixed` keep their contents in a microbatch,
+        except what only gathers (gradients, statistics), which no forward instruction reads."""
+        read = [
+            (low, high)
+            if low < fixed
+            else tuple((e.content, e.low - low, e.high - high) for e in lives.meeting(low, high))
+            for low, high, mode in regions
+            if mode in "rm"
+        ]
+        return self._number((found.about, *read))
+
+    def again(self, content: int, after_loss: bool) -> bool:
+        """Whether forward made this already; what is made before the loss is remembered."""
+        if not after_loss:
+            self._forward.add(content)
+        return after_loss and content in self._forward
+
+    def _number(self, key: tuple) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
 def program_arena(program: Program, title: str) -> Arena:
     """What lives where while a Program's microbatch and update run."""
     found = list(instructions(program, "micro"))
@@ -81,25 +126,30 @@ def program_arena(program: Program, title: str) -> Arena:
     slots = [slot for slot in program.persistent if slot.size]
     persistent = max((slot.offset + slot.nbytes for slot in slots), default=0)
     boxes = [_fixed(slot, last) for slot in slots]
-    lives, steps, phases = _Lives(), ["inputs"], [Phase("inputs", 0, 1)]
+    lives, contents = _Lives(), _Contents()
+    steps, phases = ["inputs"], [Phase("inputs", 0, 1)]
     staged = [*program.inputs["micro"], program.targets["micro"]]
-    target = program.targets["micro"]
     for slot in staged:
-        lives.begin(_Life(0, 1, slot.offset, slot.offset + slot.nbytes, slot.name, "", True, "io"))
+        low, high = slot.offset, slot.offset + slot.nbytes
+        lives.begin(_Life(0, 1, low, high, slot.name, "", True, contents.fresh(), "io"))
+    target = program.targets["micro"].offset
+    targets = [life for *_, life in lives.now if life.low == target]
     seen_loss = False
     for position, (instruction, extents) in enumerate(found, 1):
         regions = _regions(instruction, extents)
-        touches = any(
-            low < target.offset + target.nbytes and target.offset < high for low, high, _ in regions
-        )
-        backward = seen_loss and not touches
-        phase = "backward" if backward else "loss" if touches else "forward"
+        read = [row[:2] for row in regions if row[2] in "rm"]
+        touches = any(life in targets for row in read for life in lives.meeting(*row))
+        content = contents.made(instruction, regions, lives, persistent)
+        again = contents.again(content, seen_loss)
+        backward = "recompute" if again else "backward" if seen_loss else "forward"
+        phase = "loss" if touches else backward
         seen_loss = seen_loss or touches
         label = _label(instruction, slots)
         for box in _scratch(instruction, program.threads, position, label[0]):
             lives.end(box.offset, box.offset + box.nbytes, position)
             boxes.append(box)
-        _touch(lives, regions, position, label, seen_loss, persistent)
+        made = _Made(position, *label, content, again)
+        _touch(lives, regions, made, seen_loss, persistent)
         steps.append(label[0])
         if phases[-1].name == phase:
             phases[-1] = Phase(phase, phases[-1].start, position + 1)
@@ -113,9 +163,15 @@ def program_arena(program: Program, title: str) -> Arena:
         [*steps, *["update"] * wide],
         nbytes=program.arena_nbytes,
         phases=phases,
+        live=live_bytes([_whole(box) for box in boxes], last),
         budget=program.account.get("budget_nbytes"),
         repeats=program.minibatch // program.microbatch,
     )
+
+
+def _whole(box: Box) -> Box:
+    """With the bytes behind it that no other value can have: as plans count them."""
+    return replace(box, nbytes=-(-box.nbytes // ALIGNMENT) * ALIGNMENT)
 
 
 def _fixed(slot: Slot, last: int) -> Box:
@@ -124,14 +180,19 @@ def _fixed(slot: Slot, last: int) -> Box:
 
 
 def _regions(found: Decoded, extents: dict[str, int]) -> list[tuple[int, int, str]]:
-    """(first byte, last + 1, mode) of each operand, what is read first."""
+    """(first byte, last + 1, mode) of each operand, what is read first.
+
+    Modes are those of a declaration; `p`: written, whole or a part, where `m` would add.
+    """
     modes = {operand.name: operand.mode for operand in found.kernel.spec.operands}
+    if found.values.get("acc") == 0:
+        modes = {name: "p" if mode == "m" else mode for name, mode in modes.items()}
     rows = [
         (found.values[name], found.values[name] + nbytes, modes[name])
         for name, nbytes in extents.items()
         if nbytes and name != "ctl"
     ]
-    return sorted(rows, key=lambda row: "rmw".index(row[2]))
+    return sorted(rows, key=lambda row: "rmpw".index(row[2]))
 
 
 def _label(found: Decoded, slots: list[Slot]) -> tuple[str, str]:
@@ -143,18 +204,34 @@ def _label(found: Decoded, slots: list[Slot]) -> tuple[str, str]:
     return found.kernel.name, ""
 
 
-def _touch(lives: _Lives, regions, position: int, label, after_loss: bool, fixed: int) -> None:
-    for low, high, mode in regions:
+@dataclass(frozen=True)
+class _Made:
+    """An instruction, as the lives that it begins are told of it."""
+
+    position: int
+    name: str
+    module: str
+    content: int
+    again: bool
+
+
+def _touch(lives: _Lives, regions, made: _Made, after_loss: bool, fixed: int) -> None:
+    for number, (low, high, mode) in enumerate(regions):
         if low < fixed:
             continue
-        met = lives.meeting(low, high)
-        if mode == "w" or not met:
-            name, module = label
-            lives.begin(_Life(position, position + 1, low, high, name, module, not after_loss))
+        met, content = lives.meeting(low, high), hash((made.content, number))
+        part = [life for life in met if (life.low, life.high) == (low, high) and not life.read]
+        if mode == "w" or not met or (mode == "p" and not part):
+            at, forward = made.position, not after_loss
+            life = _Life(at, at + 1, low, high, made.name, made.module, forward, content)
+            life.again = made.again
+            lives.begin(life)
             continue
         for life in met:
-            life.stop = position + 1
+            life.stop = made.position + 1
             life.saved = life.saved or after_loss
+            life.read = life.read or mode in "rm"
+            life.content = life.content if mode == "r" else content
 
 
 def _scratch(found: Decoded, threads: int, position: int, name: str) -> list[Box]:
