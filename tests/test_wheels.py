@@ -45,6 +45,7 @@ def test_the_whole_installs_one_package(tmp_path: Path) -> None:
 def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
     """`pip install .` in an empty environment; build isolation fetches setuptools."""
     copy_source(ROOT, tmp_path / "source")
+    given = {path.name for path in (tmp_path / "source").iterdir()}
     venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
@@ -55,6 +56,7 @@ def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
     if done.returncode and "No matching distribution" in done.stderr:
         pytest.skip("no package index to fetch setuptools from")
     assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "source").iterdir()} == given
     found = {path.name for path in site.iterdir()} - before
     assert {name.partition("-")[0] for name in found} == {"edgetrain"} and len(found) == 2
     # torch, onnx and the others are this environment's
