@@ -69,7 +69,8 @@ def test_data_fits_if_and_only_if_a_run_takes_it(
     assert main(["data", data, model]) == (0 if fits else 4)
     shown = capsys.readouterr()
     assert ("it fits" in shown.out, "it does not fit" in shown.out) == (fits, not fits)
-    found = main(["train", model, "--data", data, "--epochs", "1", "--out", str(tmp_path / "run"), *plan])
+    run = ("--epochs", "1", "--out", str(tmp_path / "run"))
+    found = main(["train", model, "--data", data, *run, *plan])
     assert found == (0 if fits else 4)
     refused = capsys.readouterr().err
     said = shown.err.removeprefix("edgetrain data: ").strip()

@@ -128,9 +128,7 @@ def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
     return dict(wanted)
 
 
-def _faults(
-    source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]
-) -> list[str]:
+def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """What a run would refuse.
 
     Args:
