@@ -1,10 +1,11 @@
 """Makes the tables of README.md and docs/ anew, each between its markers.
 
-    python -m benchmarks.docs [NAME ...]        (all of them: make docs-figures)
+    python -m benchmarks.docs [--stale] [NAME ...]        (all of them: make docs-figures)
 
 A section of a document lies between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around
-it is written by hand. The start page's commands are run again and what they print is put below
-them.
+it is written by hand. What was measured ends with a mark (marks.py) that says with which code;
+--stale makes those anew whose code has changed. The start page's commands are run again and what
+they print is put below them.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from . import (
     depth,
     executed,
     figure5,
+    marks,
     memory,
     nets,
     planner_table,
@@ -49,25 +51,32 @@ class Section:
       document: its file, from the repository's root.
       make: the new lines, from the old ones.
       needs: a file without which it cannot be made.
+      follows: of `marks.SOURCES`, what its figures depend on and no quick test finds out anew.
     """
 
     document: str
     make: Callable[[list[str]], Iterator[str]]
     needs: Path | None = None
+    follows: tuple[str, ...] = ()
 
 
+_ALL = ("kernels", "planner", "runtime")
 SECTIONS: dict[str, Section] = {
     "commands": Section("docs/start.md", lambda old: transcript(old)),
-    "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2())),
+    "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2()), follows=_ALL),
     "planner": Section(
         "docs/planner.md", lambda old: planner_table.lines(),
-        needs=planner_table.DEFAULT / "peers.json",
+        needs=planner_table.DEFAULT / "peers.json", follows=("planner",),
     ),
-    "depth": Section("docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg")),
-    "executed": Section("docs/executed.md", lambda old: executed.lines()),
-    "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
-    "reforwarding": Section("docs/papers.md", lambda old: reforwarding.lines()),
-    "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines()),
+    "depth": Section(
+        "docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg"), follows=_ALL
+    ),
+    "executed": Section("docs/executed.md", lambda old: executed.lines(), follows=_ALL),
+    "figure5": Section("docs/figure5.md", lambda old: figure5.lines(), follows=("planner",)),
+    "reforwarding": Section(
+        "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
+    ),
+    "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip
 
@@ -148,14 +157,27 @@ def section(text: str, name: str) -> tuple[int, int]:
 
 
 def read(name: str) -> list[str]:
-    """The lines of a section as they are."""
+    """The lines of a section as they are, without its mark."""
+    return _parts(name)[0]
+
+
+def mark_of(name: str) -> marks.Mark | None:
+    """What a section was made with; None where it says nothing."""
+    return _parts(name)[1]
+
+
+def _parts(name: str) -> tuple[list[str], marks.Mark | None]:
     text = (ROOT / SECTIONS[name].document).read_text()
-    return text.splitlines()[slice(*section(text, name))]
+    lines = text.splitlines()[slice(*section(text, name))]
+    found = marks.parse(lines[-1]) if lines else None
+    return (lines if found is None else lines[:-2]), found  # a blank line is before it
 
 
 def write(name: str) -> None:
     """Make a section anew."""
     made = list(SECTIONS[name].make(read(name)))
+    if SECTIONS[name].follows:
+        made += ["", marks.now(SECTIONS[name].follows).line()]
     path = ROOT / SECTIONS[name].document
     text = path.read_text()
     first, last = section(text, name)
@@ -165,13 +187,18 @@ def write(name: str) -> None:
 
 
 def main() -> None:
-    """Make the sections that are named, or all."""
+    """Make the sections that are named, or all, or those that are older than their code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECTIONS))
-    names = parser.parse_args().names
+    parser.add_argument("--stale", action="store_true", help="those older than their code")
+    arguments = parser.parse_args()
+    names = arguments.names
     if unknown := set(names) - SECTIONS.keys():
         parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(SECTIONS)}")
     for name in names or SECTIONS:
+        mark = mark_of(name)
+        if arguments.stale and not (SECTIONS[name].follows and (not mark or mark.stale())):
+            continue
         needs = SECTIONS[name].needs
         if needs is not None and not needs.exists():
             print(f"{name}: left as it is, there is no {needs}", file=sys.stderr)

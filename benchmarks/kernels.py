@@ -11,7 +11,6 @@ then leaves the ratio alone.
 """
 
 import argparse
-import platform
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,12 +21,14 @@ import torch
 
 from edgetrain.formats import FORMATS
 from edgetrain.kernels import registry, targets
-from edgetrain.kernels.cache import jit, processor
+from edgetrain.kernels.cache import jit
 
+from . import marks
 from .kernel_cases import CONVOLUTION, NETS, PASSES, RECURRENT, Call, calls
 from .kernel_peers import peers
 from .machine import SIZES, bandwidth, least, multiply_adds
 
+FOLLOWS = ("kernels",)  # of marks.SOURCES
 DOCUMENT = Path(__file__).parent.parent / "docs" / "kernels.md"
 COUNTED = "## NEON"  # from there on: benchmarks/neon.py
 SECONDS = 0.4  # for an instruction
@@ -205,15 +206,12 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
 
 def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
     """docs/kernels.md."""
-    described = (line.partition(":") for line in processor.description().splitlines())
-    told = {name.strip(): value.strip() for name, _, value in described}
-    model = told.get("model name", platform.machine())
-    if "cpu family" in told:
-        model += f", family {told['cpu family']}, model {told.get('model', '')}"
     lines = [
         "# Kernels beside the limit",
         "",
-        f"Made by `make bench-kernels` on one thread of: {model}.",
+        "Made by `make bench-kernels` on one thread.",
+        "",
+        marks.now(FOLLOWS).line(),
         "",
         __doc__.split("\n\n")[2],
         "",

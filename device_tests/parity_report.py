@@ -6,6 +6,7 @@ Without the device nothing is run, and the reason is said.
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -21,11 +22,13 @@ import numpy as np
 import torch
 
 import edgetrain as et
+from benchmarks import marks
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import REFERENCES, parity
 from edgetrain.losses import Loss
 from examples.zoo import ZOO
 
+FOLLOWS = ("kernels", "planner")  # of marks.SOURCES
 STEPS = 2
 BATCH = 8
 REPORTS = Path(__file__).with_name("reports")
@@ -68,7 +71,7 @@ def facts(device: str, models: dict[str, Any]) -> dict[str, Any]:
         "torch": torch.__version__, "cuda": torch.version.cuda if cuda else None,
         "numpy": np.__version__, "edgetrain": et.__version__,
         "date": datetime.date.today().isoformat(), "steps": STEPS, "batch": BATCH,
-        "models": models,
+        "made": dataclasses.asdict(marks.now(FOLLOWS)), "models": models,
     }  # fmt: skip
 
 

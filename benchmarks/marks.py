@@ -1,0 +1,101 @@
+"""What a measured table was made with: commit, machine, and the sources that it depends on.
+
+A figure that was measured is true of the code it was measured with. Its mark names that code by
+digests, in which comments and docstrings do not count, so that a test can tell when it is older.
+"""
+
+import ast
+import functools
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# What tables depend on -> folders of its sources.
+SOURCES = {
+    "kernels": ("edgetrain/kernels",),
+    "planner": ("edgetrain/compiler", "edgetrain/ops"),
+    "runtime": ("edgetrain/runtime", "edgetrain/data"),
+}
+UNKNOWN = "a machine that was not recorded"
+_FORM = re.compile(r"Made at ([0-9a-f]{7,40}) on (.+)\. <!-- (.+) -->")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Of one table.
+
+    Attributes:
+      commit: that was checked out as it was made.
+      machine: it was made on.
+      digests: name in SOURCES -> digest of those sources then.
+    """
+
+    commit: str
+    machine: str
+    digests: Mapping[str, str]
+
+    def line(self) -> str:
+        """As it stands below a table; `parse` reads it back."""
+        known = ", ".join(f"{name} {digest}" for name, digest in self.digests.items())
+        return f"Made at {self.commit} on {self.machine}. <!-- {known} -->"
+
+    def stale(self, root: Path = ROOT) -> list[str]:
+        """Which of its sources are others now."""
+        return [name for name, found in self.digests.items() if digest(name, root) != found]
+
+
+def parse(line: str) -> Mark | None:
+    """The mark of a line; None where it is none."""
+    match = _FORM.fullmatch(line)
+    if match is None:
+        return None
+    commit, machine, known = match.groups()
+    return Mark(commit, machine, dict(part.split(" ", 1) for part in known.split(", ")))
+
+
+def now(names: Iterable[str]) -> Mark:
+    """The mark of a table that is made here and now from these sources."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return Mark(commit, machine(), {name: digest(name) for name in names})
+
+
+def machine() -> str:
+    """This machine: its processor's name, family and model, and how many there are."""
+    fields = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    found = [fields.get("model name", "an unnamed processor")]
+    found += [f"{key} {fields[name]}" for key, name in _NUMBERS.items() if name in fields]
+    return ", ".join([*found, f"{os.cpu_count()} threads"])
+
+
+_NUMBERS = {"family": "cpu family", "model": "model"}
+
+
+@functools.cache
+def digest(name: str, root: Path = ROOT) -> str:
+    """Changes with the code of these sources, and with the names of their files."""
+    whole = hashlib.sha256()
+    for folder in SOURCES[name]:
+        for path in sorted((root / folder).rglob("*.py")):
+            whole.update(
+                f"{path.relative_to(root).as_posix()}\n{code(path.read_text())}\n".encode()
+            )
+    return whole.hexdigest()[:12]
+
+
+def code(text: str) -> str:
+    """What a source says but for comments, docstrings and layout."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        named = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if named and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)

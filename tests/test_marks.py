@@ -1,0 +1,133 @@
+"""Measured tables say what they were made with, and are made anew when that changes."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import docs, kernels, marks
+from benchmarks.marks import Mark
+from device_tests import parity_report
+
+FOLLOWED = [name for name, section in docs.SECTIONS.items() if section.follows]
+REPORTS = sorted(parity_report.REPORTS.glob("*_parity.json"))
+
+
+def measured() -> Iterator[tuple[str, Mark | None, tuple[str, ...], str]]:
+    """(table, its mark, what it follows, the command that makes it anew)."""
+    for name in FOLLOWED:
+        how = f"make docs-figures FIGURES={name}"
+        yield name, docs.mark_of(name), docs.SECTIONS[name].follows, how
+    lines = kernels.DOCUMENT.read_text().splitlines()
+    found = [mark for mark in map(marks.parse, lines) if mark is not None]
+    yield "kernels.md", found[0] if found else None, kernels.FOLLOWS, "make bench-kernels"
+    for path in REPORTS:
+        made = json.loads(path.read_text()).get("made")
+        mark = None if made is None else Mark(**made)
+        how = f"python -m device_tests.parity_report --device {path.stem.split('_')[0]}"
+        yield path.name, mark, parity_report.FOLLOWS, how
+
+
+TABLES = list(measured())
+IDS = [row[0] for row in TABLES]
+
+
+@pytest.mark.parametrize("name, mark, follows, how", TABLES, ids=IDS)
+def test_a_measured_table_says_with_what(
+    name: str, mark: Mark | None, follows: tuple[str, ...], how: str
+) -> None:
+    assert mark is not None, how
+    assert tuple(mark.digests) == follows and follows
+    assert mark.commit and mark.machine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, mark, follows, how", TABLES, ids=IDS)
+def test_a_measured_table_is_as_new_as_its_code(
+    name: str, mark: Mark | None, follows: tuple[str, ...], how: str
+) -> None:
+    assert mark is not None
+    stale = mark.stale()
+    assert not stale, f"{name}: {', '.join(stale)} changed since {mark.commit}. Run: {how}"
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source tree of one file; a digest of it is not remembered."""
+    monkeypatch.setattr(marks, "SOURCES", {"kernels": ("room",)})
+    monkeypatch.setattr(marks, "digest", marks.digest.__wrapped__)
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "a.py").write_text('"""Text."""\n\n\ndef f(x):\n    return x + 1\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text, same",
+    [
+        ('"""Other text."""\n\n\ndef f(x):\n    return x + 1\n', True),
+        ('def f(x):\n    """Says what."""\n    # why\n    return (x +\n            1)\n', True),
+        ("def f(x):\n    return x + 2\n", False),
+        ("def f(x, y=1):\n    return x + 1\n", False),
+        ("def f(x):\n    return 'x' + 1\n", False),
+    ],
+)
+def test_a_mark_is_of_the_code_alone(sources: Path, text: str, same: bool) -> None:
+    mark = Mark("0123456", "a machine, 2 threads", {"kernels": marks.digest("kernels", sources)})
+    assert mark.stale(sources) == []
+    (sources / "room" / "a.py").write_text(text)
+    assert mark.stale(sources) == ([] if same else ["kernels"])
+
+
+def test_a_new_file_makes_a_mark_stale(sources: Path) -> None:
+    mark = Mark("0123456", "m", {"kernels": marks.digest("kernels", sources)})
+    (sources / "room" / "b.py").write_text("X = 1\n")
+    assert mark.stale(sources) == ["kernels"]
+
+
+def test_a_mark_comes_back_from_its_line() -> None:
+    mark = marks.now(["kernels", "planner"])
+    assert marks.parse(mark.line()) == mark and mark.stale() == []
+    assert mark.machine == marks.machine() and "threads" in mark.machine
+    other = dataclasses.replace(mark, machine="a board, of 1.5 GHz. Its own")
+    assert marks.parse(other.line()) == other
+    assert marks.parse("| 1 | 2 |") is None
+
+
+def test_a_section_is_written_with_a_mark_and_read_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "doc.md").write_text("<!-- begin one -->\n| old |\n<!-- end one -->\n")
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    made = docs.Section("doc.md", lambda old: iter([*old, "| new |"]), follows=("kernels",))
+    monkeypatch.setitem(docs.SECTIONS, "one", made)
+    assert docs.mark_of("one") is None
+    for rows in (["| old |", "| new |"], ["| old |", "| new |", "| new |"]):
+        docs.write("one")
+        assert docs.read("one") == rows
+        assert docs.mark_of("one") == marks.now(["kernels"])
+
+
+def test_stale_sections_alone_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Mark("0123456", "m", {"kernels": "0" * 12}).line()
+    (tmp_path / "doc.md").write_text(
+        f"<!-- begin one -->\n| a |\n\n{old}\n<!-- end one -->\n"
+        f"<!-- begin two -->\n| b |\n\n{marks.now(['kernels']).line()}\n<!-- end two -->\n"
+        "<!-- begin three -->\n| c |\n<!-- end three -->\n"
+    )
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    made: list[str] = []
+
+    def section(name: str, *follows: str) -> docs.Section:
+        return docs.Section("doc.md", lambda old: made.append(name) or iter(old), follows=follows)
+
+    found = {"one": section("one", "kernels"), "two": section("two", "kernels")}
+    monkeypatch.setattr(docs, "SECTIONS", found | {"three": section("three")})
+    for names, expected in (["--stale"], ["one"]), (["--stale"], []), ([], ["one", "two", "three"]):
+        made.clear()
+        monkeypatch.setattr("sys.argv", ["docs", *names])
+        docs.main()
+        assert made == expected
