@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Mark:
     """Of one table.
 
     Attributes:
-      commit: that was checked out as it was made.
+      commit: the newest then that had changed one of its sources.
       machine: it was made on.
       digests: name in SOURCES -> digest of those sources then.
     """
@@ -58,9 +58,10 @@ def parse(line: str) -> Mark | None:
     return Mark(commit, machine, dict(part.split(" ", 1) for part in known.split(", ")))
 
 
-def now(names: Iterable[str]) -> Mark:
+def now(names: Collection[str]) -> Mark:
     """The mark of a table that is made here and now from these sources."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    folders = [folder for name in names for folder in SOURCES[name]]
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", *folders]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     return Mark(commit, machine(), {name: digest(name) for name in names})
 

@@ -3,21 +3,20 @@
     python -m benchmarks.memory [MODEL.onnx | dynamicconv] [--model-memory int8] [--saved int8]
 
 MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the zoo's where none is given.
-Each row is compiled to a Program, which trains two real steps inside the report's figure in a
-process of its own; what that process grew by, from the Program read to the end of the second step,
-is measured beside it: memory of its own, and with the pages of files (libraries) that it touched.
+Each row is compiled to a Program, which a Trainer trains for two real steps inside the report's
+figure in a process of its own (trained.py). Beside it stands what that process grew by, from the
+Program read to the end of the second step: memory of its own, and with the pages of files
+(libraries) that it touched.
 With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at;
 with --saved int8 also what backward reads lies in 8 bits.
 `dynamicconv` is the report's Table 4: see dynamicconv.py.
 """
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +30,10 @@ from edgetrain.importer import load_onnx
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 from edgetrain.program import Program
-from edgetrain.runtime.loading import load_program
 from edgetrain.runtime.session import Session
 
 from .nets import wrn28_2
+from .trained import STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +61,6 @@ HEAD = (
 )
 
 
-def resident_nbytes() -> tuple[int, int]:
-    """Resident memory of this process, and the part of it that no file stands behind."""
-    with open("/proc/self/status") as file:
-        fields = dict(line.split(":", 1) for line in file)
-    whole, of_files = (int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "RssFile"))
-    return whole, whole - of_files  # the arena counts as shared memory there
-
-
 def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
     return compile_program(model, **options(row))
@@ -85,32 +76,17 @@ def options(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def train(path: Path) -> dict[str, Any]:
-    """Two steps of the Program at `path`: bytes by which this process grew, seconds, losses."""
-    program = load_program(path)
-    before = resident_nbytes()
-    session = Session(program)
+def write_data(program: Program, folder: Path) -> str:
+    """Drawn samples for all steps, in files of `folder`; the specification of a source of them."""
+    folder.mkdir()
     random = np.random.default_rng(0)
-    slots = (*program.inputs["micro"], program.targets["micro"])
-
-    def fill(indices: np.ndarray) -> None:
-        for slot in slots:
-            limit = program.limits.get(slot.name)
-            drawn = random.integers(0, limit, slot.shape) if limit else None
-            session.arena.view(slot)[...] = (
-                random.standard_normal(slot.shape) if drawn is None else drawn
-            )
-
-    start = time.perf_counter()
-    steps = [session.minibatch(program.minibatch, fill) for _ in range(2)]
-    losses = [step.loss for step in steps]
-    assert not any(step.skipped for step in steps), steps
-    seconds = (time.perf_counter() - start) / 2
-    grown, private = (b - a for a, b in zip(before, resident_nbytes(), strict=True))
-    whole = hashlib.sha256(b"".join(a.tobytes() for _, a in sorted(session.state().items())))
-    session.close()
-    found = {"grown": grown, "private": private, "seconds": seconds, "losses": losses}
-    return found | {"digest": whole.hexdigest()[:12]}
+    slots = {slot.name: slot for slot in program.inputs["micro"]} | {"y": program.targets["micro"]}
+    for name, slot in slots.items():
+        shape = (STEPS * program.minibatch, *slot.shape[1:])
+        limit = program.limits.get(slot.name)
+        drawn = random.integers(0, limit, shape) if limit else random.standard_normal(shape)
+        np.save(folder / f"{name}.npy", drawn if limit else drawn.astype(np.float32))
+    return f"npy:{folder}"
 
 
 def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = compiled) -> str:
@@ -122,7 +98,8 @@ def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = 
     with tempfile.TemporaryDirectory() as folder:
         path = program.save(Path(folder, "row.edge"))
         Session(program).close()  # compiles the kernels: the child only loads them
-        command = [sys.executable, "-m", "benchmarks.memory", "--program", str(path)]
+        data = write_data(program, Path(folder, "data"))
+        command = [sys.executable, "-m", "benchmarks.trained", str(path), data]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = json.loads(out)
     said = f"{found['seconds']:.2f} s a step, losses {found['losses']}, state {found['digest']}"
@@ -157,16 +134,12 @@ def lines(
 
 
 def main() -> None:
-    """Print the table, or measure one Program."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--program", type=Path)
     parser.add_argument("--model-memory", choices=["int8"])
     parser.add_argument("--saved", choices=["int8"])
     args = parser.parse_args()
-    if args.program is not None:
-        print(json.dumps(train(args.program)))
-        return
     if args.model == "dynamicconv":
         from . import dynamicconv
 
