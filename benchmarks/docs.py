@@ -72,7 +72,7 @@ SECTIONS: dict[str, Section] = {
         "docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg"), follows=_ALL
     ),
     "executed": Section("docs/executed.md", lambda old: executed.lines(), follows=_ALL),
-    "figure5": Section("docs/figure5.md", lambda old: figure5.lines(), follows=("planner",)),
+    "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
     "reforwarding": Section(
         "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
     ),

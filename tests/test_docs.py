@@ -60,6 +60,11 @@ def test_rewirings_table_is_what_the_method_does() -> None:
     assert [row.split(" | ")[5] for row in rows] == ["22", "22", "22", "46", "92", "92"]
 
 
+@pytest.mark.slow
+def test_figure5_is_what_the_planner_finds() -> None:
+    assert docs.read("figure5") == list(figure5.lines())
+
+
 def test_one_plan_has_the_same_bytes_on_every_page() -> None:
     """The digits within 256 KiB and without a budget: account, pictures, words, table."""
     pages = docs.ROOT / "docs"
