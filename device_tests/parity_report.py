@@ -47,7 +47,7 @@ def model_parity(name: str, device: str) -> dict[str, Any]:
         out = {}
         for reference in REFERENCES:
             found = parity(
-                path, device=device, reference=reference, steps=STEPS, batch=BATCH, loss=loss
+                path, device=device, reference=reference, steps=STEPS, minibatch=BATCH, loss=loss
             ).to_json()
             kept = ("ok", "first_departure", "worst")
             out[reference] = {"comparisons": len(found["tensors"]), **{k: found[k] for k in kept}}

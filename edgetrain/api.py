@@ -300,6 +300,9 @@ def loss_and_gradients(
       gradient it is made again at half the loss scale, unless `loss_scale` gives one.
     """
     model, chosen = _known(model), Loss.of(loss)
+    for name in ("minibatch", "microbatch"):
+        if name in options:
+            raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
     inputs = _named(model, inputs)
     target = None if target is None else as_array("target", target)
     if weights is not None:
@@ -354,16 +357,14 @@ def gradient_program(
     loss: str | Loss,
     dropout: bool = False,
     budget: str | int | None = None,
+    microbatch: int | None = None,
     **options: Any,
 ) -> Program:
-    """The Program of one microbatch as large as `inputs`.
+    """The Program of one minibatch as large as `inputs`.
 
-    Raises:
-      UsageError: a batch that is given twice.
+    Args:
+      microbatch: samples at a time; None: all.
     """
-    for name in ("minibatch", "microbatch"):
-        if name in options:
-            raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
     batch = len(next(iter(inputs.values())))
     chosen = Loss.of(loss)
     if not dropout:
@@ -374,7 +375,8 @@ def gradient_program(
         return build_graphs(model, known, batch).shape
 
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
-    sizes = {"minibatch": batch, "microbatch": batch, "fused_update": False}  # gradients are read
+    sizes = {"minibatch": batch, "microbatch": microbatch or batch}
+    sizes["fused_update"] = False  # gradients are read
     return compile(model, budget=budget, loss=chosen, **options | sizes)
 
 

@@ -18,10 +18,13 @@ import numpy as np
 import torch
 
 from edgetrain.api import gradient_program, make_options
+from edgetrain.compiler import Options
+from edgetrain.compiler.samples import samples_of
 from edgetrain.compiler.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_step import KINDS, Comparison, Row
 from edgetrain.exporters.reference import Reference
+from edgetrain.exporters.reference_masks import MOVES
 from edgetrain.exporters.sample import sample_batch
 from edgetrain.formats import PRECISIONS
 from edgetrain.importer import load_onnx
@@ -113,7 +116,8 @@ def parity(
     optimizer: str | Optimizer | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     target: np.ndarray | None = None,
-    batch: int = 8,
+    minibatch: int = 8,
+    microbatch: int | None = None,
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
     **options: Any,
@@ -123,7 +127,7 @@ def parity(
     Args:
       model: loaded, or the path of an ONNX file.
       reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
-      steps: microbatches; after each the parameters move. New random inputs at each step, or
+      steps: minibatches; after each the parameters move. New random inputs at each step, or
         `inputs` and `target` again and again where given.
       precision: storage of the engine's values, and of its weights unless `model_memory` says
         another. With fp16 the loss and the gradients are judged, these beside torch with every
@@ -131,7 +135,10 @@ def parity(
         in blocks of 8 bits have the tolerance of such blocks. Fused updates have the bits of
         others, which are what is compared.
       optimizer: SGD with momentum and weight decay by default.
-      batch: samples of the random inputs.
+      minibatch: samples of the random inputs.
+      microbatch: samples that the engine takes at a time; None: all. Torch takes the minibatch
+        whole, unless batch-norms take the statistics of microbatches, or the file takes no other
+        batch.
       options: as of `compile`; without a budget the engine takes the fastest plan.
     Raises:
       UsageError: an option that does not fit, or no such device.
@@ -150,17 +157,23 @@ def parity(
         both = "inputs and target both or neither" if loss.takes_target else "no target"
         raise UsageError(f"parity: expected 1 or more steps, and {both}.")
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
-    batch = batch if inputs is None else len(next(iter(inputs.values())))
-    held = {name: options[name] for name in CHOICE if name in options}
-    kind: dict[str, Any] = {"device": device, "dtype": REFERENCES[reference], "dims": dims}
-    exact = Reference(model, batch, output=options.get("output"), **kind, **held)
-    batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, seed)
-    first = next(batches)
+    minibatch = minibatch if inputs is None else len(next(iter(inputs.values())))
+    size = microbatch or minibatch
+    if size < 1 or minibatch % size:
+        raise UsageError(
+            f"microbatch {microbatch}: expected a divisor of the minibatch of {minibatch}."
+        )
+    sizes: dict[str, Any] = {"minibatch": minibatch, "microbatch": size}
     options |= {"precision": precision, "dims": dims, "optimizer": optimizer, "seed": seed}
-    program = gradient_program(model, *first, loss=loss, **options)
+    kind: dict[str, Any] = {"device": device, "dtype": REFERENCES[reference], "dims": dims}
+    kind |= {name: options[name] for name in (*CHOICE, "output") if name in options}
+    exact = _reference(model, make_options(**_asked(options), loss=loss, **sizes), kind)
+    batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
+    first = next(batches)
+    program = gradient_program(model, *first, loss=loss, microbatch=size, **options)
     rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
-    facts |= {"optimizer": optimizer.to_json(), "batch": batch, "steps": steps}
+    facts |= {"optimizer": optimizer.to_json(), **sizes, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
 
 
@@ -172,10 +185,30 @@ def _whole(bptt: int | None) -> None:
         )
 
 
-def _samples(exact: Reference, loss: Loss, seed: int) -> Iterator[Batch]:
+def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "budget"}
+
+
+def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Reference:
+    """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
+    whole, part = options.minibatch, options.microbatch or options.minibatch
+    exact = Reference(model, part, **kind)
+    if part == whole:
+        return exact
+    samples = samples_of(model.without_dropout(), options)
+    exact.factor = samples.factor(whole, part)
+    in_turn = samples.batch or any(node.op in MOVES for node in exact.graph.nodes)
+    return exact if in_turn else Reference(model, whole, **kind)
+
+
+def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) -> Iterator[Batch]:
     draw = np.random.default_rng(seed)
+    parts = sizes["minibatch"] // exact.batch
     while True:
-        yield sample_batch(exact.graph, exact.output, loss, draw)
+        found = [sample_batch(exact.graph, exact.output, loss, draw) for _ in range(parts)]
+        inputs = {name: np.concatenate([i[name] for i, _ in found]) for name in found[0][0]}
+        targets = [target for _, target in found if target is not None]
+        yield inputs, np.concatenate(targets) if targets else None
 
 
 def _known(option: str, value: str, known: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from edgetrain.kernels import control
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.optim import Optimizer
-from edgetrain.runtime.microbatch import run_microbatch
+from edgetrain.runtime.microbatch import run_minibatch
 from edgetrain.runtime.session import Session
 
 # fp32 torch departs from fp64 by its own sums and flips of masks (a ReLU at zero); nobody is asked
@@ -92,7 +92,7 @@ class Comparison:
         state = self._arrays()
         expected = self._masked(self._exact.step(inputs, target, self._loss))
         single = self._single(state, inputs, target)
-        value = run_microbatch(self._session, inputs, target)
+        value = run_minibatch(self._session, inputs, target)
         rows = [self._loss_row(step, value, expected, single), *self._statistics(step, expected)]
         judged = list(self._gradients(step, expected, [single]))
         if not all(row.error <= self._tolerance for row in judged):
@@ -106,7 +106,8 @@ class Comparison:
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
         single = Reference(
             with_state(self._model, state),
-            len(next(iter(inputs.values()))),
+            exact.batch,
+            factor=exact.factor,
             device=str(exact.device),
             dtype=torch.float32,
             dims=recipe["dims"],

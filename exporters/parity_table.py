@@ -17,7 +17,8 @@ def print_report(report: Any, console: Any, limit: int) -> None:
     facts = report.facts
     console.print(
         f"{facts['model']}: edgetrain ({facts['precision']} storage) beside torch "
-        f"{facts['torch']} in float64 on {facts['device']}; batch {facts['batch']}, "
+        f"{facts['torch']} in float64 on {facts['device']}; minibatch "
+        f"{facts['minibatch']} in microbatches of {facts['microbatch']}, "
         f"{facts['steps']} steps, {facts['loss']}, {facts['optimizer']['name']}",
         highlight=False,
     )

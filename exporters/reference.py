@@ -108,6 +108,9 @@ class Reference:
     batch-norms run on their running statistics.
 
     Attributes:
+      batch: samples that it takes at a time; a step on more takes them in turn, and batch-norms
+        move and normalise by each part, as in training by microbatches.
+      factor: what an output that is a mean or sum over the batch is multiplied by then.
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
@@ -130,8 +133,10 @@ class Reference:
         train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
         storage: Storage = _PLAIN,
+        factor: float = 1.0,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
+        self.batch, self.factor = batch, factor
         self._storage, self.loss_scale = storage, scale_of(storage.values)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
@@ -162,11 +167,14 @@ class Reference:
     def step(
         self, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, loss: str | Loss
     ) -> StepResult:
-        """Forward, loss, backward; the buffers move, the parameters do not."""
+        """Forward, loss, backward; the buffers move, the parameters do not.
+
+        Args:
+          inputs: by name, each of a multiple of `batch` samples.
+        """
         loss = Loss.of(loss)
         with _exact(self.device):
-            values = self.forward(inputs)
-            output = values[self._logits(loss)]
+            output = self._outputs(inputs, self._logits(loss))
             given = None if target is None else self.tensor(target)
             weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
             value = twin_of(loss).loss(loss, output, given, weights)
@@ -177,10 +185,21 @@ class Reference:
             name: _array(torch.zeros_like(leaf) if gradient is None else gradient / scale)
             for (name, leaf), gradient in zip(self.parameters.items(), found, strict=True)
         }
-        self.buffers = {name: values[name].detach() for name in self.buffers}
         return StepResult(
             float(value.detach()), gradients, {n: _array(t) for n, t in self.buffers.items()}
         )
+
+    def _outputs(self, inputs: Mapping[str, np.ndarray], name: str) -> Tensor:
+        """A value of all samples, one part after the other; the buffers move with each."""
+        count, found = len(next(iter(inputs.values()))), []
+        for start in range(0, count, self.batch):
+            part = slice(start, start + self.batch)
+            values = self.forward({key: array[part] for key, array in inputs.items()})
+            self.buffers = {key: values[key].detach() for key in self.buffers}
+            found.append(values[name])
+        if len(found) == 1:
+            return found[0]
+        return torch.cat(found) if found[0].dim() else torch.stack(found).mean() * self.factor
 
     def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
         """Every value of the graph by name; buffers as the step leaves them."""

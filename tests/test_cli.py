@@ -338,9 +338,27 @@ def test_inspect_reads_models_programs_and_checkpoints(
 def test_parity_judges_the_optimizer_that_was_asked_for(
     run: Run, argv: list, expected: dict
 ) -> None:
-    status, out, _ = run("parity", MODEL, "--steps", 1, "--batch", 2, "--json", *argv)
+    status, out, _ = run(
+        "parity", MODEL, "--steps", 1, "--minibatch", 4, "--microbatch", 2, "--json", *argv
+    )
     optimizer = json.loads(out)["optimizer"]
     assert status == 0 and {k: optimizer[k] for k in expected} == expected
+
+
+def test_plan_says_the_bytes_that_keep_the_statistics_of_the_minibatch(run: Run) -> None:
+    given = ("--minibatch", 32, "--momentum", 0.9)
+    whole = json.loads(run("plan", MODEL, *given, "--microbatch", 32, "--json")[1])
+    _, out, _ = run("plan", MODEL, *given, "--budget", whole["min_budget_nbytes"] - 1)
+    (line,) = [line for line in out.splitlines() if line.startswith("batch-norm takes")]
+    assert re.match(r"batch-norm takes its statistics over (8|16) of the 32 samples", line), line
+    (options,) = re.findall(r"--microbatch \d+ --budget \d+", line)
+    assert options.split()[-1] == str(whole["min_budget_nbytes"])
+    status, out, _ = run("plan", MODEL, *given, *options.split())
+    assert status == 0 and "batch-norm takes" not in out
+    *others, least = options.split()
+    assert run("plan", MODEL, *given, *others, int(least) - 1)[0] == 3
+    held = run("plan", MODEL, *given, "--microbatch", 8, "--freeze-bn")[1]
+    assert "batch-norm takes" not in held
 
 
 def test_parity_refuses_dampening_without_momentum(run: Run) -> None:

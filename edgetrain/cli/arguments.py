@@ -289,9 +289,10 @@ def _looking(command) -> None:
         "--reference", choices=["fp64", "fp32"], default="fp64", help="torch's precision (fp64)"
     )
     parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
-    parity.add_argument("--batch", type=int, metavar="N", default=8, help="samples (8)")
-    # One batch is one update, and nothing is rewired.
-    add_plan_options(parity, leave_out=("minibatch", "microbatch", "rewiring"))
+    parity.add_argument(
+        "--minibatch", type=int, metavar="N", default=8, help="samples of one update (8)"
+    )
+    add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # nothing is rewired
     _learning_rate(parity)
     inspect = command("inspect", "looking", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")

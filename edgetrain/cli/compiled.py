@@ -14,6 +14,7 @@ class Compiled(NamedTuple):
       front: the plans that were found, `plan` among them.
       tried: microbatches.
       seconds: that planning took.
+      options: that the plan was made with; `asked`: before rungs that do not help were left out.
     """
 
     program: Program
@@ -23,3 +24,4 @@ class Compiled(NamedTuple):
     seconds: float
     model: Model
     options: Options
+    asked: Options

@@ -32,7 +32,6 @@ def parity(arguments: Namespace) -> int:
         device=arguments.device,
         reference=arguments.reference,
         steps=arguments.steps,
-        batch=arguments.batch,
         **options,
     )
     if arguments.json:

@@ -16,6 +16,7 @@ from ..compiler.plan.explain import explain, frontier_rows
 from ..compiler.plan.frontier import microbatches
 from ..compiler.prove import prove
 from ..compiler.weights import constant_notes
+from ..compiler.whole_statistics import whole_statistics
 from ..errors import BudgetError, UsageError
 from ..importer import load_onnx
 from ..kernels import targets
@@ -50,6 +51,7 @@ def plan(arguments: Namespace) -> int:
     _dump(arguments, found)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
+    account |= whole_statistics(found.model, found.asked, account)
     account["seconds_per_minibatch"] = _seconds(chosen, program)
     if drawn:
         drawing.draw(arguments, found)
@@ -121,12 +123,12 @@ def _dump(arguments: Namespace, found: Compiled) -> None:
 def _compiled(arguments: Namespace, make: Callable[[Model, Plan, Mapping], Program]) -> Compiled:
     given = compile_arguments(arguments)
     budget = given.pop("budget", None)
-    options = make_options(**given)
+    asked = make_options(**given)
     with stage(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
-    _say_notes(model, options)
+    _say_notes(model, asked)
     try:
-        chosen, front, facts = plan_model(model, options, budget)
+        chosen, front, facts = plan_model(model, asked, budget)
         options = chosen.candidate.options
     except BudgetError as error:
         if arguments.json and arguments.command == "plan":
@@ -141,7 +143,7 @@ def _compiled(arguments: Namespace, make: Callable[[Model, Plan, Mapping], Progr
         raise
     tried = microbatches(model, options)
     program = make(model, chosen, facts)
-    return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options)
+    return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options, asked)
 
 
 def _say_notes(model: Model, options: Options) -> None:

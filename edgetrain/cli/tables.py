@@ -59,9 +59,11 @@ def _sample_lines(account: Mapping[str, Any]) -> list[str]:
     if account.get("mixed_by"):
         return [f"not split into microbatches: {account['mixed_by']}"]
     if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
+        least = account.get("whole_statistics_nbytes")
+        over_all = f"--microbatch {minibatch}" + (f" --budget {least}" if least else "")
         return [
             f"batch-norm takes its statistics over {microbatch} of the {minibatch} samples of a "
-            f"minibatch; --microbatch {minibatch} takes them over all, --freeze-bn takes none"
+            f"minibatch; {over_all} takes them over all, --freeze-bn takes none"
         ]
     return []
 

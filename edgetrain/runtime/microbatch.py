@@ -1,4 +1,4 @@
-"""One microbatch of arrays, for whoever wants its loss and gradients alone."""
+"""Arrays through the micro tape, for whoever wants their loss and gradients alone."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,33 @@ from .session import Session
 from .staging import stage, stage_inputs
 
 
-def run_microbatch(
+def run_minibatch(
     session: Session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None
 ) -> float:
-    """Fill the staging bytes, run the micro tape once; returns the mean loss.
+    """`run_microbatch` of each microbatch of a minibatch; returns its mean loss.
+
+    Gradients add up, and running statistics move microbatch by microbatch.
+    """
+    size, loss = session.program.microbatch, 0.0
+    for number in range(session.program.minibatch // size):
+        part = slice(number * size, (number + 1) * size)
+        given = {name: array[part] for name, array in inputs.items()}
+        loss = run_microbatch(session, given, None if target is None else target[part], number)
+    return loss
+
+
+def run_microbatch(
+    session: Session,
+    inputs: Mapping[str, np.ndarray],
+    target: np.ndarray | None,
+    number: int = 0,
+) -> float:
+    """Fill the staging bytes, run the micro tape once; returns the mean loss of the minibatch so
+    far.
 
     Args:
       inputs: by name; WEIGHT: of the samples, 1 each by default.
+      number: of the microbatch within its minibatch, from 0.
     Raises:
       DataError: inputs or target are not of the shapes that were compiled, or out of range.
     """
@@ -25,6 +45,7 @@ def run_microbatch(
     inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}
     check_weights(np.asarray(inputs[WEIGHT], np.float32), lambda row: f"sample {row}")
     with session.turn:
+        session.ints[control.MICROBATCH] = number
         stage_inputs(program, session.arena, program.inputs["micro"], inputs)
         if target is not None:
             stage(program, TARGET, session.arena.view(program.targets["micro"]), target)

@@ -164,7 +164,7 @@ def test_attention_gives_what_the_whole_matrix_gives(nets, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["torch, padding", "causal and padding, lowest", "window"])
 def test_attention_equals_torch(nets, way: str) -> None:
-    report = parity(nets(way), steps=2, batch=4, **BLOCKS)
+    report = parity(nets(way), steps=2, minibatch=4, **BLOCKS)
     assert report.ok, report.summary()
 
 

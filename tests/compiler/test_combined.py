@@ -251,7 +251,7 @@ PARITY = {
 @pytest.mark.parametrize("case", PARITY)
 def test_choices_together_equal_torch(path_of, case) -> None:
     net, options = PARITY[case]
-    report = parity(path_of(net), steps=2, batch=4, **options)
+    report = parity(path_of(net), steps=2, minibatch=4, **options)
     assert report.ok, report.summary()
 
 

@@ -95,21 +95,21 @@ def of(kind: str, loss: str) -> Loss:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slices_equal_torch_however_the_layer_is_written(words, kind: str) -> None:
-    report = parity(words(kind), loss=of(kind, "usual"), steps=2, batch=4, **SLICES)
+    report = parity(words(kind), loss=of(kind, "usual"), steps=2, minibatch=4, **SLICES)
     assert report.ok, report.summary()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", ["tied", "time"])
 def test_slices_equal_torch_for_every_reduction(words, kind: str, loss: str) -> None:
-    report = parity(words(kind), loss=of(kind, loss), steps=2, batch=4, **SLICES)
+    report = parity(words(kind), loss=of(kind, loss), steps=2, minibatch=4, **SLICES)
     assert report.ok, report.summary()
 
 
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("kind", ["tied", "turned", "plain"])
 def test_slices_equal_torch_in_every_storage(words, kind: str, stored: str) -> None:
-    report = parity(words(kind), steps=2, batch=4, **SLICES, **STORED[stored])
+    report = parity(words(kind), steps=2, minibatch=4, **SLICES, **STORED[stored])
     assert report.ok, report.summary()
 
 

@@ -14,6 +14,7 @@ from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.compiler.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
 
 MINIBATCH, WIDTH = 8, 5
 
@@ -129,6 +130,19 @@ def test_a_step_is_torchs_or_refused(nets, way: str, microbatch: int) -> None:
     for name, parameter in net.named_parameters():
         expected = (parameter - parameter.grad).detach().numpy()
         np.testing.assert_allclose(moved[name], expected, 2e-6, 2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("microbatch", [MINIBATCH // 2, 1])
+@pytest.mark.parametrize("way", LOSSES)
+def test_parity_of_microbatches_is_torchs_minibatch_or_refused(nets, way: str, microbatch) -> None:
+    model = nets(way)[-1]
+    given = {"minibatch": MINIBATCH, "microbatch": microbatch, "loss": "output", "steps": 1}
+    if LOSSES[way][1] == MIXED:
+        with pytest.raises(UsageError, match="cannot be split. Use --microbatch 8"):
+            parity(model, **given)
+        return
+    report = parity(model, **given)
+    assert report.ok, report.summary()
 
 
 def test_a_net_that_mixes_samples_says_so(nets, capsys, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_plans_and_threads_change_no_bit(path: Path, stored: str) -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 def test_rows_equal_torch(path: Path, stored: str) -> None:
-    report = parity(path, steps=3, batch=8, **ROWS, **STORED[stored])
+    report = parity(path, steps=3, minibatch=8, **ROWS, **STORED[stored])
     assert report.ok, report.summary()
 
 

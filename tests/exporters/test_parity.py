@@ -59,6 +59,36 @@ def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer)
     assert {row.step for row in report.rows} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("microbatch", [4, 2])
+@pytest.mark.parametrize("how", [{}, {"freeze_bn": True}, {"train": ("head.*",)}])
+def test_parity_of_microbatches_holds(path, microbatch, how):
+    """Batch-norms that move take the statistics of microbatches in torch too."""
+    report = parity(path, steps=3, minibatch=8, microbatch=microbatch, **how)
+    assert report.first is None and report.ok
+    assert (report.facts["minibatch"], report.facts["microbatch"]) == (8, microbatch)
+    moves = {row.name for row in report.rows if row.kind == "statistic" and row.step == 3}
+    assert "norm.running_mean" in moves
+
+
+def test_parity_of_microbatches_weighs_targets_as_the_minibatch(path):
+    """Ignored targets lie in one microbatch alone."""
+    draw = np.random.default_rng(0)
+    inputs = {
+        "tokens": draw.integers(0, 7, (8, 4)).astype(np.int32),
+        "x": draw.standard_normal((8, 6), np.float32),
+    }
+    target = draw.integers(0, 3, 8)
+    target[1:4] = -100
+    given = {"inputs": inputs, "target": target, "steps": 2}
+    assert parity(path, microbatch=4, **given).ok
+    assert parity(path, microbatch=4, freeze_bn=True, **given).ok
+
+
+def test_parity_refuses_what_is_no_divisor(path):
+    with pytest.raises(UsageError, match="microbatch 3: expected a divisor of the minibatch of 8"):
+        parity(path, microbatch=3)
+
+
 def test_parity_holds_against_torch_in_fp32(path):
     report = parity(path, steps=2, reference="fp32")
     assert report.ok and report.facts["reference"] == "fp32"
@@ -123,10 +153,10 @@ def test_parity_clips_as_training_does(path):
 def test_parity_judges_no_clipped_update_of_rounded_gradients(short):
     """What clips comes from all gradients, so a vector whose own is whole moves otherwise too."""
     digits = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
-    report = parity(digits, steps=2, batch=4, threads=1, max_grad_norm=0.5, **short)
+    report = parity(digits, steps=2, minibatch=4, threads=1, max_grad_norm=0.5, **short)
     assert report.ok, report.first
     assert {r.tolerance for r in report.rows if r.kind in ("parameter", "state")} == {None}
-    free = parity(digits, steps=2, batch=4, threads=1, **short)
+    free = parity(digits, steps=2, minibatch=4, threads=1, **short)
     judged = {row.name for row in free.rows if row.kind == "parameter" and row.tolerance}
     assert free.ok and ("fp16" in short.values() or judged)
 
@@ -264,7 +294,7 @@ def test_parity_of_saved_roundings_bears_a_bias_whose_gradient_is_none(tmp_path)
     layers = nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
     net = nn.Sequential(*layers, nn.Linear(8 * 36, 5))
     export_torch(net, (torch.randn(2, 2, 6, 6),), tmp_path / "conv.onnx")
-    report = parity(tmp_path / "conv.onnx", steps=2, batch=4, saved="int8")
+    report = parity(tmp_path / "conv.onnx", steps=2, minibatch=4, saved="int8")
     assert report.ok, report.first
 
 

@@ -28,7 +28,7 @@ def linear(shape: tuple[int, ...]):
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_loss_and_gradients_equal_torchs(case, precision):
     loss, shape = LOSS_CASES[case]
-    report = parity(linear(shape), loss=loss, steps=2, batch=6, precision=precision)
+    report = parity(linear(shape), loss=loss, steps=2, minibatch=6, precision=precision)
     assert report.ok, report.summary()
 
 
@@ -67,7 +67,7 @@ def test_a_model_may_give_its_loss_itself(reduce, tmp_path):
     difference = x @ np.full((5, 1), 0.3, np.float32) - y
     assert value == pytest.approx(float((difference**2).mean()), rel=1e-5)
     np.testing.assert_allclose(gradients["w"], 2 * x.T @ difference / 70, rtol=1e-4, atol=1e-5)
-    report = parity(model, loss="output", steps=2, batch=6)
+    report = parity(model, loss="output", steps=2, minibatch=6)
     assert report.ok, report.summary()
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
     program = et.compile(model, loss="output", optimizer=et.SGD(lr=0.1), minibatch=10, microbatch=5)

@@ -170,7 +170,7 @@ def test_transformer_with_an_attention_mask_has_the_gradients_of_its_own_module(
         for key, gradient in found.items():
             error = np.linalg.norm(gradient - known[key])
             assert error <= 1e-4 * np.linalg.norm(known[key]) + 1e-6 * whole, (how, key)
-    report = parity(model, steps=1, batch=2)
+    report = parity(model, steps=1, minibatch=2)
     assert report.ok, report.summary()
 
 
@@ -192,7 +192,7 @@ def test_transformer_has_the_same_gradients_by_blocks_of_attention(exported):
 
 def test_transformer_is_at_parity_with_adapters_on_a_frozen_body(exported):
     name, _, _, model = exported
-    report = parity(model, steps=1, batch=2, lora=f"r=2,targets={TARGETS[name]}", frozen="int4")
+    report = parity(model, steps=1, minibatch=2, lora=f"r=2,targets={TARGETS[name]}", frozen="int4")
     assert report.ok, report.summary()
     judged = [row.name for row in report.rows if row.kind == "gradient"]
     assert judged and all(".lora_" in one for one in judged)
