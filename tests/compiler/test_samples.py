@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import edgetrain as et
+import examples
+from device_tests import kinds
 from edgetrain.api import make_options
 from edgetrain.cli import main
 from edgetrain.compiler.plan.frontier import microbatches
@@ -182,3 +184,21 @@ def test_an_ordinary_loss_of_samples_that_mix_is_not_split(tmp_path: Path) -> No
     with pytest.raises(DataError, match="Give a multiple of that"):
         trainer.predict(np.zeros((3, 4), np.float32))
     trainer.close()
+
+
+@pytest.mark.parametrize("kind", {**kinds.KINDS, **kinds.RECURRENT})
+def test_samples_of_nets_run_on_devices_are_independent(kind: str) -> None:
+    path, loss = kinds.model(kinds.EVERY[kind][0])
+    options = make_options(loss=loss, minibatch=MINIBATCH, **kinds.options_of(kind))
+    assert samples_of(et.load_onnx(path), options).kind == INDEPENDENT
+
+
+EXAMPLES = sorted(Path(examples.__path__[0]).glob("*/*.onnx"))
+OF_EXAMPLES = {"anomaly": "mse"}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_samples_of_examples_are_independent(path: Path) -> None:
+    loss = OF_EXAMPLES.get(path.parent.name, "cross_entropy")
+    options = make_options(loss=loss, minibatch=MINIBATCH)
+    assert samples_of(et.load_onnx(path), options).kind == INDEPENDENT
