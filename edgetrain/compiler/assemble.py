@@ -201,7 +201,11 @@ class TapeCode:
             node = self._tape.nodes[step]
             if node is None:
                 continue
-            names = {n: current[graph.root(n)] for n in (*node.reads, *node.writes)}
+            of = {name: graph.root(name) for name in (*node.reads, *node.writes)}
+            # What unpacks a weight for a node names its root; the node may name a view of it.
+            names = {
+                name: current[root] for name, root in (of | {r: r for r in of.values()}).items()
+            }
             names["ctl"] = persistent["ctl"]
             buffer = self._placed.scratch_of.get(position)
             scratch = 0 if buffer is None else self._base + self._offsets[buffer]

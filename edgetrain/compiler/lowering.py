@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..formats import FORMATS
+from ..formats import FORMATS, PRECISIONS
 from ..ir import Call, Graph, Node
 from ..kernels.cache import jit
 from ..kernels.registry import Kernel, choose, variants
@@ -94,16 +94,29 @@ def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
             if arg is None or not operand.storage.isupper():
                 continue
             if storages.setdefault(operand.storage, dtype) != dtype:
-                raise ModelError(
-                    f"kernel {call.kernel}: operand {operand.name} is stored as {dtype}, others "
-                    f"as {storages[operand.storage]}; this combination has no kernel."
-                )
+                raise _two_storages(call, graph, operand.storage)
         else:
             values[operand.name] = int(args[operand.name]) if operand.mode == "i" else 0
     for variable in spec.variables:  # Of absent operands: any storage will do.
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
     return kernel, storages, kernel.spec.scratch_nbytes(values, threads, target.lanes)
+
+
+def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
+    """Operands of one storage that have two: a weight that is read as activations are."""
+    spec = variants(call.kernel)[0].spec
+    names = [call.args.get(o.name) for o in spec.operands if o.storage == variable]
+    of = {graph.root(str(name)): graph.values[str(name)].dtype for name in names if name}
+    roles = {name: graph.values[name].role for name in of}
+    stored = ", ".join(f"{name!r} as {dtype}" for name, dtype in of.items())
+    weights = ("parameter", "accumulator")
+    computed = next((of[name] for name in of if roles[name] not in weights), "f32")
+    move = next((name for name, found in PRECISIONS.items() if found.name == computed), "fp32")
+    return ModelError(
+        f"kernel {call.kernel}: {stored}; expected one storage, since the model computes on the "
+        f"weight itself. Use --model-memory {move}."
+    )
 
 
 def encode(

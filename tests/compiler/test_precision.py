@@ -1,9 +1,18 @@
 """Which storage each role gets."""
 
-import pytest
+import re
+from pathlib import Path
 
-from edgetrain.errors import UsageError
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edgetrain as et
+from edgetrain.errors import ModelError, UsageError
+from edgetrain.exporters import export_torch
 from edgetrain.ops.registry import op
+from edgetrain.runtime.check import checked_run
 
 from .nets import Net, graphs, residual
 
@@ -65,3 +74,65 @@ def test_what_is_added_to_an_fp16_accumulator_is_rounded_stochastically():
     assert {root for _, root in writers} == {"w.grad", "v.grad", "u.grad"}
     assert all(train.values[root].dtype == "f16" for _, root in writers)
     assert all(op(node.op).rounds for node, _ in writers)
+
+
+class _OfWeight(nn.Module):
+    """A head whose matrix is computed from a weight."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.w = OF_WEIGHTS[way], nn.Parameter(torch.randn(6, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.way(self.w).T
+
+
+OF_WEIGHTS = {
+    "itself": lambda w: w,
+    "softmax": lambda w: w.softmax(-1),
+    "relu": torch.relu,
+    "centred": lambda w: w - w.mean(1, keepdim=True),
+    "product": lambda w: w * w,
+    "layer norm": lambda w: nn.functional.layer_norm(w, (64,)),
+    "pool": lambda w: nn.functional.max_pool1d(w[None], 3, 1, 1)[0],
+    "turned": lambda w: w.flip(0),
+}
+MEMORY = [{"model_memory": name} for name in ("fp32", "fp16", "int8")]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("memory", MEMORY, ids=lambda one: one["model_memory"])
+@pytest.mark.parametrize("way", OF_WEIGHTS)
+def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
+    tmp_path: Path, way: str, memory: dict, precision: str
+) -> None:
+    path, given = tmp_path / "net.onnx", {"minibatch": 4, "threads": 1, "precision": precision}
+    export_torch(_OfWeight(way), (torch.randn(2, 64),), path)
+    try:
+        et.compile(path, **given, **memory)
+    except ModelError as error:
+        assert "'w" in str(error) and "the model computes on the weight itself" in str(error)
+        (move,) = re.findall(r"Use --model-memory (fp16|fp32)\.$", str(error))
+        assert move == precision
+        et.compile(path, **given, model_memory=move)
+
+
+@pytest.mark.parametrize("memory", ["fp16", "int8"])
+@pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
+def test_cells_of_two_layers_compile_with_weights_in_short_formats(
+    tmp_path: Path, cell: type, memory: str
+) -> None:
+    """An RNN's weights are read through views, and unpacked by the names of the weights."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = cell(16, 24, num_layers=2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.cells(x)[0][:, -1]
+
+    path = tmp_path / "net.onnx"
+    export_torch(Net(), (torch.randn(2, 5, 16),), path)
+    program = et.compile(path, minibatch=4, threads=1, precision="fp16", model_memory=memory)
+    assert np.isfinite(checked_run(program, 2).scales).all()
