@@ -52,6 +52,7 @@ class Migrated:
       counts: how many tensors were carried over, by role.
       converted, begun, dropped: names, as in `Carried`.
       departures: kernels that compute otherwise than before; none: no bit should differ.
+      warning: None, or why an older checkpoint than the newest was taken.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class Migrated:
     begun: tuple[str, ...]
     dropped: tuple[str, ...]
     departures: tuple[str, ...]
+    warning: str | None = None
 
 
 @public
@@ -146,7 +148,8 @@ def _written(source: Path, place: Path, old: Program, new: Program) -> Migrated:
     counts: dict[str, int] = {}
     for slot in new.saved if loaded is not None else ():
         counts[slot.role] = counts.get(slot.role, 0) + (slot.name not in state.begun)
-    return Migrated(place, None, new, step, counts, *state[1:], tuple(departures(old, new)))
+    changed, warning = tuple(departures(old, new)), None if loaded is None else loaded.warning
+    return Migrated(place, None, new, step, counts, *state[1:], changed, warning)
 
 
 def _copy_others(source: Path, place: Path) -> None:

@@ -1,5 +1,6 @@
 """`migrate`."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ def migrate(arguments: Namespace) -> int:
     """Bring a run to this version and say what was carried over, and which bits may differ."""
     found = migrated(arguments.run, arguments.model, out=arguments.out, budget=arguments.budget)
     shown = _path(arguments, found)
+    if found.warning is not None:
+        print(f"warning: {found.warning}", file=sys.stderr)
     if arguments.json:
         print(to_json(_facts(shown, found)))
     else:

@@ -31,7 +31,9 @@ _SOURCES = "edgetrain.sources"
 LABELS = "edgetrain.labels"
 
 # Numbers of fields, as onnx.proto has them.
-_GRAPH, _METADATA = 7, 14  # of a ModelProto
+_IR_VERSION, _GRAPH, _METADATA = 1, 7, 14  # of a ModelProto
+# From here on initializers need not be inputs; those that stand for weights made by nodes are none.
+_OWN_INITIALIZERS = 4
 _NODES, _INITIALIZERS, _INPUTS, _OUTPUTS, _VALUES = 1, 5, 11, 12, 13  # of a GraphProto
 _READS, _WRITES, _OP_TYPE, _ATTRIBUTES = 1, 2, 4, 5  # of a NodeProto
 _TENSOR, _SUBGRAPH, _SUBGRAPHS = 5, 6, 11  # of an AttributeProto
@@ -175,6 +177,8 @@ def _parsed(program: Program) -> tuple[Message, Message]:
             f"Program of {program.model_name!r}: it carries no ONNX graph. Compile it from an ONNX "
             "file."
         )
+    if model.integer(_IR_VERSION) < _OWN_INITIALIZERS:
+        model.set(_IR_VERSION, _OWN_INITIALIZERS)
     return model, graphs[-1]
 
 

@@ -1,6 +1,7 @@
 """The trained ONNX: predicts what the session predicts, under the original names."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,13 +15,15 @@ import edgetrain as et
 from edgetrain.errors import ProgramError
 from edgetrain.exporters import export_torch
 from edgetrain.program import Program, Slot
-from edgetrain.program.trained import export_trained
+from edgetrain.program.trained import export_trained, write_initial
 from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
+from tests.importer.plain_nets import EXPORTERS, NETS, exported
 from tests.twins import train_step
 
 from .naive_trained import export_trained as naive_trained
 
+LIGHT = sorted(Path(onnx.__file__).parent.glob("backend/test/data/light/*.onnx"))
 # fp32 against fp32 with other orders of summation, over a few dozen layers
 _TOLERANCE = 1e-4
 
@@ -266,3 +269,50 @@ def test_trained_model_refuses_a_damaged_graph(tmp_path):
         with pytest.raises(ProgramError, match="Compile"):
             export_trained(broken, state, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()
+
+
+def _assert_comes_back(path, tmp_path):
+    """The model that a Program holds, with the values that it began with, is the one it was
+    compiled from: names, order, constants and all."""
+    model = et.load_onnx(path)
+    program, _ = _program(model)
+    init = {slot.name: model.initializers[slot.name] for slot in program.persistent}
+    folder = tmp_path / "again"
+    folder.mkdir()
+    program = dataclasses.replace(program, init=init)
+    again = et.load_onnx(write_initial(program, folder / "m.onnx"))
+    for field in ("parameters", "buffers", "outputs", "inputs", "frozen", "untrained"):
+        assert getattr(again, field) == getattr(model, field), field
+    assert again.aliases == model.aliases
+    shapes = [(n.op_type, n.inputs, n.outputs) for n in model.nodes]
+    assert [(n.op_type, n.inputs, n.outputs) for n in again.nodes] == shapes
+    assert again.initializers.keys() == model.initializers.keys()
+    for name, array in model.initializers.items():
+        np.testing.assert_array_equal(again.initializers[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_a_programs_model_comes_back_as_it_was(name, tmp_path):
+    _assert_comes_back(_zoo_model(name, tmp_path)[0], tmp_path)
+
+
+@pytest.mark.parametrize("kind", _TYPES)
+def test_a_programs_model_comes_back_in_every_type(kind, tmp_path):
+    _assert_comes_back(_typed_model(kind, tmp_path, True, True), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=() if "squeezenet" in p.name else pytest.mark.slow) for p in LIGHT],
+    ids=lambda path: path.stem,
+)
+def test_a_programs_model_comes_back_with_weights_that_nodes_made(path, tmp_path):
+    """Of files before version 4 of ONNX's format, whose initializers are inputs as well."""
+    _assert_comes_back(path, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", NETS)
+def test_a_programs_model_comes_back_from_torchs_own_exports(name, exporter, tmp_path):
+    _assert_comes_back(exported(name, exporter, tmp_path)[1], tmp_path)

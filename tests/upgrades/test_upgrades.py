@@ -201,6 +201,19 @@ def test_migrate_takes_the_model_it_is_given(run: Path, capsys: pytest.CaptureFi
     check_carried(run, out)
 
 
+def test_migrate_takes_an_older_checkpoint_where_the_newest_is_damaged(
+    run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (newest,) = run.glob("*.ckpt")
+    later = run / "step-00000009.ckpt"
+    later.write_bytes(newest.read_bytes()[:-1])
+    out = run.parent / "new"
+    assert main(["migrate", str(run), "--out", str(out)]) == 0
+    assert "Going on from the older" in capsys.readouterr().err
+    assert [path.name for path in out.glob("*.ckpt")] == [newest.name]
+    check_carried(run, out)
+
+
 def test_migrate_plans_for_another_budget(run: Path, capsys: pytest.CaptureFixture) -> None:
     before = contents(run)
     assert main(["migrate", str(run), "--budget", "1000"]) == 3
