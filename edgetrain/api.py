@@ -23,7 +23,7 @@ from .formats import decoded
 from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
-from .ops.model import Model
+from .ops.model import Model, names_file
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
 from .units.hints import did_you_mean
@@ -152,6 +152,7 @@ def plan(
     return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
 
 
+@names_file
 def expected(model: Model | str | PathLike, **options: Any) -> Expected:
     """What training takes, before anything is planned.
 
@@ -232,6 +233,7 @@ def _named(model: Model, inputs: Any) -> dict[str, Any]:
 
 
 @public
+@names_file
 def forward(
     model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],
@@ -349,6 +351,7 @@ def _finite(
             return value, found
 
 
+@names_file
 def gradient_program(
     model: Model,
     inputs: Mapping[str, np.ndarray],

@@ -9,11 +9,26 @@ import re
 _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
 
 
+def printable(text: str, kept: str = "") -> str:
+    """A text that does nothing to what shows it: a terminal, a page, a comment in C.
+
+    Controls, marks of direction and other characters that are not printable become escapes, such
+    as `\\x1b` and `\\u202e`; names come from files that anybody may have written.
+
+    Args:
+      kept: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def one_line(text: str) -> str:
     """A message as one line of moderate length that does nothing to a terminal."""
     if not text.isprintable():
-        text = re.sub(r"\s*\n\s*", " ", text)
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        text = printable(re.sub(r"\s*\n\s*", " ", text))
     if len(text) > _LONG_WORD:
         text = re.sub(rf"(\S{{{_LONG_WORD - 50}}})\S{{50,}}", r"\1...", text)
     if len(text) > _LONG_LINE:

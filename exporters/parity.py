@@ -29,7 +29,7 @@ from edgetrain.exporters.sample import sample_batch
 from edgetrain.formats import PRECISIONS
 from edgetrain.importer import load_onnx
 from edgetrain.losses import Loss
-from edgetrain.ops.model import Model
+from edgetrain.ops.model import Model, names_file
 from edgetrain.optim import SGD, Optimizer
 from edgetrain.program import Program
 from edgetrain.runtime.session import Session
@@ -105,6 +105,7 @@ def _json(row: Row) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in out.items()}
 
 
+@names_file
 def parity(
     model: Model | str | Path,
     *,

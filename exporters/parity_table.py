@@ -13,7 +13,7 @@ _NUMBERS = [Column(name, no_wrap=True) for name in ("error", "torch fp32", "tole
 
 def print_report(report: Any, console: Any, limit: int) -> None:
     """Facts, worst tensors of each kind, departures, verdict."""
-    console = console or Console()
+    console = console or Console(color_system=None)  # names in it must not move the cursor
     facts = report.facts
     console.print(
         f"{facts['model']}: edgetrain ({facts['precision']} storage) beside torch "

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import IO, Any, cast
 
+from ..errors import printable
 from ..units import format_bytes
-from .streams import lost
+from .streams import Moving, lost
 from .tables import to_json
 
 Event = dict[str, Any]
@@ -173,7 +174,7 @@ def _rich() -> Iterator[Progress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    console = Console(file=sys.stderr, highlight=False)
+    console = Console(file=cast(IO[str], Moving(sys.stderr)), highlight=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("train", total=None, note="")
 
@@ -184,6 +185,6 @@ def _rich() -> Iterator[Progress]:
             elif event["event"] == "start":
                 show(event)
             else:
-                show(event, lambda text: bar.console.print(text, markup=False))
+                show(event, lambda text: bar.console.print(printable(text, "\n"), markup=False))
 
         yield progress

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+from ..errors import printable
+
 DESCRIPTORS = (0, 1, 2)
 
 
@@ -28,7 +30,12 @@ class Stream:
         self._stream, self._on_loss, self.lost = stream, on_loss, ""
 
     def write(self, text: str) -> int:
-        """As of a file; characters that the stream's encoding lacks become escapes."""
+        """As of a file; what is not printable, or not of the stream's encoding, becomes escapes."""
+        self.control(printable(text, kept="\n\t"))
+        return len(text)
+
+    def control(self, text: str) -> int:
+        """`write` of a text that moves the cursor on purpose."""
         if text and not self.lost:
             try:
                 self._write(text)
@@ -73,6 +80,20 @@ class Stream:
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
             stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Moving:
+    """A stream to a terminal for what moves its cursor: a bar of progress."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As of a file."""
+        return int(getattr(self._stream, "control", self._stream.write)(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ..checker import prove
 from ..kernels import targets
 from ..kernels.loops import functions
-from ..ops.model import Model
+from ..ops.model import Model, names_file
 from ..program import Program
 from ..units import parse_bytes
 from . import remat
@@ -22,6 +22,7 @@ from .plan.units import units_of
 from .samples import samples_of
 
 
+@names_file
 def plan_model(
     model: Model, options: Options, budget: str | int | None = None
 ) -> tuple[Plan, list[Plan], dict]:
@@ -67,6 +68,7 @@ def _collector_resting() -> Iterator[None]:
             gc.enable()
 
 
+@names_file
 def compile_model(model: Model, options: Options, budget: str | int | None = None) -> Program:
     """Compile a model for training within `budget` bytes (None: the fastest plan).
 
@@ -78,6 +80,7 @@ def compile_model(model: Model, options: Options, budget: str | int | None = Non
     return proven(model, plan, facts)
 
 
+@names_file
 def proven(model: Model, plan: Plan, facts: Mapping) -> Program:
     """The Program of a plan, whose tapes are proved to compute what the graph means.
 

@@ -13,13 +13,14 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from ..errors import ModelError
-from ..ops.model import Model
+from ..ops.model import Model, name_file
 from ..units.files import open_handle
 from ..units.public import as_path, public
 from .decode import decode
 from .external import check_total
 from .functions import called, check_functions
 from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
+from .names import check_names
 from .outline import MAX_NODES, check_outline
 from .types import check_types
 
@@ -36,10 +37,10 @@ def load_onnx(path: str | os.PathLike, *, seed: int = 0) -> Model:
     path = as_path("load_onnx", path, "the path of an ONNX file")
     try:
         model = decode(parse(_read(path), str(path)), path, seed)
+        check_names(model)
     except ModelError as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
+        name_file(error, str(path))
+        raise
     return replace(model, source=str(path))
 
 

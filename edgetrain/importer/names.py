@@ -7,11 +7,32 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
+from ..errors import ModelError
+from ..ops.model import Model
 from ..ops.registry import OnnxNode
 from .origin import KINDS, Origin, claim, is_anonymous, scope_of
 from .usage import Usage
 
+MOST_NAME = 256  # bytes of UTF-8
 _RECURRENT = {"LSTM", "GRU", "RNN"}
+
+
+def check_names(model: Model) -> None:
+    """Refuse names that no table, header or checkpoint can be expected to hold.
+
+    Raises:
+      ModelError: a weight, input or output is called by more than MOST_NAME bytes.
+    """
+    weights = (*model.parameters, *model.buffers, *model.aliases)
+    values = (*(spec.name for spec in model.inputs), *model.outputs)
+    for kind, names in (("parameter", weights), ("input or output", values)):
+        for name in names:
+            nbytes = len(name.encode("utf-8", "surrogatepass"))
+            if nbytes > MOST_NAME:
+                raise ModelError(
+                    f"{kind} {name[:40]!r}...: its name has {nbytes:,} bytes; expected at most "
+                    f"{MOST_NAME}. Export the model with a shorter name."
+                )
 
 
 def tied_copies(

@@ -1,11 +1,13 @@
 """A model as plain data, after the ONNX file and before any dimension is bound."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import ModelError, UsageError, one_line
 from .allowance import Memory
 from .registry import OnnxNode
 
@@ -101,3 +103,28 @@ def check_dims(model: Model, dims: Mapping[str, int]) -> None:
                 f"dim {name}={size}: no input has a dimension of this name to be set; there is "
                 f"{', '.join(sorted(free - first)) or 'none'}."
             )
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def names_file(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """Have a ModelError of a function of a model, its first argument, name the model's file."""
+
+    @wraps(function)
+    def named(*args: _Given.args, **options: _Given.kwargs) -> _Found:
+        try:
+            return function(*args, **options)
+        except ModelError as error:
+            model = args[0] if args else options.get("model")
+            name_file(error, model.source if isinstance(model, Model) else "")
+            raise
+
+    return named
+
+
+def name_file(error: ModelError, path: str) -> None:
+    """Have the message of an error begin with the model's file, where it does not name it."""
+    if path and one_line(path) not in str(error):
+        error.args = (one_line(f"{path}: {error}"),)

@@ -7,9 +7,9 @@ page's definitions, so that the wide and the narrow one share them.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 from ..program.account import COLOURS
+from .scene import escape
 
 # name -> (light, dark)
 THEME = {

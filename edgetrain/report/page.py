@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from ..program.atomic import write_atomically
 from ..units.sha import sha256
 from .canvas import Definitions, Picture, svg, variables
-from .scene import clean
+from .scene import clean, escape
 
 WIDE, NARROW = 960, 360  # pixels of a chart, beside which the other is not shown
 

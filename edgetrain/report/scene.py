@@ -1,10 +1,13 @@
 """What is drawn of an arena: who lives where and when. It knows neither plans nor Programs."""
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+from ..errors import printable
 
 MOST_BOXES = 10_000  # of a picture; the smallest areas beyond it are left out, and counted
 MOST_STEPS = 10_000  # columns of a picture; of longer tapes one stands for several steps
@@ -144,6 +147,11 @@ def _clean(box: Box) -> Box:
     if (name, module) == (box.name, box.module):
         return box
     return replace(box, name=name, module=module)
+
+
+def escape(text: str) -> str:
+    """A text as HTML and SVG have it, whatever file it comes from."""
+    return html.escape(printable(text, kept="\n"))
 
 
 def clean(text: str) -> str:
