@@ -5,6 +5,7 @@ else that escapes is a bug of ours.
 """
 
 import re
+import shlex
 
 _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
 
@@ -118,9 +119,8 @@ class OutdatedError(ProgramError):
 
     def of_run(self, directory: object) -> ProgramError:
         """The same of the Program in a run's directory."""
-        return ProgramError(
-            f"{directory}: {self.what} Bring it along: edgetrain migrate {directory}"
-        )
+        command = f"edgetrain migrate {shlex.quote(str(directory))}"
+        return ProgramError(f"{directory}: {self.what} Bring it along: {command}")
 
 
 class RunError(EdgetrainError):

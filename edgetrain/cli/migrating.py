@@ -1,5 +1,6 @@
 """`migrate`."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,10 @@ def _lines(shown: str, found: Migrated) -> list[str]:
     lines.append(f"bits: {_bits(found)}")
     if found.before is not None:
         lines.append(f"the old run is in {Path(shown).with_name(found.before.name)}")
-    return [*lines, f"Go on by: edgetrain train --resume {shown} --data .. --epochs .."]
+    return [
+        *lines,
+        f"Go on by: edgetrain train --resume {shlex.quote(shown)} --data .. --epochs ..",
+    ]
 
 
 def _differs(found: Migrated) -> bool:

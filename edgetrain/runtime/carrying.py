@@ -5,7 +5,6 @@ running statistics may be stored otherwise, and are then converted. Nothing else
 that has no place, or a place that has no state, is named.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,17 +96,14 @@ def carried_meta(loaded: Loaded, new: Program) -> dict[str, Any]:
 
 def departures(old: Program, new: Program) -> list[str]:
     """Kernels that `new` does not compute with as `old` did, each in a few words."""
-    ours, theirs = _kernels(new), _kernels(old)
-    out = [f"{name} revision {theirs[name]} is now {ours[name]}" for name in sorted(ours)
-           if name in theirs and theirs[name] != ours[name]]  # fmt: skip
-    out += [f"{name} is used no more" for name in sorted(theirs.keys() - ours.keys())]
-    return out + [f"{name} is new" for name in sorted(ours.keys() - theirs.keys())]
-
-
-def _kernels(program: Program) -> Mapping[str, int]:
-    """Revision of each kernel that a Program's bits depend on."""
-    listed = {f"{name}.{variant}": 1 for name, variant, _ in program.kernels}
-    return listed | dict(program.revisions)
+    before, after = ({f"{n}.{v}" for n, v, _ in program.kernels} for program in (old, new))
+    # The control of a step is in no table; its revisions are known all the same.
+    told = {*old.revisions, *new.revisions}
+    revised = sorted((before & after) | (told - (before ^ after)))
+    pairs = [(name, old.revisions.get(name, 1), new.revisions.get(name, 1)) for name in revised]
+    out = [f"{name} revision {was} is now {now}" for name, was, now in pairs if was != now]
+    out += [f"{name} is used no more" for name in sorted(before - after)]
+    return out + [f"{name} is new" for name in sorted(after - before)]
 
 
 def _unlike(slot: Slot, was: Slot | None, label: str) -> CheckpointError:

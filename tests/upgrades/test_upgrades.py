@@ -171,6 +171,8 @@ def test_an_outdated_run_says_to_migrate_and_goes_on_after_it(
     out = capsys.readouterr().out
     assert f"carried over at step {STOPPED}" in out
     assert ("may differ" in out) == ("revisions" in changed or "kernels" in changed)
+    revised = "revision 7 is now" in out or "revision 2 is now" in out
+    assert revised == ("revisions" in changed)
     assert main(["train", "--resume", str(run), *given]) == 0
     last = latest(run)
     assert last is not None
