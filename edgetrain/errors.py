@@ -4,8 +4,10 @@ A message names the object, what was found, what was expected and the next move.
 else that escapes is a bug of ours.
 """
 
+import contextlib
 import re
 import shlex
+import sys
 
 _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
 
@@ -35,6 +37,13 @@ def one_line(text: str) -> str:
     if len(text) > _LONG_LINE:
         text = f"{text[: _LONG_LINE - 300]} ... {text[-250:]}"
     return text
+
+
+def warn(text: str) -> None:
+    """A line of warning on standard error; lost where that is closed, full or a broken pipe."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"edgetrain: warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 class EdgetrainError(Exception):

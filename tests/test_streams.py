@@ -1,9 +1,11 @@
 """Standard output and error that are closed, full, a broken pipe, or of few characters."""
 
+import contextlib
 import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from edgetrain.cli import main
 from edgetrain.cli.streams import Stream, lost
+from edgetrain.kernels.cache import library
 from edgetrain.runtime.checkpoint import latest, step_files
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
@@ -139,3 +142,38 @@ def test_a_stream_is_lost_once_and_says_why() -> None:
         stream.write("text")
         stream.flush()
     assert said == [lost(stream)] == ["No space left on device"]
+
+
+def _no_stderr(kind: str):
+    if kind == "missing":
+        return None
+    stream = open("/dev/full", "w")  # noqa: SIM115 - the test's to close
+    if kind == "closed":
+        stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("kind", ["missing", "closed", "full"])
+def test_warnings_of_kernels_are_lost_and_end_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    folder = tmp_path / "library"
+    folder.mkdir()
+    (folder / library.INDEX).write_text("[")
+    assert library._opened(folder) is None
+    assert capsys.readouterr().err.startswith("edgetrain: warning: kernels library")
+    stream = _no_stderr(kind)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert library._opened(folder) is None
+    monkeypatch.undo()
+    assert capsys.readouterr().out == ""
+    if stream is not None:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+def test_kernels_print_nothing_but_by_warn() -> None:
+    """What a closed or full standard error does to a print would end a run."""
+    root = Path(library.__file__).parents[1]
+    prints = [p for p in root.rglob("*.py") if re.search(r"^\s*print\(", p.read_text(), re.M)]
+    assert [path.name for path in prints] == ["compile_worker.py"]  # its answers, on a pipe

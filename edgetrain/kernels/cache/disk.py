@@ -10,9 +10,9 @@ import contextlib
 import functools
 import os
 import stat
-import sys
 from pathlib import Path
 
+from ...errors import warn
 from ...units.sha import sha256
 
 _SEAL_NBYTES = 32  # at the end of a file, so that an object stays one for other tools
@@ -41,11 +41,7 @@ def directory() -> Path | None:
     except OSError as error:
         fault = f"it cannot be written ({error.strerror})"
         move = "Set EDGETRAIN_CACHE to a folder that can be written."
-    print(
-        f"edgetrain: warning: cache {path} is not used: {fault}. Kernels are compiled anew in each "
-        f"process. {move}",
-        file=sys.stderr,
-    )
+    warn(f"cache {path} is not used: {fault}. Kernels are compiled anew in each process. {move}")
     return None
 
 

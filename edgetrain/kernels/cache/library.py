@@ -11,12 +11,12 @@ import functools
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...errors import warn
 from ...units.files import read_regular
 from . import processor, sources
 
@@ -121,9 +121,8 @@ def _opened(folder: Path) -> Library | None:
         fault = fault if found != FORMAT else f"{INDEX} is damaged"
     except (OSError, ValueError, RecursionError) as error:
         fault = f"{INDEX} cannot be read ({type(error).__name__})"
-    print(
-        f"edgetrain: warning: kernels library {folder} is not used: {fault}. Install the one of "
-        "this version of edgetrain.",
-        file=sys.stderr,
+    warn(
+        f"kernels library {folder} is not used: {fault}. Install the one of "
+        "this version of edgetrain."
     )
     return None

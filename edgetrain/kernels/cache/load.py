@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import NotInstalledError, RunError, UnsupportedOpError
+from ...errors import NotInstalledError, RunError, UnsupportedOpError, warn
 from ...units.sha import sha256
 from ...units.stages import stage
 from . import disk, library, sources
@@ -242,8 +242,7 @@ def _not_there(symbol: str, installed: library.Library | None) -> str:
 @functools.cache
 def _say_once(installed: library.Library, count: int) -> None:
     if not installed.same:
-        print(
-            f"edgetrain: warning: {installed.folder} was made from other sources: {count} kernels "
-            f"are compiled here. Run: {library.how_to_install()}",
-            file=sys.stderr,
+        warn(
+            f"{installed.folder} was made from other sources: {count} kernels "
+            f"are compiled here. Run: {library.how_to_install()}"
         )
