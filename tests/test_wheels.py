@@ -9,16 +9,16 @@ import venv
 import zipfile
 from pathlib import Path
 
+import numpy
 import pytest
 
 from edgetrain.kernels import targets
-from edgetrain.kernels.cache import jit, processor
+from edgetrain.kernels.cache import jit, processor, sources
 from edgetrain.program import Program
 from tests.runtime.test_library import kernels_of
-from tools.kernel_wheels import PLATFORMS, build_kernels
-from tools.wheels import ROOT, build, build_runtime, copy_source
+from tools.kernel_wheels import PLATFORMS, _zipped, build_kernels
+from tools.wheels import KERNELS, ROOT, build, build_runtime, copy_source, stage
 
-pytestmark = pytest.mark.slow
 # Trains on, predicts, exports a Program of its own from Python.
 LIBRARY = """
 import sys, zlib
@@ -33,6 +33,7 @@ print(et.load_program(sys.argv[1] + "/again.edge").arena_nbytes)
 """
 
 
+@pytest.mark.slow
 def test_the_whole_installs_one_package(tmp_path: Path) -> None:
     build(ROOT, tmp_path)
     (wheel,) = tmp_path.glob("edgetrain-*.whl")
@@ -42,6 +43,7 @@ def test_the_whole_installs_one_package(tmp_path: Path) -> None:
         assert f"edgetrain/{name}" in names
 
 
+@pytest.mark.slow
 def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
     """`pip install .` in an empty environment; build isolation fetches setuptools."""
     copy_source(ROOT, tmp_path / "source")
@@ -82,11 +84,63 @@ def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     for wheel in (build_runtime(folder), kernels):
         zipfile.ZipFile(wheel).extractall(site)
-    for path in Path(sysconfig.get_path("purelib")).glob("numpy*"):
+    for path in Path(numpy.__file__).parents[1].glob("numpy*"):
         (site / path.name).symlink_to(path)
     return folder / "venv" / "bin" / "python"
 
 
+def _beside(python: Path | str, *argv: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command with what is installed for this Python; the host's takes the sources."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if python == sys.executable:
+        kept["PYTHONPATH"] = str(ROOT)
+    return subprocess.run(
+        [str(python), *map(str, argv)],
+        capture_output=True, text=True, cwd=cwd, env=kept, timeout=300,
+    )  # fmt: skip
+
+
+TRAINED = """
+import sys, zlib
+import edgetrain as et
+with et.Trainer(et.load_program(sys.argv[1]), data="digits", out=sys.argv[2]) as trainer:
+    trainer.fit(steps=3)
+    found = {name: zlib.crc32(a.tobytes()) for name, a in trainer.session.state().items()}
+print(sys.modules["edgetrain"].__file__, sorted(found.items()), sep="\\n")
+"""
+
+
+def test_what_is_installed_trains_a_program_to_the_bits_of_the_sources(
+    device: Path, digits_edge: Path, tmp_path: Path
+) -> None:
+    found = []
+    for name, python in (("host", sys.executable), ("device", device)):
+        done = _beside(python, "-c", TRAINED, digits_edge, tmp_path / name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.splitlines())
+    (site,) = device.parents[1].glob("lib/python*/site-packages")
+    assert Path(found[1][0]).is_relative_to(site) and Path(found[0][0]).is_relative_to(ROOT)
+    assert found[0][1] == found[1][1]
+
+
+def test_the_runtime_has_the_kernels_sources_that_it_needs_and_no_others(tmp_path: Path) -> None:
+    kernels = stage(tmp_path) / "edgetrain" / "kernels"
+    found = {path.relative_to(kernels).as_posix() for path in kernels.rglob("*") if path.is_file()}
+    assert found == {sources.MADE, sources.DECLARATIONS, *(f"{name}.py" for name in KERNELS)}
+
+
+def test_files_of_a_wheel_can_be_read_by_all_and_its_record_names_them(tmp_path: Path) -> None:
+    package = tmp_path / "edgetrain_kernels_x"
+    package.mkdir()
+    (package / "kernels.so").write_bytes(bytes(1000))
+    with zipfile.ZipFile(_zipped(tmp_path, "x86-64-v3", package)) as wheel:
+        entries, rows = wheel.infolist(), wheel.read(wheel.namelist()[-1]).decode().splitlines()
+    assert {entry.external_attr >> 16 & 0o777 for entry in entries} == {0o644}
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_DEFLATED}
+    assert [row.split(",")[0] for row in rows] == [entry.filename for entry in entries]
+
+
+@pytest.mark.slow
 def test_the_runtime_is_small_and_carries_no_sources_of_kernels(device: Path) -> None:
     (site,) = device.parents[1].glob("lib/python*/site-packages")
     subprocess.run([device, "-m", "compileall", "-q", site / "edgetrain"], check=True)
@@ -110,6 +164,7 @@ et.Trainer(et.load_program(sys.argv[1]), data="digits", out=sys.argv[2]).fit(ste
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_training_takes_few_megabytes(device: Path, digits_edge: Path, tmp_path: Path) -> None:
     """Above numpy, ctypes and the library, with all of the standard library that it needs, by the
@@ -145,6 +200,7 @@ print(time.process_time())
 """
 
 
+@pytest.mark.slow
 def test_the_first_step_begins_within_two_seconds(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +213,7 @@ def test_the_first_step_begins_within_two_seconds(
     assert float(done.stdout) <= 2
 
 
+@pytest.mark.slow
 def test_the_runtime_trains_evaluates_and_exports(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:
@@ -164,13 +221,7 @@ def test_the_runtime_trains_evaluates_and_exports(
         return run(python, "-m", "edgetrain", *argv)
 
     def run(python: Path | str, *argv: object) -> subprocess.CompletedProcess[str]:
-        kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        if python == sys.executable:
-            kept["PYTHONPATH"] = str(ROOT)
-        return subprocess.run(
-            [str(python), *map(str, argv)],
-            capture_output=True, text=True, cwd=tmp_path, env=kept, timeout=300,
-        )  # fmt: skip
+        return _beside(python, *argv, cwd=tmp_path)
 
     for name, python in (("host", sys.executable), ("device", device)):
         out = tmp_path / name
