@@ -15,12 +15,14 @@ class Flash:
     Attributes:
       data: uint8 [2, nbytes].
       writes: pages programmed and slots erased so far.
+      lost: the number of a page or erasure that is said to be done and is not; None: none is.
     """
 
     def __init__(self, nbytes: int, seed: int = 0) -> None:
         self.data = np.full((2, nbytes), 0xFF, np.uint8)
         self._draw, self._left = np.random.default_rng(seed), None
         self.writes, self.worn = 0, False
+        self.lost: int | None = None
         self.misused: list[str] = []
         self._kept = ERASE(self._erase), MOVE(self._write), MOVE(self._read)
         self.store = Store(None, *self._kept)
@@ -38,7 +40,7 @@ class Flash:
         """What becomes of the next write: done, torn or nothing."""
         if self._left is None:
             self.writes += 1
-            return "done"
+            return "lost" if self.writes - 1 == self.lost else "done"
         self._left -= 1
         if self._left >= 0:
             self.writes += 1
@@ -52,7 +54,7 @@ class Flash:
         elif power == "torn":  # some bits are set, some are not
             noise = self._draw.integers(0, 256, self.data.shape[1], np.uint8)
             self.data[slot] |= noise
-        return int(self.worn or power != "done")
+        return int(self.worn or power in ("torn", "nothing"))
 
     def _write(self, user, slot: int, offset: int, data: int, nbytes: int) -> int:
         given = np.frombuffer(ctypes.string_at(data, nbytes), np.uint8)
@@ -72,7 +74,7 @@ class Flash:
                 place[:cut] &= part[:cut]
                 half_done = place[cut : cut + 8]
                 half_done &= self._draw.integers(0, 256, len(half_done), np.uint8)
-            if power != "done":
+            if power in ("torn", "nothing"):
                 return 1
         return 0
 

@@ -129,6 +129,22 @@ def test_worn_flash_is_said_and_what_it_held_stays(library, flash):
     assert resumed(library, flash) == 2
 
 
+def test_a_write_that_is_lost_in_silence_is_said_and_the_state_before_stays(library):
+    flash = Flash(slot_nbytes(library.program))
+    net = library.net().made_up().steps(1)
+    assert net.save(flash.address) == 0
+    each = flash.writes
+    for lost in range(1, each):  # 0 is the erasure: of a slot that is erased, none is missed
+        flash = Flash(slot_nbytes(library.program))
+        net = library.net().made_up()
+        for _ in range(2):
+            assert net.steps(1).save(flash.address) == 0
+        flash.lost = flash.writes + lost
+        assert net.steps(1).save(flash.address) == device.FAILED, lost
+        assert resumed(library, flash) == 2
+        assert net.save(flash.address) == 0 and resumed(library, flash) == 3
+
+
 def test_a_state_of_another_program_is_nothing(library, two_layers, flash):
     import edgetrain as et
     from tests.bundle.loaded import Loaded

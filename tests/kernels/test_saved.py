@@ -80,3 +80,19 @@ def test_a_number_that_is_not_finite_stays_so():
     args |= {"n": 1, "c": 1, "s": 64, "act": 1, "lo": 0.0, "hi": 0.0, "key": KEY}
     out = call("pack_sides", {"S": "f32", "W": "q8"}, ctl=control(**CTL), **args)["y"]
     assert not np.isfinite(decoded(out, (64,))).any()
+
+
+@pytest.mark.parametrize(
+    ("act", "lo", "hi", "kinks"), [(1, 0, 0, [0]), (2, -0.5, 1.5, [-0.5, 1.5]), (3, 0, 0, [-3, 3])]
+)
+def test_numbers_beside_every_kink_stay_on_their_side(act, lo, hi, kinks):
+    """Roundings are of sixteenths here, the numbers within a sixteenth of a kink."""
+    near = np.linspace(-0.06, 0.06, 62, dtype=np.float32)
+    x = np.concatenate([[5.9, *(kink + near), -5.9] for kink in kinks]).astype(np.float32)
+    args = {"x": x.reshape(1, 1, -1), "y": INT8.encode(np.ones(x.size, np.float32))}
+    args |= {"stat": None, "gamma": None, "beta": None, "ctl": control(**CTL)}
+    args |= {"n": 1, "c": 1, "s": x.size, "act": act, "lo": lo, "hi": hi, "key": KEY}
+    out = call("pack_sides", {"S": "f32", "W": "q8"}, **args)["y"]
+    plain = decoded(packed(x, NUMBERS), x.shape)
+    assert {kink for kink in kinks if ((plain > kink) != (x > kink)).any()} == {*kinks}
+    np.testing.assert_array_equal(_side(decoded(out, x.shape), kinks), _side(x, kinks))

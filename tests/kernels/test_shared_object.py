@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import struct
 import subprocess
 from shutil import which
 
@@ -13,6 +14,8 @@ from edgetrain.kernels import registry
 from edgetrain.kernels.cache import jit, load
 from edgetrain.kernels.emission import objects
 from edgetrain.kernels.linking.relocatable import Relocatable
+from edgetrain.kernels.linking.relocate import AARCH64, MACHINES
+from edgetrain.kernels.linking.relocate import X86_64 as X86_64_MACHINE
 from edgetrain.kernels.linking.shared_object import shared_object
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -95,6 +98,45 @@ def test_equal_code_and_constants_lie_there_once(target):
     other = made("b", 6, target=TARGETS[target])
     text = [len(shared_object([one, last])) for last in (two, other)]
     assert text[0] < text[1]
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "bits"),
+    [(X86_64_MACHINE, 2, 32), (AARCH64, 261, 32), (AARCH64, 274, 21), (AARCH64, 282, 28)],
+)
+def test_a_distance_fits_its_field_or_is_refused(machine, kind, bits):
+    most, fill = 1 << (bits - 1), machine.direct[kind]
+    for distance in (-most, most - 4):
+        fill(bytearray(4), 0, 2**40, 2**40 + distance)
+    for distance in (-most - 4, most):
+        with pytest.raises(UnsupportedOpError, match=rf"{distance} bytes does not fit {bits} bits"):
+            fill(bytearray(4), 0, 2**40, 2**40 + distance)
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "pages"),
+    [(0xFFC, 0x1000, 1), (0x1000, 0xFFC, -1), (0x1FFC, 0x3000, 2), (0x1000, 0x1FFC, 0)],
+)
+def test_adrp_counts_borders_of_pages_and_not_bytes(place, target, pages):
+    code = bytearray(struct.pack("<I", 0x90000010))
+    AARCH64.direct[275](code, 0, place, target)
+    (word,) = struct.unpack("<I", code)
+    found = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+    assert found - (found >> 20 << 21) == pages and word & 0x9F00001F == 0x90000010
+
+
+@pytest.mark.parametrize(("target", "page"), [("x86_64", 4096), ("aarch64", 65536)])
+def test_parts_with_other_rights_share_no_page(target, page):
+    """Of the largest pages that systems of the processor have."""
+    code = shared_object([made("a", 5, FILL, TARGETS[target])], ["memset"])
+    assert MACHINES[struct.unpack_from("<H", code, 18)[0]].page == page
+    (first,), (count,) = struct.unpack_from("<Q", code, 32), struct.unpack_from("<H", code, 56)
+    rows = [struct.unpack_from("<IIQQQQQQ", code, first + 56 * k) for k in range(count)]
+    loaded = [row for row in rows if row[0] == 1]
+    assert len(loaded) == 3 and {row[7] for row in loaded} == {page}
+    assert all(row[2] % page == row[3] % page for row in loaded)
+    ends = [(row[3] // page, (row[3] + row[6] - 1) // page) for row in loaded]
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(ends))
 
 
 def test_what_no_object_defines_is_refused():

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -85,3 +86,22 @@ def test_value_of_another_size_is_named(program, kept):
     other = et.compile(net.model("y"), loss="mse", minibatch=4, optimizer=et.SGD(momentum=0.9))
     with pytest.raises(CheckpointError, match="'w' has 18 elements; expected 30"):
         read_stored(kept, other)
+
+
+@pytest.mark.parametrize("field", ["end", "kind"])
+def test_a_table_that_names_what_is_not_there_is_refused(program, kept, field):
+    """With the right sum: a value that ends a byte behind the state, a storage that is none."""
+    data, nbytes = bytearray(kept.read_bytes()), slot_nbytes(program)
+    places = stored.stored_places(program)
+    slot, at = places[-1]
+    row = stored._BLOCK + stored._ROW.size * (len(places) - 1)
+    key, _, size, kind = stored._ROW.unpack_from(data, row)
+    changed = (nbytes - size + 1, kind) if field == "end" else (at, 99)
+    stored._ROW.pack_into(data, row, key, changed[0], size, changed[1])
+    summed = 8 * stored.device.CRC
+    crc = zlib.crc32(data[stored._BLOCK : nbytes], zlib.crc32(data[:summed]))
+    struct.pack_into("<q", data, summed, crc)
+    kept.write_bytes(data)
+    with pytest.raises(CheckpointError, match="in neither half a good state"):
+        read_stored(kept, program)
+    assert stored.name_hash(slot.name) == key

@@ -136,6 +136,19 @@ def test_a_label_out_of_its_limit_is_named_and_nothing_moves(program, samples):
     plan.session.close()
 
 
+def test_a_minibatch_without_a_target_has_no_loss_and_moves_no_weight(program, samples):
+    plan, (x, y) = prepared(program, samples), samples
+    plan.read_from(x, np.full_like(y, -100))
+    weights = {n: a.copy() for n, a in plan.session.state().items() if n.endswith(("w", "weight"))}
+    plan.session.reals[control.LAST_LOSS] = 1.5
+    assert plan.train() == layout.DONE and plan.session.ints[control.STEP] == 1
+    assert plan.session.ints[control.TARGETS] == 0
+    assert np.isnan(plan.session.reals[control.LAST_LOSS])
+    assert weights
+    assert_same_bits({n: plan.session.state()[n] for n in weights}, weights)
+    plan.session.close()
+
+
 def test_evaluation_equals_the_sessions(program, samples):
     (x, y), session = samples, Session(program, 1)
     inputs = session._staging["eval"]
