@@ -293,6 +293,10 @@ def test_roundings_of_saved_values_bear_heads_that_attend_sharply(tmp_path: Path
 OTHERS = {
     "learned bias": lambda net, q, k, v, x: (q @ k.mT + net.outer.weight[0, 0]).softmax(-1) @ v,
     "capped": lambda net, q, k, v, x: torch.tanh(q @ k.mT).softmax(-1) @ v,
+    # the product's factor would not be that of what is added
+    "biased, then scaled": lambda net, q, k, v, x: (
+        ((q @ k.mT + torch.arange(TIME).float()) * 0.5).softmax(-1) @ v
+    ),
     "other axis": lambda net, q, k, v, x: (q @ k.mT).softmax(-2) @ v,
     "weights are used twice": lambda net, q, k, v, x: (
         (w := (q @ k.mT).softmax(-1)) @ v * w.mean(-1, keepdim=True)

@@ -99,6 +99,18 @@ def test_a_weight_that_others_read_too_gets_no_adapter():
         et.compile(compiled_of, lora="targets=tied")
 
 
+@pytest.mark.parametrize("turned_first", [True, False])
+def test_a_weight_that_is_read_both_ways_round_gets_no_adapter(turned_first):
+    """A and B of one way do not fit the other."""
+    made = Net(6)
+    table = made.weight("tied.weight", 6, 6)
+    turned = made.add("Transpose", [table], "turned", perm=[1, 0])
+    first, second = (turned, table) if turned_first else (table, turned)
+    x = made.add("MatMul", [made.add("MatMul", ["x", first], "first"), second], "logits")
+    with pytest.raises(UsageError, match="'tied.weight' is read by node .*, transposed too"):
+        et.compile(made.model(x), lora="targets=tied")
+
+
 def test_an_adapter_counts_as_its_product_does(tmp_path):
     """A Gemm multiplies its product: the adapter's too, or it could not be merged."""
     made = Net(6)

@@ -14,8 +14,10 @@ from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.segments import described
 from edgetrain.compiler.segments.layout import Axis, Move, Span, axis_of, part_shape, unfold
 from edgetrain.compiler.segments.picks import picked
-from edgetrain.compiler.segments.region import segment_steps, spans_of
+from edgetrain.compiler.segments.region import MOST_SEGMENTS, segment_steps, spans_of
+from edgetrain.compiler.segments.rules import Look, layouts_of
 from edgetrain.errors import DataError, UsageError
+from edgetrain.ir import Node, Value
 from edgetrain.kernels.cache import jit
 from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
@@ -282,6 +284,34 @@ def test_truncation_passes_no_gradient_beyond_its_steps():
     np.testing.assert_allclose(cut["head.w"], whole["head.w"], rtol=1e-4, atol=1e-7)
 
 
+def first_state():
+    """A first state that is trained, which the first window alone reads."""
+    net = Sequences(T, F)
+    net.weight("h0", 1, B, N)
+    x = net.states(net.cell("RNN", net.turned("x", "by_time"), "a", more=("", "h0")))
+    net.linear(net.turned(x, "by_batch"), N)
+    return net.model("logits")
+
+
+def test_fused_updates_wait_for_the_losses_of_all_windows(tmp_path):
+    """The last of them tells how many targets there are."""
+    given = {"minibatch": B, "microbatch": B, "bptt": 10, "optimizer": et.SGD(lr=0.1)}
+    model, states = first_state(), []
+    graph = build_graphs(model, make_options(fused_update=True, **given), B).train
+    last = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
+    first = min(at for at, node in enumerate(graph.nodes) if node.phase == "backward")
+    updates = [at for at, node in enumerate(graph.nodes) if node.op.startswith("fused_")]
+    assert first < last < min(updates)
+    inputs, target = batch(model)
+    for fused in (False, True):
+        program = et.compile(model, fused_update=fused, **given)
+        with et.Trainer(program, out=tmp_path / str(fused)) as trainer:
+            for _ in range(3):
+                trainer.step(inputs["x"], target)
+            states.append({name: a.tobytes() for name, a in trainer.session.state().items()})
+    assert states[0] == states[1]
+
+
 def test_truncation_takes_the_memory_of_a_window():
     model = every_step()
     plans = [
@@ -344,6 +374,21 @@ def test_options_refuse_other_segments(segments):
 
 def test_segment_steps_grow_with_the_root():
     assert [segment_steps(steps) for steps in (64, 250, 1000, 4000)] == [4, 8, 16, 32]
+
+
+@pytest.mark.parametrize("steps", [128**2 + 1, 70_001, 10**6 + 7])
+def test_segments_are_never_more_than_a_graph_can_be_planned_with(steps):
+    assert len(spans_of(steps, segment_steps(steps), 0)) <= MOST_SEGMENTS
+
+
+@pytest.mark.parametrize("bias", [(), ("bias",)])
+def test_a_product_with_time_in_its_columns_is_cut_unless_it_has_a_bias(bias):
+    """The bias runs along the columns: segments would need parts of it."""
+    shapes = {"a": (3, 5), "b": (5, 8), "bias": (8,), "y": (3, 8)}
+    values = {name: Value(name, shape, "f32", "activation") for name, shape in shapes.items()}
+    node = Node("product", "matmul", ("a", "b", *bias), ("y",))
+    found = layouts_of(Look(node, values, steps=8, known={"b": 1}))
+    assert found == (None if bias else {"b": 1, "y": 1})
 
 
 def test_spans_end_with_windows():
