@@ -37,6 +37,13 @@ def check_prefix(name: str) -> None:
     if name.endswith("_t"):
         raise UsageError(f"name {name!r}: POSIX reserves names in _t. Choose another with --name.")
     lower, upper = declared()
+    ends = {PARAMETER.lower(), *_ambiguous(lower), *_ambiguous(upper)}
+    end = next((end for end in sorted(ends) if f"_{end}_" in f"{name}_"), "")
+    if end:
+        raise UsageError(
+            f"name {name!r}: names of a bundle {name.partition(f'_{end}')[0]!r} in one program "
+            f"would be this one's. Choose one without _{end} with --name."
+        )
     written = {name, *(f"{name}_{word}" for word in lower)}
     written |= {f"{name.upper()}_{word}" for word in upper}
     taken = sorted(written & reserved())
@@ -45,6 +52,13 @@ def check_prefix(name: str) -> None:
             f"name {name!r}: {taken[0]!r} has a meaning in C, C++, their libraries or main.c. "
             "Choose another with --name."
         )
+
+
+def _ambiguous(words: Iterable[str]) -> set[str]:
+    """Beginnings of a bundle's names after which another of its names follows."""
+    known = set(words)
+    pairs = ((word[: m.start()], word[m.end() :]) for word in known for m in re.finditer("_", word))
+    return {head.lower() for head, tail in pairs if tail in known}
 
 
 @functools.cache

@@ -115,3 +115,30 @@ def test_a_bundle_of_such_a_prefix_runs(program, tmp_path, name: str) -> None:
     argv = [tmp_path / name, "check"]
     done = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == manifest["check"]["digest"]
+
+
+@pytest.mark.parametrize("name", ["a_param", "a_param_b"])
+def test_prefixes_that_share_names_with_another_bundle_are_refused(name: str) -> None:
+    """`a` has A_PARAM_PARAM_X for its parameter `param.x`, and so would `a_param` for its `x`."""
+    with pytest.raises(UsageError, match="names of a bundle 'a' in one program"):
+        names.check_prefix(name)
+
+
+def test_names_of_two_bundles_are_apart() -> None:
+    prefixes = [p for p in ("a", "a_b", "a_x", "param", "a_b_c", "a_step") if _taken(p)]
+    values = ["x", "b.x", "b.c.x", "param.x", "x.param", "step.x", "values"]
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        lower, upper = names.declared()
+        own = {*(f"{prefix}_{w}" for w in lower), *(f"{prefix.upper()}_{w}" for w in upper)}
+        for macro in own | {*names.value_names(prefix, values)}:
+            assert found.setdefault(macro, prefix) == prefix, macro
+    assert {"a", "a_b", "a_b_c"} <= {*prefixes}
+
+
+def _taken(prefix: str) -> bool:
+    try:
+        names.check_prefix(prefix)
+    except UsageError:
+        return False
+    return True
