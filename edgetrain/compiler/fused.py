@@ -82,7 +82,7 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
         update = _update(owner, values[name], states[owner.name], options, ends)
         behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
-    behind[loss] = [_begin(options), *behind.get(loss, ())]
+    behind[loss] = [_begin(options, states.values()), *behind.get(loss, ())]
     for at, node in enumerate(graph.nodes):
         nodes += [*before.get(at, ()), node, *behind.get(at, ())]
     return graph.with_nodes(nodes, values)
@@ -114,9 +114,11 @@ def _layered(graph: Graph, options: Options) -> tuple[Graph, dict[str, str]]:
     return replace(graph, nodes=tuple(nodes), values=values), layers
 
 
-def _begin(options: Options) -> Node:
+def _begin(options: Options, states: Iterable[list[Value]]) -> Node:
     b1, b2 = options.optimizer.betas
-    calls = (Call("fused_begin", {"ctl": "ctl", "c1": 1.0 - b1, "c2": 1.0 - b2}),)
+    calls: tuple[Call, ...] = (Call("fused_begin", {"ctl": "ctl", "c1": 1.0 - b1, "c2": 1.0 - b2}),)
+    if any(options.optimizer.is_scaled(value) for state in states for value in state):
+        calls = (*calls, Call("state_begin", {"ctl": "ctl"}))
     return Node("fused_begin", "fused_begin", (), ("ctl",), {"calls": calls}, "update")
 
 

@@ -69,12 +69,16 @@ def update_tape(
     scope = replace(graph, values={**values, **extra})
     check = [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
     commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
+    scaled = any(optimizer.is_scaled(value) for state in states.values() for value in state)
     finish = {"partials": PARTIALS, "ctl": "ctl"}
     if options.fused_update:
         calls = [Call("fused_sums", {"partials": PARTIALS}), *check]
         calls += [Call("fused_finish", finish), *commit]
     else:
-        calls = _updates(graph, options, states, [*check, Call("grad_finish", finish)], commit)
+        ready = [*commit, Call("state_begin", {"ctl": "ctl"})] if scaled else commit
+        calls = _updates(graph, options, states, [*check, Call("grad_finish", finish)], ready)
+    if scaled:
+        calls.append(Call("state_end", {"ctl": "ctl"}))
     calls.append(loss_scale_of(options.precision, options.loss_scale).call())
     if layers and method is not None:
         calls += method.due_calls()

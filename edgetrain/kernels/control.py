@@ -21,6 +21,9 @@ BAD_STEPS = 9  # steps in a row that moved no weight
 TOTAL_STEPS = 10  # of the whole run
 WARMUP = 11  # first steps, over which the learning rate rises
 REWIRE_DUE = 12  # 1: the sparse weights are rewired after this step
+STATE_EXPONENT = 13  # short formats hold optimizer state times 2 to this power
+NEXT_EXPONENT = 14  # what the next update stores with
+STATE_PEAKS = 15  # bytes, 1: some state stored in this step is above a limit (optimizers/state.py)
 
 # float64 words
 LR = 16
@@ -43,4 +46,17 @@ PARTIALS = 64  # fixed number of partial sums of whole-model reductions
 
 # What a run goes on from, besides STEP and the tensors of its state.
 SAVED = {"updates": ADAM_T, "good_steps": GOOD_STEPS, "bad_steps": BAD_STEPS}
+# The same where it is not 0: a run without scaled state says nothing of it.
+SAVED_EXPONENTS = {"state_exponent": STATE_EXPONENT, "next_exponent": NEXT_EXPONENT}
 SAVED_REALS = {"loss_scale": LOSS_SCALE, "bias1": BIAS1, "bias2": BIAS2}
+
+
+def counted(ints, reals) -> dict[str, int | float]:
+    """What a run goes on from, by name.
+
+    Args:
+      ints, reals: the words of a control block as int64 and as float64.
+    """
+    found: dict[str, int | float] = {name: int(ints[word]) for name, word in SAVED.items()}
+    found |= {name: int(ints[word]) for name, word in SAVED_EXPONENTS.items() if ints[word]}
+    return found | {name: float(reals[word]) for name, word in SAVED_REALS.items()}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..formats import BLOCKED, FORMATS
 from ..ir import Call, Value
 from ..units.plugin import Plugin, option
 
@@ -45,6 +46,11 @@ class Optimizer(Plugin):
     def is_root(self, state: Value) -> bool:
         """Whether a state that `init` gave is divided by: where it is not zero it stays so."""
         return state.name.rpartition(".")[2] in self.roots
+
+    def is_scaled(self, state: Value) -> bool:
+        """Whether a state is as small as gradients, and stored in a format that loses such numbers:
+        it is held times a power of two (kernels/optimizers/state.py)."""
+        return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
 
     def init(self, parameter: Value) -> list[Value]:
         """State values of a parameter; all start at zero."""

@@ -29,6 +29,7 @@ def _sum(value: Any, name: str) -> None:
         optional(number())(value, name)
 
 
+_EXPONENT = integer(-64, 64)
 COUNTERS = record(
     {
         "updates": _COUNT,
@@ -37,7 +38,8 @@ COUNTERS = record(
         "loss_scale": number(1, MAX_SCALE),
         "bias1": number(0, 1),
         "bias2": number(0, 1),
-    }
+    },
+    {"state_exponent": _EXPONENT, "next_exponent": _EXPONENT},  # older builds wrote none
 )
 # What older builds did not write.
 _LATER = {

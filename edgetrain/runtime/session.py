@@ -194,8 +194,7 @@ class Session(Uncopied):
 
     def counters(self) -> dict[str, Any]:
         """What goes on from step to step besides the state, by name (see `control.SAVED`)."""
-        found = {name: int(self.ints[word]) for name, word in control.SAVED.items()}
-        return found | {n: float(self.reals[word]) for n, word in control.SAVED_REALS.items()}
+        return control.counted(self.ints, self.reals)
 
     def set_counters(self, step: int, counters: Mapping[str, Any]) -> None:
         """Go on from `step`, counted from 0, with what `counters` gave then."""
@@ -203,6 +202,8 @@ class Session(Uncopied):
             self.ints[control.STEP] = step
             for name, word in control.SAVED.items():
                 self.ints[word] = counters[name]
+            for name, word in control.SAVED_EXPONENTS.items():
+                self.ints[word] = counters.get(name, 0)
             for name, word in control.SAVED_REALS.items():
                 self.reals[word] = counters[name]
 

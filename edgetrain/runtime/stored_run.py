@@ -37,8 +37,7 @@ def stored_checkpoint(
     block, reals = found.block, found.block.view(np.float64)
     total = int(block[control.TOTAL_STEPS])
     schedule = _schedule(block, str(path))
-    counters: dict[str, Any] = {key: int(block[word]) for key, word in control.SAVED.items()}
-    counters |= {key: float(reals[word]) for key, word in control.SAVED_REALS.items()}
+    counters = control.counted(block, reals)
     if not found.exact:
         counters["loss_scale"] = loss_scale_of(
             program.recipe["precision"], program.recipe.get("loss_scale")

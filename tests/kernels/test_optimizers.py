@@ -155,4 +155,5 @@ def test_updates_that_are_skipped_write_nothing_but_zero_gradients(name):
         name, storages, w=state, g=state, ctl=block(1, SKIP=1), n=N, key=3, **numbers
     )
     assert not out.pop("g").any()
+    np.testing.assert_array_equal(out.pop("ctl", block(1, SKIP=1)), block(1, SKIP=1))
     assert all((array == 1).all() for array in out.values())

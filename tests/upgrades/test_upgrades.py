@@ -54,8 +54,8 @@ def expected(name: str, kind: str) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """An fp16 run of the oldest set."""
-    return unpacked(next(iter(SETS)), "fp16", tmp_path)
+    """A run of the oldest set."""
+    return unpacked(next(iter(SETS)), "fp32", tmp_path)
 
 
 def outdate(folder: Path, **changed: Any) -> None:
@@ -176,7 +176,7 @@ def test_an_outdated_run_says_to_migrate_and_goes_on_after_it(
     assert main(["train", "--resume", str(run), *given]) == 0
     last = latest(run)
     assert last is not None
-    assert digest(last.tensors) == expected(next(iter(SETS)), "fp16")["digest"]
+    assert digest(last.tensors) == expected(next(iter(SETS)), "fp32")["digest"]
 
 
 def test_a_bundle_of_an_outdated_program_is_refused(run: Path) -> None:
@@ -221,8 +221,8 @@ def test_migrate_plans_for_another_budget(run: Path, capsys: pytest.CaptureFixtu
     assert main(["migrate", str(run), "--budget", "1000"]) == 3
     assert "budget 1000" in capsys.readouterr().err
     assert contents(run) == before
-    assert main(["migrate", str(run), "--budget", "40000"]) == 0
-    assert load_program(run / "program.edge").account["budget_nbytes"] == 40000
+    assert main(["migrate", str(run), "--budget", "80000"]) == 0
+    assert load_program(run / "program.edge").account["budget_nbytes"] == 80000
 
 
 def test_migrate_refuses_a_model_of_other_parameters(run: Path) -> None:
@@ -268,8 +268,8 @@ def test_a_run_is_whole_when_migrate_fails(
         et.migrate(run)
     assert contents(run) == before
     assert sorted(os.listdir(run.parent)) == [MODEL, RUN]
-    end = reached(KINDS["fp16"], run, run)
-    assert end["digest"] == expected(next(iter(SETS)), "fp16")["digest"]
+    end = reached(KINDS["fp32"], run, run)
+    assert end["digest"] == expected(next(iter(SETS)), "fp32")["digest"]
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -130,7 +130,7 @@ def _fraction(typingctx, random):
 
 
 @inline
-def _largest(buffer, count):
+def largest(buffer, count):
     """Bits of the largest magnitude; those of floats rise with them."""
     out = 0
     for j in range(count):
@@ -171,14 +171,14 @@ def storer(storage: Storage, keep: bool = False) -> Callable:
 
     @inline
     def store(address, first, count, buffer, key):
-        at, largest = (first >> 6) * BYTES, _largest(buffer, count)
-        if largest == 0:
+        at, most = (first >> 6) * BYTES, largest(buffer, count)
+        if most == 0:
             _fill_block(address, at, 0, 0)
-        elif largest >= INFINITE:
+        elif most >= INFINITE:
             _fill_block(address, at, 1, 255)
         else:
-            scale = (largest >> 23) - 6
-            scale = max(scale + 1 if (largest & 0x7FFFFF) > LARGEST else scale, 1)
+            scale = (most >> 23) - 6
+            scale = max(scale + 1 if (most & 0x7FFFFF) > LARGEST else scale, 1)
             inverse = bits_float(u32((254 - scale) << 23))
             for j in range(count):
                 value = get(buffer, j)

@@ -20,7 +20,8 @@ from ..language.power import exp2_wide, log2_wide
 from ..language.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
 from ..language.rng import stream
 from ..registry import kernel
-from .update import SECOND_MOMENT, second_moments, zeroing
+from .state import second_moments, state_scale, stored_scale
+from .update import SECOND_MOMENT, zeroing
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 CHUNKS, COLUMNS = control.PARTIALS, 256  # columns that are summed at a time
@@ -222,7 +223,7 @@ def _chunks(V):
 
 @kernel(
     "adafactor_vector_moments",
-    "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:r:i64[64] n key power:f eps:f",
+    "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:m:i64[64] n key power:f eps:f",
     blocks="W G V",
 )
 def adafactor_vector_moments(W, G, V):
@@ -239,13 +240,13 @@ def adafactor_vector_moments(W, G, V):
             return
         weight, factor = np.float32(share(k.ctl, k.power)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         square_key = hash32(stream(k.ctl, k.key), SECOND_MOMENT)
-        v = new()
+        by, v = state_scale(k.ctl), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             weights = steps = 0.0
             end = border(k.n, chunk + 1)
             for first in range(border(k.n, chunk), end, LENGTH):
                 m = min(LENGTH, end - first)
-                load_second(v, k.v, first, m)
+                load_second(v, k.v, first, m, by)
                 for j in range(m):
                     value = np.float64(ldw(k.w, first + j))
                     weights += value * value
@@ -255,7 +256,7 @@ def adafactor_vector_moments(W, G, V):
                     root = np.float32(sqrt(np.float64(second)))
                     step = np.float64(gradient) / np.float64(max(root, k.eps))
                     steps += step * step
-                store_second(k.v, first, m, v, square_key)
+                store_second(k.v, first, m, v, square_key, by)
             st_f64(k.sums, chunk, weights)
             st_f64(k.sums, CHUNKS + chunk, steps)
 
@@ -280,11 +281,11 @@ def adafactor_vector(W, G, V):
             return
         weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         size, kept = sizes(k.ctl, k.sums, k.n, k.least, k.most, k.wd)
-        w, v = new(), new()
+        by, w, v = stored_scale(k.ctl), new(), new()
         for first in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - first)
             load_w(w, k.w, first, m)
-            load_second(v, k.v, first, m)
+            load_second(v, k.v, first, m, by)
             for j in range(m):
                 root = np.float32(sqrt(np.float64(get(v, j))))
                 step = np.float64(ldg(k.g, first + j) * factor) / np.float64(max(root, k.eps))

@@ -9,7 +9,8 @@ from ..language.prim import hash32, ld_f64, ld_i64, to_real
 from ..language.rng import stream
 from ..registry import kernel
 from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
-from .update import SECOND_MOMENT, second_moments, zeroing
+from .state import second_moments, state_scale
+from .update import SECOND_MOMENT, zeroing
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 _BLOCKS = {"blocks": "W G V"}
@@ -31,12 +32,13 @@ def _adagrad(W, G, V, span):
         square_key = hash32(weight_key, SECOND_MOMENT)
         slowed = 1.0 + to_real(ld_i64(k.ctl, UPDATES) - 1) * np.float64(k.decay)
         lr, factor = np.float32(ld_f64(k.ctl, LR) / slowed), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by = state_scale(k.ctl)
         w, g, v = new(), new(), new()
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
             load_g(g, grads, i, m)
-            load_second(v, k.v, i, m)
+            load_second(v, k.v, i, m, by)
             for j in range(m):
                 value = get(w, j)
                 gradient = get(g, j) * factor + k.wd * value
@@ -44,13 +46,13 @@ def _adagrad(W, G, V, span):
                 put(w, j, value - lr * gradient / (sqrt(second) + k.eps))
                 put(v, j, second)
             store_w(k.w, i, m, w, weight_key)
-            store_second(k.v, i, m, v, square_key)
+            store_second(k.v, i, m, v, square_key, by)
         zero(grads, lo, hi)
 
     return run
 
 
-@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:r:i64[64] n key decay:f eps:f wd:f", **_BLOCKS)
+@kernel("adagrad", "w:m:W[n] g:m:G[n] v:m:V[n] ctl:m:i64[64] n key decay:f eps:f wd:f", **_BLOCKS)
 def adagrad(W, G, V):
     """torch.optim.Adagrad: w weights, g gradients (zeroed), v sum of squares, all [n].
 

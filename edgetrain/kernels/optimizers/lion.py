@@ -8,6 +8,7 @@ from ..language.prim import hash32, ld_f64, ld_i64
 from ..language.rng import stream
 from ..registry import kernel
 from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
+from .state import moments, state_scale
 from .update import FIRST_MOMENT, zeroing
 
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
@@ -17,7 +18,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 def _lion(W, G, M, span):
     """`lion` of what a span takes."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
-    load_w, load_g, load_m, store_w, store_m = loader(W), loader(G), loader(M), storer(W), storer(M)
+    load_w, load_g, store_w, (load_m, store_m) = loader(W), loader(G), storer(W), moments(M)
     zero = zeroing(G)
 
     def run(thread, nthreads, k):
@@ -29,20 +30,21 @@ def _lion(W, G, M, span):
         moment_key = hash32(weight_key, FIRST_MOMENT)
         rate, factor = ld_f64(k.ctl, LR), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
         lr, kept = np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
-        w, g, moments = new(), new(), new()
+        by = state_scale(k.ctl)
+        w, g, momentum = new(), new(), new()
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
             load_g(g, grads, i, m)
-            load_m(moments, k.m, i, m)
+            load_m(momentum, k.m, i, m, by)
             for j in range(m):
-                gradient, moment = get(g, j) * factor, get(moments, j)
+                gradient, moment = get(g, j) * factor, get(momentum, j)
                 toward = k.b1 * moment + k.c1 * gradient
                 sign = ONE if toward > ZERO else (-ONE if toward < ZERO else ZERO)
                 put(w, j, get(w, j) * kept - lr * sign)
-                put(moments, j, k.b2 * moment + k.c2 * gradient)
+                put(momentum, j, k.b2 * moment + k.c2 * gradient)
             store_w(k.w, i, m, w, weight_key)
-            store_m(k.m, i, m, moments, moment_key)
+            store_m(k.m, i, m, momentum, moment_key, by)
         zero(grads, lo, hi)
 
     return run
@@ -50,7 +52,7 @@ def _lion(W, G, M, span):
 
 @kernel(
     "lion",
-    "w:m:W[n] g:m:G[n] m:m:M[n] ctl:r:i64[64] n key b1:f c1:f b2:f c2:f wd:f",
+    "w:m:W[n] g:m:G[n] m:m:M[n] ctl:m:i64[64] n key b1:f c1:f b2:f c2:f wd:f",
     blocks="W G M",
 )
 def lion(W, G, M):

@@ -18,6 +18,7 @@ from ..language.prim import div, hash32, ld_f64, ld_i64, mod, st_f64, st_i64
 from ..language.rng import stream
 from ..registry import kernel
 from .spans import LAYER, LAYER_CHECK, LAYER_OPERANDS, WHOLE
+from .state import moments, second_moments, state_scale
 
 ZERO, ONE = np.float32(0), np.float32(1)
 CHUNKS = control.PARTIALS
@@ -136,14 +137,14 @@ def zeroing(G):
     return zero
 
 
-SGD = "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:r:i64[64] n key mu:f wd:f dampening:f nesterov"
+SGD = "w:m:W[n] g:m:G[n] v?:m:V[n] ctl:m:i64[64] n key mu:f wd:f dampening:f nesterov"
 
 
 def _sgd(W, G, V, span):
     """`sgd` of what a span takes."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
-    load_w, load_g, load_v = loader(W), loader(G), loader(V)
-    store_w, store_v, zero = storer(W), storer(V), zeroing(G)
+    load_w, load_g, (load_v, store_v) = loader(W), loader(G), moments(V)
+    store_w, zero = storer(W), zeroing(G)
 
     def run(thread, nthreads, k):
         (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
@@ -153,6 +154,7 @@ def _sgd(W, G, V, span):
         weight_key = stream(k.ctl, k.key)
         moment_key = hash32(weight_key, FIRST_MOMENT)
         lr, factor = np.float32(ld_f64(k.ctl, LR)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by = state_scale(k.ctl)
         share = ONE if ld_i64(k.ctl, ADAM_T) == 1 else ONE - k.dampening
         # nesterov: direction = gradient + mu * momentum, else = momentum
         of_gradient, of_moment = (ONE, k.mu) if k.nesterov != 0 else (ZERO, ONE)
@@ -166,14 +168,14 @@ def _sgd(W, G, V, span):
                     value = get(w, j)
                     put(w, j, value - lr * (get(g, j) * factor + k.wd * value))
             else:
-                load_v(v, k.v, i, m)
+                load_v(v, k.v, i, m, by)
                 for j in range(m):
                     value = get(w, j)
                     gradient = get(g, j) * factor + k.wd * value
                     moment = k.mu * get(v, j) + share * gradient
                     put(w, j, value - lr * (of_gradient * gradient + of_moment * moment))
                     put(v, j, moment)
-                store_v(k.v, i, m, v, moment_key)
+                store_v(k.v, i, m, v, moment_key, by)
             store_w(k.w, i, m, w, weight_key)
         zero(grads, lo, hi)
 
@@ -200,42 +202,11 @@ def csr_sgd(W, G, V):
     return _sgd(W, G, V, LAYER)
 
 
-def second_moments(V):
-    """(inline load, inline store) of runs of second moments; short formats keep square roots.
-
-    The root of g^2 has the range of g, which the loss scale keeps inside fp16; g^2 has not. In
-    blocks a root that is not zero stays so, or steps had no limit.
-    load(v, address, first, count) gives moments; store(address, first, count, v, key) takes
-    moments, and leaves in v what it stored, before rounding.
-    """
-    load, store_roots = loader(V), storer(V, keep=True)
-    rooted, st = V.short_range, V.st
-
-    @inline
-    def load_squares(buffer, address, first, count):
-        load(buffer, address, first, count)
-        for j in range(count):
-            put(buffer, j, get(buffer, j) * get(buffer, j))
-
-    @inline
-    def store_squares(address, first, count, buffer, key):
-        for j in range(count):
-            put(buffer, j, sqrt(get(buffer, j)))
-        store_roots(address, first, count, buffer, key)
-
-    @inline
-    def store_each(address, first, count, buffer, key):
-        for j in range(count):
-            st(address, first + j, get(buffer, j))
-
-    return (load_squares, store_squares) if rooted else (load, store_each)
-
-
 def _adam(W, G, M, V, span):
     """`adam` of what a span takes."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
-    load_w, load_g, load_m = loader(W), loader(G), loader(M)
-    store_w, store_m, zero = storer(W), storer(M), zeroing(G)
+    load_w, load_g, (load_m, store_m) = loader(W), loader(G), moments(M)
+    store_w, zero = storer(W), zeroing(G)
     load_second, store_second = second_moments(V)
 
     def run(thread, nthreads, k):
@@ -250,13 +221,14 @@ def _adam(W, G, M, V, span):
         root_bias = ONE / np.float32(sqrt(ld_f64(k.ctl, BIAS2)))
         added = ZERO if k.decoupled != 0 else k.wd
         kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else ONE
+        by = state_scale(k.ctl)
         w, g, moment, square = new(), new(), new(), new()
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
             load_w(w, k.w, i, m)
             load_g(g, grads, i, m)
-            load_m(moment, k.m, i, m)
-            load_second(square, k.v, i, m)
+            load_m(moment, k.m, i, m, by)
+            load_second(square, k.v, i, m, by)
             for j in range(m):
                 value = get(w, j)
                 gradient = get(g, j) * factor + added * value
@@ -267,8 +239,8 @@ def _adam(W, G, M, V, span):
                 put(moment, j, first)
                 put(square, j, second)
             store_w(k.w, i, m, w, weight_key)
-            store_m(k.m, i, m, moment, first_key)
-            store_second(k.v, i, m, square, second_key)
+            store_m(k.m, i, m, moment, first_key, by)
+            store_second(k.v, i, m, square, second_key, by)
         zero(grads, lo, hi)
 
     return run
@@ -276,7 +248,7 @@ def _adam(W, G, M, V, span):
 
 @kernel(
     "adam",
-    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:r:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
+    "w:m:W[n] g:m:G[n] m:m:M[n] v:m:V[n] ctl:m:i64[64] n key c1:f b2:f c2:f eps:f wd:f decoupled",
     blocks="W G M V",
 )
 def adam(W, G, M, V):

@@ -20,6 +20,7 @@ from ..language.random_store import random_stores
 from ..language.rng import stream
 from ..language.vector import WIDTH, define, loads_first, stores, vsplat
 from ..registry import kernel
+from .state import state_scale, vectors
 from .update import (
     ADAM_T,
     CHUNKS,
@@ -138,20 +139,21 @@ _SHORT = " and ".join(f"({x} == 'f32' or {x} == 'f16')" for x in "WGV")
 @kernel("sgd", SGD, variant="wide", when=f"lanes > 1 and {_SHORT}")
 def sgd(W, G, V):
     """As the plain variant."""
-    load_w, load_g, load_v = loads_first(W), loads_first(G), loads_first(V)
-    store_w, store_g, store_v = random_stores(W), stores(G), random_stores(V)
+    load_w, load_g, store_w, store_g = loads_first(W), loads_first(G), random_stores(W), stores(G)
+    load_v, store_v, note = vectors(V, random_stores(V))
 
     @inline
-    def turn(k, i, count, by):
-        """`count` elements from `i` on, at most a vector's."""
+    def turn(k, i, count, by, state, peak):
+        """`count` elements from `i` on, at most a vector's; the greatest state so far."""
         value = load_w(k.w, i, count)
         step = load_g(k.g, i, count) * by.scale + by.decay * value
         if k.v != 0:
-            moment = by.kept * load_v(k.v, i, count) + by.share * step
-            store_v(k.v, i, moment, count, by.moment_key)
+            moment = by.kept * load_v(k.v, i, count, state) + by.share * step
+            peak = store_v(k.v, i, moment, count, by.moment_key, state, peak)
             step = by.of_gradient * step + by.of_moment * moment
         store_w(k.w, i, value - by.rate * step, count, by.weight_key)
         store_g(k.g, i, vsplat(ZERO), count)
+        return peak
 
     def run(thread, nthreads, k):
         lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
@@ -172,10 +174,13 @@ def sgd(W, G, V):
             weight_key,
             hash32(weight_key, FIRST_MOMENT),
         )
+        state, peak = state_scale(k.ctl), vsplat(ZERO)
         whole = lo + ((max(hi - lo, 0) >> 4) << 4)
         for i in range(lo, whole, WIDTH):
-            turn(k, i, WIDTH, by)
+            peak = turn(k, i, WIDTH, by, state, peak)
         if whole < hi:
-            turn(k, whole, hi - whole, by)
+            peak = turn(k, whole, hi - whole, by, state, peak)
+        if k.v != 0:
+            note(peak, state)
 
     return run

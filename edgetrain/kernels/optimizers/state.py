@@ -1,0 +1,265 @@
+"""The scale of an optimizer's state in fp16: 2 to the power of an exponent in the control block.
+
+Moments are as small as gradients, and updates work on the mean gradient, to which the loss scale is
+nothing any more: unscaled, fp16 loses them where gradients are below 1e-6. So short formats hold
+them times a power of two, which loads divide by and stores multiply by, exactly. It begins with the
+loss scale and moves with it at the end of a step: half where a number that was stored is above
+2^10, double where none is above 2^9, times 2^8 where none is above 2. So a state may grow by a
+factor of 64 in one step; what is beyond fp16 then is stored as its largest number, and the scale
+falls by 2^8. An update after each gradient (fused.py) has the same bits: nothing here asks for the
+norm of all gradients.
+
+Other formats hold moments as they are. Source: Sohoni et al. 2019, Low-Memory Neural Network
+Training, section 4.3.1.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import control
+from ..language.inlining import inline
+from ..language.mathf import fabs, sqrt
+from ..language.number import where
+from ..language.packed import Packed, get, largest, loader, put, storer
+from ..language.prim import (
+    bits_float,
+    float_bits,
+    ld_f64,
+    ld_i64,
+    ld_u8,
+    st_i64,
+    st_u8,
+    u32,
+)
+from ..language.vector import loads_first, vsum
+from ..registry import kernel
+
+STATE, NEXT, PEAKS = control.STATE_EXPONENT, control.NEXT_EXPONENT, control.STATE_PEAKS
+# Bytes of PEAKS: a number was stored; one above each limit. Threads write nothing else there.
+SEEN, LOW, MIDDLE, LARGE, HUGE = range(5)
+LIMITS = np.array([2.0**1, 2.0**9, 2.0**10, 2.0**15], np.float32)
+ABOVE_LOW, ABOVE_MIDDLE, ABOVE_LARGE, ABOVE_HUGE = LIMITS
+LOW_BITS, MIDDLE_BITS, LARGE_BITS, HUGE_BITS = map(int, LIMITS.view(np.uint32))
+GREATEST = np.float32(65504)  # of fp16
+LEAP = 8  # of an exponent that is far too small or too large
+LEAST, MOST = -24, 64
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+class StateScale(NamedTuple):
+    """What a short format's numbers are multiplied by when they are loaded, and stored."""
+
+    down: Any
+    up: Any
+    ctl: Any
+
+
+@inline
+def _power(exponent):
+    return bits_float(u32((exponent + 127) << 23))
+
+
+@inline
+def state_scale(ctl):
+    """The StateScale of this update."""
+    return StateScale(_power(-ld_i64(ctl, STATE)), _power(ld_i64(ctl, NEXT)), ctl)
+
+
+@inline
+def stored_scale(ctl):
+    """The StateScale of what this update has stored already."""
+    return StateScale(_power(-ld_i64(ctl, NEXT)), _power(ld_i64(ctl, NEXT)), ctl)
+
+
+@inline
+def _mark(ctl, byte):
+    if ld_u8(ctl, 8 * PEAKS + byte) == 0:
+        st_u8(ctl, 8 * PEAKS + byte, 1)
+
+
+@inline
+def _note(ctl, low, middle, large, huge):
+    """What was stored: whether some of it is above each limit."""
+    _mark(ctl, SEEN)
+    if low:
+        _mark(ctl, LOW)
+    if middle:
+        _mark(ctl, MIDDLE)
+    if large:
+        _mark(ctl, LARGE)
+    if huge:
+        _mark(ctl, HUGE)
+
+
+@inline
+def _within(value):
+    """A number or vector in the range of fp16."""
+    return where(value > GREATEST, GREATEST, where(value < -GREATEST, -GREATEST, value))
+
+
+def is_scaled(storage) -> bool:
+    """Whether a format holds moments times the scale."""
+    return storage.short_range and not isinstance(storage, Packed)
+
+
+def moments(S):
+    """(inline load, inline store) of runs of a moment, as of `loader` and `storer`, and a
+    StateScale behind their arguments."""
+    load, store = loader(S), storer(S)
+    if not is_scaled(S):
+
+        @inline
+        def load_plain(buffer, address, first, count, by):
+            load(buffer, address, first, count)
+
+        @inline
+        def store_plain(address, first, count, buffer, key, by):
+            store(address, first, count, buffer, key)
+
+        return load_plain, store_plain
+
+    @inline
+    def load_scaled(buffer, address, first, count, by):
+        load(buffer, address, first, count)
+        for j in range(count):
+            put(buffer, j, get(buffer, j) * by.down)
+
+    @inline
+    def store_scaled(address, first, count, buffer, key, by):
+        for j in range(count):
+            put(buffer, j, _within(get(buffer, j) * by.up))
+        peak = largest(buffer, count)
+        low, middle = peak > LOW_BITS, peak > MIDDLE_BITS
+        _note(by.ctl, low, middle, peak > LARGE_BITS, peak > HUGE_BITS)
+        store(address, first, count, buffer, key)
+
+    return load_scaled, store_scaled
+
+
+def second_moments(V):
+    """(inline load, inline store) of runs of second moments, as `moments`; short formats keep
+    square roots.
+
+    The root of g^2 has the range of g, which a scale brings into fp16; g^2 has not. In blocks a
+    root that is not zero stays so, or steps had no limit. The store takes moments and leaves in the
+    buffer what it stored, before rounding.
+    """
+    load, store = moments(V)
+    plain = storer(V, keep=True)
+    rooted, scaled, st = V.short_range, is_scaled(V), V.st
+
+    @inline
+    def load_squares(buffer, address, first, count, by):
+        load(buffer, address, first, count, by)
+        for j in range(count):
+            put(buffer, j, get(buffer, j) * get(buffer, j))
+
+    @inline
+    def store_squares(address, first, count, buffer, key, by):
+        for j in range(count):
+            put(buffer, j, sqrt(get(buffer, j)))
+        store(address, first, count, buffer, key, by)
+
+    @inline
+    def store_blocks(address, first, count, buffer, key, by):
+        for j in range(count):
+            put(buffer, j, sqrt(get(buffer, j)))
+        plain(address, first, count, buffer, key)
+
+    @inline
+    def store_each(address, first, count, buffer, key, by):
+        for j in range(count):
+            st(address, first + j, get(buffer, j))
+
+    if not rooted:
+        return load, store_each
+    return load_squares, store_squares if scaled else store_blocks
+
+
+def vectors(V, store):
+    """Inline (load, store, note) of vectors of a moment: load(address, i, count, by);
+    store(address, i, moment, count, key, by, peak) -> the greatest magnitudes so far, from `peak`
+    on, which `note(peak, by)` leaves in the control block.
+
+    Args:
+      store: as `random_stores` gives it.
+    """
+    load = loads_first(V)
+    if not is_scaled(V):
+
+        @inline
+        def load_plain(address, i, count, by):
+            return load(address, i, count)
+
+        @inline
+        def store_plain(address, i, moment, count, key, by, peak):
+            store(address, i, moment, count, key)
+            return peak
+
+        @inline
+        def no_note(peak, by):
+            pass
+
+        return load_plain, store_plain, no_note
+
+    @inline
+    def load_scaled(address, i, count, by):
+        return load(address, i, count) * by.down
+
+    @inline
+    def store_scaled(address, i, moment, count, key, by, peak):
+        scaled = _within(moment * by.up)
+        store(address, i, scaled, count, key)
+        size = fabs(scaled)
+        return where((size > peak) | (size != size), size, peak)  # NaN is above all limits
+
+    @inline
+    def above(peak, limit):
+        return vsum(where(peak <= limit, ZERO, ONE)) > 0.0
+
+    @inline
+    def note(peak, by):
+        low, middle = above(peak, ABOVE_LOW), above(peak, ABOVE_MIDDLE)
+        _note(by.ctl, low, middle, above(peak, ABOVE_LARGE), above(peak, ABOVE_HUGE))
+
+    return load_scaled, store_scaled, note
+
+
+@kernel("state_begin", "ctl:m:i64[64]")
+def state_begin():
+    """Before the updates of a step, ADAM_T counted: the first one stores with LOSS_SCALE."""
+
+    def run(thread, nthreads, k):
+        if thread == 0 and ld_i64(k.ctl, control.SKIP) == 0 and ld_i64(k.ctl, control.ADAM_T) == 1:
+            bits = int(float_bits(np.float32(ld_f64(k.ctl, control.LOSS_SCALE))))
+            st_i64(k.ctl, NEXT, (bits >> 23) - 127)
+
+    return run
+
+
+@kernel("state_end", "ctl:m:i64[64]")
+def state_end():
+    """Behind the updates: the exponent that they stored with, and that of the next one. An update
+    that was skipped has stored nothing."""
+
+    @inline
+    def peak(ctl, byte):
+        return ld_u8(ctl, 8 * PEAKS + byte) != 0
+
+    def run(thread, nthreads, k):
+        if thread == 0 and ld_i64(k.ctl, control.SKIP) == 0 and peak(k.ctl, SEEN):
+            exponent = ld_i64(k.ctl, NEXT)
+            st_i64(k.ctl, STATE, exponent)
+            if peak(k.ctl, HUGE):
+                exponent -= LEAP
+            elif peak(k.ctl, LARGE):
+                exponent -= 1
+            elif not peak(k.ctl, LOW):
+                exponent += LEAP
+            elif not peak(k.ctl, MIDDLE):
+                exponent += 1
+            st_i64(k.ctl, NEXT, max(min(exponent, MOST), LEAST))
+            st_i64(k.ctl, PEAKS, 0)
+
+    return run
