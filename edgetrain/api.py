@@ -232,8 +232,8 @@ def _named(model: Model, inputs: Any) -> dict[str, Any]:
     return found
 
 
-@public
 @names_file
+@public
 def forward(
     model: Model | str | PathLike,
     inputs: Mapping[str, np.ndarray],

@@ -36,6 +36,16 @@ OTHERS = {
     ("data/npz.py", "zipfile.ZipFile(file)"): "an open file",
     ("data/mnist.py", "gzip.open(file)"): "an open file",
     ("data/pictures.py", "image.open(file, formats=_FORMATS)"): "an open file",
+    **{
+        ("compiler/dump.py", f"(path / f'{name}').write_text"): "in a folder found new or empty"
+        for name in (
+            "{stem}.txt",
+            "{stem}.dot",
+            "{stem}.diff",
+            "{number:02}-tapes.txt",
+            "{number + 1:02}-arena.txt",
+        )
+    },
     ("ort/artifacts.py", "path.write_bytes"): "in a temporary directory that it has just made",
 }
 

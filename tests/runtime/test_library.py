@@ -147,7 +147,7 @@ def test_a_library_of_another_version_is_not_called(kind, installed, tmp_path, m
     found = library.installed.__wrapped__()
     if kind == "another kernel":
         assert found.address("et_sgd__plain__f32__f32__f32", "update") is None
-        assert found.address("et_run_tape__plain", "tape") is not None
+        assert found.address("et_run_tape__plain", "tapes.tape") is not None
     else:
         assert found is None
         assert capsys.readouterr().err.count("\n") == 1

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...errors import BudgetError, EdgetrainError, UsageError
+from ...errors import BudgetError, EdgetrainError, ModelError, UsageError
 from ...formats import INT8, narrowest
 from ...kernels import targets
 from ...kernels.cache import jit
-from ...ops.model import Model
+from ...ops.model import Model, name_file
 from ...units import format_bytes
 from ...units.stages import stage
 from .. import remat
@@ -73,6 +73,8 @@ def obstacle(model: Model, options: Options) -> EdgetrainError | None:
         for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
             make_candidate(model, options, microbatch, target)
     except EdgetrainError as error:
+        if isinstance(error, ModelError):
+            name_file(error, model.source)
         return error
     return None
 
