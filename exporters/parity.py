@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -120,7 +120,6 @@ def parity(
     minibatch: int = 8,
     microbatch: int | None = None,
     seed: int = 0,
-    dims: Mapping[str, int] | None = None,
     **options: Any,
 ) -> ParityReport:
     """Compare the engine with torch on `device`.
@@ -145,9 +144,7 @@ def parity(
       UsageError: an option that does not fit, or no such device.
       ModelError: a model that cannot be trained here.
     """
-    model = load_onnx(model) if isinstance(model, str | Path) else model
-    named = {k: v for k, v in options.items() if k in _WEIGHTS}
-    model = chosen_weights(model, make_options(seed=seed, **named))
+    model = _weighted(model, seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)
@@ -155,23 +152,16 @@ def parity(
     _known("precision", precision, PRECISIONS)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
-        both = "inputs and target both or neither" if loss.takes_target else "no target"
-        raise UsageError(f"parity: expected 1 or more steps, and {both}.")
+        _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
-    minibatch = minibatch if inputs is None else len(next(iter(inputs.values())))
-    size = microbatch or minibatch
-    if size < 1 or minibatch % size:
-        raise UsageError(
-            f"microbatch {microbatch}: expected a divisor of the minibatch of {minibatch}."
-        )
-    sizes: dict[str, Any] = {"minibatch": minibatch, "microbatch": size}
-    options |= {"precision": precision, "dims": dims, "optimizer": optimizer, "seed": seed}
-    kind: dict[str, Any] = {"device": device, "dtype": REFERENCES[reference], "dims": dims}
-    kind |= {name: options[name] for name in (*CHOICE, "output") if name in options}
+    sizes = _sizes(minibatch if inputs is None else len(next(iter(inputs.values()))), microbatch)
+    options |= {"precision": precision, "optimizer": optimizer, "seed": seed}
+    kind = {name: options[name] for name in (*CHOICE, "output", "dims") if name in options}
+    kind |= {"device": device, "dtype": REFERENCES[reference]}
     exact = _reference(model, make_options(**_asked(options), loss=loss, **sizes), kind)
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
-    program = gradient_program(model, *first, loss=loss, microbatch=size, **options)
+    program = gradient_program(model, *first, loss=loss, microbatch=sizes["microbatch"], **options)
     rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
     facts |= {"optimizer": optimizer.to_json(), **sizes, "steps": steps}
@@ -184,6 +174,27 @@ def _whole(bptt: int | None) -> None:
             f"parity: bptt {bptt}: torch's gradients go back all the way, and truncated ones "
             "depart from them. Leave bptt out."
         )
+
+
+def _weighted(model: Model | str | Path, seed: int, options: Mapping[str, Any]) -> Model:
+    """The model with the weights that are chosen: both sides compute with these."""
+    model = load_onnx(model) if isinstance(model, str | Path) else model
+    named = {k: v for k, v in options.items() if k in _WEIGHTS}
+    return chosen_weights(model, make_options(seed=seed, **named))
+
+
+def _refuse_samples(loss: Loss) -> NoReturn:
+    both = "inputs and target both or neither" if loss.takes_target else "no target"
+    raise UsageError(f"parity: expected 1 or more steps, and {both}.")
+
+
+def _sizes(minibatch: int, microbatch: int | None) -> dict[str, Any]:
+    size = minibatch if microbatch is None else microbatch
+    if size < 1 or minibatch % size:
+        raise UsageError(
+            f"microbatch {microbatch}: expected a divisor of the minibatch of {minibatch}."
+        )
+    return {"minibatch": minibatch, "microbatch": size}
 
 
 def _asked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,15 +107,15 @@ class Comparison:
         single = Reference(
             with_state(self._model, state),
             exact.batch,
-            factor=exact.factor,
             device=str(exact.device),
             dtype=torch.float32,
             dims=recipe["dims"],
             output=exact.output_name,
             storage=self._storage,
             **choice,
-        ).step(inputs, target, self._loss)
-        return self._masked(single)
+        )
+        single.factor = exact.factor
+        return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:
         """Without gradients where the engine's weights are none: frozen, or off the nonzeros."""

@@ -110,7 +110,8 @@ class Reference:
     Attributes:
       batch: samples that it takes at a time; a step on more takes them in turn, and batch-norms
         move and normalise by each part, as in training by microbatches.
-      factor: what an output that is a mean or sum over the batch is multiplied by then.
+      factor: what an output that is a mean or sum over the batch is multiplied by then; 1 until
+        it is set.
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
@@ -133,10 +134,9 @@ class Reference:
         train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
         storage: Storage = _PLAIN,
-        factor: float = 1.0,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
-        self.batch, self.factor = batch, factor
+        self.batch, self.factor = batch, 1.0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output

@@ -27,7 +27,7 @@ from ..units.stages import stage
 from .choices import compile_arguments
 from .compiled import Compiled
 from .namespace import Namespace
-from .tables import account_lines, table, to_json
+from .tables import account_lines, departures, table, to_json
 
 _FRONTIER_ROWS = 8
 
@@ -99,7 +99,10 @@ def compile(arguments: Namespace) -> int:
 
 def compiled(arguments: Namespace) -> Program:
     """The Program of `arguments.model`, an ONNX file, with the options given."""
-    return _compiled(arguments, proven).program
+    program = _compiled(arguments, proven).program
+    for line in departures(program.account):
+        print(f"note: {line}", file=sys.stderr)
+    return program
 
 
 def _assembled(model: Model, plan: Plan, facts: Mapping) -> Program:

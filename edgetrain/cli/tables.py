@@ -35,12 +35,7 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"{account['threads']} threads, recomputed {100 * account['extra_forward_flops']:.1f} % of "
         f"a forward"
     )
-    lines += _sample_lines(account)
-    lines += [
-        f"allow {name}: not taken, the smallest plan would have {sizes['with_nbytes']:,} bytes for "
-        f"{sizes['without_nbytes']:,}"
-        for name, sizes in account.get("declined", {}).items()
-    ]
+    lines += [*departures(account), *_statistics_lines(account)]
     lines.append(
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
@@ -53,11 +48,21 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
     return [*lines, *training_lines(account.get("training", {}))]
 
 
-def _sample_lines(account: Mapping[str, Any]) -> list[str]:
-    """How the loss depends on samples, where that is not by a mean of independent ones."""
+def departures(account: Mapping[str, Any]) -> list[str]:
+    """What a plan does otherwise than was asked or may be expected: a minibatch that is not split,
+    rungs that are allowed and not taken."""
+    mixed = account.get("mixed_by")
+    lines = [f"not split into microbatches: {mixed}"] if mixed else []
+    return lines + [
+        f"allow {name}: not taken, the smallest plan would have {sizes['with_nbytes']:,} bytes for "
+        f"{sizes['without_nbytes']:,}"
+        for name, sizes in account.get("declined", {}).items()
+    ]
+
+
+def _statistics_lines(account: Mapping[str, Any]) -> list[str]:
+    """Over how many samples batch-norms take their statistics, where that is not a minibatch."""
     minibatch, microbatch = account["minibatch"], account["microbatch"]
-    if account.get("mixed_by"):
-        return [f"not split into microbatches: {account['mixed_by']}"]
     if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
         least = account.get("whole_statistics_nbytes")
         over_all = f"--microbatch {minibatch}" + (f" --budget {least}" if least else "")

@@ -17,6 +17,7 @@ from ..kernels.spec import Operand
 from ..kernels.tapes.decode import bound, decode
 from ..ops.model import Model
 from ..program import Program
+from ..program.atomic import unwritable
 from .arena.problem import aligned
 from .options import Options
 from .pipeline import build_graphs
@@ -46,8 +47,22 @@ def dump(
     *,
     differences: bool = False,
 ) -> Path:
-    """Write all of it for the microbatch of a plan; returns the folder."""
+    """Write all of it for the microbatch of a plan; returns the folder.
+
+    Raises:
+      UsageError, RunError: the folder is in use, or cannot be written.
+    """
     path = check_folder(folder)
+    try:
+        _write(model, options, plan, program, path, differences)
+    except OSError as error:
+        raise unwritable(path, "--dump", error) from error
+    return path
+
+
+def _write(
+    model: Model, options: Options, plan: Plan, program: Program, path: Path, differences: bool
+) -> None:
     path.mkdir(parents=True, exist_ok=True)
     last: dict[str, list[str]] = {}  # list of passes -> the graph that its last pass left
     number = 0
@@ -67,7 +82,6 @@ def dump(
     build_graphs(model, options, plan.candidate.microbatch, watch)
     (path / f"{number:02}-tapes.txt").write_text("\n".join(_tapes(program)) + "\n")
     (path / f"{number + 1:02}-arena.txt").write_text("\n".join(_arena(plan)) + "\n")
-    return path
 
 
 def _dot(graph: Graph) -> Iterator[str]:

@@ -105,6 +105,23 @@ def test_plan_says_what_is_not_taken(path_of, capsys: pytest.CaptureFixture[str]
     assert row["without_nbytes"] <= row["with_nbytes"]
 
 
+def test_train_says_what_is_not_taken(path_of, capsys, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, WORDS, (2, 8, 16))
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    data = [
+        "--data",
+        f"npz:{tmp_path / 'data.npz'}",
+        "--steps",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    command = ["train", str(path_of("few times")), "--allow", "attention", "--minibatch", "4"]
+    assert main([*command, *data]) == 0
+    assert "note: allow attention: not taken" in capsys.readouterr().err
+
+
 def test_a_small_budget_proposes_only_what_helps(path_of) -> None:
     with pytest.raises(et.BudgetError) as raised:
         et.compile(path_of("few times"), minibatch=4, microbatch=1, budget=1000)

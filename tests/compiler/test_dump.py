@@ -37,4 +37,6 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys) -> None:
     assert "not empty; expected a new or empty folder" in capsys.readouterr().err
     assert main(["plan", MODEL, "--dump-diff"]) == 2
     assert "--dump DIR" in capsys.readouterr().err
+    assert main(["plan", MODEL, "--dump", str(tmp_path / "kept" / "below")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir() if path.name == "kept") == ["kept"]
