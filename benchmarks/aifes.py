@@ -17,7 +17,7 @@ import edgetrain as et
 from device_tests.boards import BOARD, MACHINES, TICK, board_files, made, ran, said, sections
 from edgetrain.errors import BudgetError
 from edgetrain.kernels import targets
-from edgetrain.runtime.samples_file import write_samples
+from edgetrain.runtime.samples.file import write_samples
 
 HERE, SAMPLES = Path(__file__).parent, 220 * 32
 RATE, THEIR_RATE = 0.03, 0.1  # of a minibatch of 32

@@ -19,7 +19,7 @@ import edgetrain as et
 from edgetrain.api import bundle
 from edgetrain.optim import Schedule
 from edgetrain.program import Program
-from edgetrain.runtime.check import made_up_filler
+from edgetrain.runtime.samples.check import made_up_filler
 from edgetrain.runtime.session import Session
 
 from .nets import wrn28_2

@@ -17,8 +17,8 @@ import numpy as np
 
 from edgetrain.api import make_options
 from edgetrain.compiler import Options, remat
-from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.plan.candidates import Candidate, Draft, Plan, make_candidate
+from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.kernels.cache import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session

@@ -22,8 +22,8 @@ from pathlib import Path
 from unittest import mock
 
 from edgetrain.cli import main as edgetrain
-from edgetrain.compiler import steps
 from edgetrain.compiler.cost import Rates
+from edgetrain.compiler.tapes import steps
 
 from . import (
     depth,

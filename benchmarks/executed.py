@@ -17,9 +17,9 @@ import numpy as np
 
 from edgetrain.api import make_options
 from edgetrain.compiler import Options
-from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.compiler.plan.frontier import find_frontier
+from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Schedule

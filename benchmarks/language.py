@@ -134,7 +134,7 @@ def run_program(case: Case, path: Path) -> dict[str, Any]:
     import numpy as np
 
     from edgetrain.optim import Schedule
-    from edgetrain.runtime.loading import load_program
+    from edgetrain.runtime.loading.program import load_program
     from edgetrain.runtime.session import Session
 
     program = load_program(path)

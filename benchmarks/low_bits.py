@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from edgetrain.api import compile as compile_program
 from edgetrain.importer import load_onnx
 from edgetrain.optim import SGD
-from edgetrain.runtime.trainer import Trainer
+from edgetrain.runtime.training.trainer import Trainer
 
 from .accuracy import load, train_ours
 

@@ -138,7 +138,7 @@ def _our_program(peer: Peer, name: str, threads: int, path: Path) -> None:
 
 
 def _ours(peer: Peer, path: Path, steps: int) -> dict[str, float]:
-    from edgetrain.runtime.loading import load_program
+    from edgetrain.runtime.loading.program import load_program
     from edgetrain.runtime.session import Session
 
     _, x, y = _made(peer)

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgetrain.api import gradients, make_options
-from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.options import Options
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.compiler.plan.frontier import find_frontier
+from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.kernels import targets
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD

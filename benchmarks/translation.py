@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from edgetrain.api import compile as compile_program
 from edgetrain.losses import Loss
 from edgetrain.optim import Adam, Schedule
-from edgetrain.runtime.trainer import Trainer
+from edgetrain.runtime.training.trainer import Trainer
 from tests.twins import Batches, factor
 
 from .dynamicconv import Translator

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import edgetrain as et
 from edgetrain.cli import main as edgetrain
-from edgetrain.runtime.checkpoint import latest, step_files
+from edgetrain.runtime.run.checkpoint import latest, step_files
 from edgetrain.runtime.session import Session
 from tests.digits_runs import digits_program
 

@@ -15,7 +15,7 @@ from edgetrain.exporters import export_torch
 from edgetrain.kernels import targets
 from edgetrain.losses import Loss
 from edgetrain.program import Program
-from edgetrain.runtime.check import Checked, checked_run
+from edgetrain.runtime.samples.check import Checked, checked_run
 from edgetrain.sparse import DSR
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL

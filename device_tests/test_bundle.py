@@ -31,7 +31,7 @@ from edgetrain.kernels import targets
 from edgetrain.kernels.drive.layout import SPLIT_NONE
 from edgetrain.kernels.emission.tape import table_of
 from edgetrain.program import read_program
-from edgetrain.runtime.check import checked_run, state_digest
+from edgetrain.runtime.samples.check import checked_run, state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import edgetrain as et
 from device_tests.boards import BOARD, board_files, compiler_of, made, missing, ran, said
 from edgetrain.kernels import targets
-from edgetrain.runtime.check import state_digest
+from edgetrain.runtime.samples.check import state_digest
 from tests.digits_runs import MODEL
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from device_tests.limits import command, file_size, run, said_in_one_line, succeeded
-from edgetrain.runtime.checkpoint import latest, step_files
+from edgetrain.runtime.run.checkpoint import latest, step_files
 from tests.digits_runs import digits_program
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from device_tests.limits import ROOT, command, one_core, run, said_in_one_line, succeeded
-from edgetrain.runtime.checkpoint import latest, step_files
+from edgetrain.runtime.run.checkpoint import latest, step_files
 from tests.digits_runs import digits_program
 from tests.runtime.conftest import assert_same_bits
 

@@ -10,7 +10,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.kernels.cache import library
-from edgetrain.runtime.check import checked_run
+from edgetrain.runtime.samples.check import checked_run
 from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import build_kernels
 from tools.wheels import ROOT, stage
@@ -35,7 +35,7 @@ STEPS = 3
 CHECK = f"""
 import sys
 import edgetrain as et
-from edgetrain.runtime.check import checked_run
+from edgetrain.runtime.samples.check import checked_run
 print(checked_run(et.load_program(sys.argv[1]), {STEPS}))
 """
 MUSL = """

@@ -26,11 +26,11 @@ _PUBLIC = {
     "migrate": "migration",
     "plan": "api",
     "Program": "program",
-    "load_program": "runtime.loading",
-    "Trainer": "runtime.trainer",
-    "Callback": "runtime.callbacks",
-    "EarlyStopping": "runtime.callbacks",
-    "KeepBest": "runtime.callbacks",
+    "load_program": "runtime.loading.program",
+    "Trainer": "runtime.training.trainer",
+    "Callback": "runtime.training.callbacks",
+    "EarlyStopping": "runtime.training.callbacks",
+    "KeepBest": "runtime.training.callbacks",
     "StepResult": "runtime.session",
     "Session": "runtime.session",
     "open_data": "data.registry",
@@ -77,10 +77,10 @@ if TYPE_CHECKING:
     from .migration import migrate
     from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
     from .program import Program
-    from .runtime.callbacks import Callback, EarlyStopping, KeepBest
-    from .runtime.loading import load_program
+    from .runtime.loading.program import load_program
     from .runtime.session import Session, StepResult
-    from .runtime.trainer import Trainer
+    from .runtime.training.callbacks import Callback, EarlyStopping, KeepBest
+    from .runtime.training.trainer import Trainer
 
 
 def __getattr__(name: str) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from .compiler import Options, compile_model, plan_model
-from .compiler.assemble import assemble, input_limits
-from .compiler.autodiff import accumulator_name
 from .compiler.forward import forward_program
+from .compiler.passes.autodiff import accumulator_name
+from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
-from .compiler.touched import whole
-from .data.expected import Expected
-from .data.items import named_inputs
+from .compiler.tapes.assemble import assemble, input_limits
+from .data.checks.expected import Expected
 from .data.source import Source
+from .data.sources.items import named_inputs
 from .data.tensors import as_array
 from .errors import DataError, UsageError
 from .formats import decoded
@@ -200,9 +200,9 @@ def bundle(
       RunError: a file cannot be written.
     """
     from .bundle.writing import write_bundle
-    from .runtime.check import state_digest
-    from .runtime.loading import opened_program
-    from .runtime.samples_file import write_samples
+    from .runtime.loading.program import opened_program
+    from .runtime.samples.check import state_digest
+    from .runtime.samples.file import write_samples
 
     program = opened_program(program)
     directory = as_path("bundle: directory", directory, "a directory")
@@ -252,7 +252,7 @@ def forward(
     """
     from .runtime.arena import Arena, views
     from .runtime.executor import Executor
-    from .runtime.staging import stage_inputs
+    from .runtime.samples.staging import stage_inputs
 
     model = _known(model)
     inputs = _named(model, inputs)

@@ -22,19 +22,19 @@ from .ops.model import Model
 from .program import Program
 from .program.atomic import exchange, unwritable
 from .program.trained import write_initial
-from .runtime.carrying import Carried, carried, carried_meta, departures, with_values
-from .runtime.checkpoint import (
+from .runtime.loading.program import load_program
+from .runtime.run.carrying import Carried, carried, carried_meta, departures, with_values
+from .runtime.run.checkpoint import (
     is_checkpoint,
     latest,
     load_checkpoint,
     save_checkpoint,
     save_step,
 )
-from .runtime.folder import BEST_FILE, PROGRAM_FILE, RunFolder
-from .runtime.loading import load_program
-from .runtime.lock import LOCK_FILE
-from .runtime.resuming import check_recipe
-from .runtime.run_fields import check_run
+from .runtime.run.fields import check_run
+from .runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder
+from .runtime.run.lock import LOCK_FILE
+from .runtime.run.resuming import check_recipe
 from .units.files import sync_directory
 from .units.public import as_path, public
 

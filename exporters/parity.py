@@ -19,8 +19,8 @@ import torch
 
 from edgetrain.api import gradient_program, make_options
 from edgetrain.compiler import Options
-from edgetrain.compiler.samples import samples_of
-from edgetrain.compiler.weights import chosen_weights
+from edgetrain.compiler.model.samples import samples_of
+from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_step import KINDS, Comparison, Row
 from edgetrain.exporters.reference import Reference

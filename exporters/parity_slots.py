@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgetrain.compiler.autodiff import accumulator_name
-from edgetrain.compiler.touched import map_name
+from edgetrain.compiler.passes.autodiff import accumulator_name
+from edgetrain.compiler.passes.touched_rows import map_name
 from edgetrain.formats import FP32, Format, decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from edgetrain.runtime.session import Session

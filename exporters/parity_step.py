@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from edgetrain.api import gradients
-from edgetrain.compiler.autodiff import accumulator_name
-from edgetrain.compiler.batch_norm import staged_name
+from edgetrain.compiler.passes.autodiff import accumulator_name
+from edgetrain.compiler.passes.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
 from edgetrain.exporters.reference import Reference, StepResult, Storage, scale_of, with_state
 from edgetrain.exporters.twins import twin_of

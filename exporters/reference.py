@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgetrain.compiler.autodiff import check_output
-from edgetrain.compiler.batch_norm import hold_statistics
 from edgetrain.compiler.bind import bind
-from edgetrain.compiler.choice import Choice
-from edgetrain.compiler.objective import only_output
+from edgetrain.compiler.model.objective import only_output
+from edgetrain.compiler.model.trained import Choice
+from edgetrain.compiler.passes.autodiff import check_output
+from edgetrain.compiler.passes.batch_norm import hold_statistics
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
 from edgetrain.exporters.reference_masks import MOVES, RULES

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgetrain.cli import main, planning, waiting
+from edgetrain.cli import main
+from edgetrain.cli.commands import plan
+from edgetrain.cli.screen import waiting
 from edgetrain.compiler import cost
 from edgetrain.kernels.cache import load
 from tests.digits_runs import CHOICES, MODEL
@@ -198,7 +200,7 @@ def test_unexpected_errors_are_one_line_and_a_traceback_with_debug(
     def broken(path: str) -> None:
         raise KeyError("conv1")
 
-    monkeypatch.setattr(planning, "load_onnx", broken)
+    monkeypatch.setattr(plan, "load_onnx", broken)
     status, _, err = run("plan", "m.onnx")
     assert status == 1 and is_one_line(err) and "report" in err and "KeyError" in err
     status, _, err = run("plan", "m.onnx", "--debug")

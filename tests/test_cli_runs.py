@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgetrain.cli import main
-from edgetrain.cli.limited import address_limit, needed
-from edgetrain.runtime.lock import RunLock
+from edgetrain.cli.device.limited import address_limit, needed
+from edgetrain.runtime.run.lock import RunLock
 from tests.digits_runs import MODEL
 
 LONG = "n" * 256
@@ -97,7 +97,7 @@ def test_a_stopped_run_says_the_command_that_goes_on(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, digits_edge: Path, signum: int,
     status: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from edgetrain.cli import progress
+    from edgetrain.cli.screen import progress
 
     def stopping(event: dict) -> None:
         if event["event"] == "step" and event["step"] == 5:

@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import sys
-from edgetrain.cli.lean_imports import load_later
+from edgetrain.cli.parser.lean_imports import load_later
 load_later()
 import pathlib
 assert "ipaddress" not in sys.modules

@@ -12,18 +12,19 @@ import pytest
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.cli import arguments, main
-from edgetrain.cli.choices import compile_arguments
-from edgetrain.cli.namespace import Namespace
-from edgetrain.cli.plan_options import plan_table
-from edgetrain.cli.plugins import owners
+from edgetrain.cli import main
+from edgetrain.cli.parser import arguments
+from edgetrain.cli.parser.choices import compile_arguments
+from edgetrain.cli.parser.namespace import Namespace
+from edgetrain.cli.parser.plan_options import plan_table
+from edgetrain.cli.parser.plugins import owners
 from edgetrain.compiler import Options
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
 from edgetrain.losses import LOSSES, Loss
 from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
-from edgetrain.runtime.checkpoint import latest
-from edgetrain.runtime.settings import Settings
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.training.settings import Settings
 from edgetrain.units.options import NEEDS, flag
 from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL

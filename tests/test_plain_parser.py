@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from edgetrain.cli import arguments
-from edgetrain.cli.namespace import Namespace
+from edgetrain.cli.parser import arguments
+from edgetrain.cli.parser.namespace import Namespace
 
 # What is read so, and (False) what is left to argparse.
 LINES = {
@@ -62,8 +62,8 @@ def test_a_plain_line_is_read_as_argparse_reads_it(
 
 def test_a_plain_line_needs_neither_argparse_nor_every_plugin() -> None:
     script = (
-        "import sys\nfrom edgetrain.cli import training\n"
-        "from edgetrain.cli.arguments import parse\n"
+        "import sys\nfrom edgetrain.cli.commands import train\n"
+        "from edgetrain.cli.parser.arguments import parse\n"
         "assert parse(['train', 'm.edge', '--data', 'digits', '--steps', '3']).steps == 3\n"
         "members = ('edgetrain.optim.', 'edgetrain.losses.')\n"
         "print([m for m in sys.modules if m.startswith(members) or m == 'argparse'])"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.cli.plan_options import plan_table
+from edgetrain.cli.parser.plan_options import plan_table
 from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from edgetrain.cli import main
-from edgetrain.cli.streams import Stream, lost
+from edgetrain.cli.screen.streams import Stream, lost
 from edgetrain.kernels.cache import library
-from edgetrain.runtime.checkpoint import latest, step_files
+from edgetrain.runtime.run.checkpoint import latest, step_files
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 WAYS = ("closed", "full", "pipe")
@@ -108,7 +108,7 @@ def test_an_ascii_terminal_prints_escapes(tmp_path: Path) -> None:
 def test_no_file_gets_the_number_of_a_closed_stream(digits_edge: Path, tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom edgetrain.cli import main\n"
-        "from edgetrain.runtime import checkpoint\n"
+        "from edgetrain.runtime.run import checkpoint\n"
         "save = checkpoint.save_checkpoint\n"
         "def noisy(*given, **named):\n"
         "    os.write(1, b'noise'); os.write(2, b'noise')\n"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgetrain.data.permute import permuted
+from edgetrain.data.order.permute import permuted
 from edgetrain.kernels import control
 from edgetrain.optim import Schedule
 from edgetrain.optim.loss_scale import MAX_SCALE

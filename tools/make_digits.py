@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write edgetrain/data/digits.bin from scikit-learn's copy of the digits.
+"""Write edgetrain/data/sources/digits.bin from scikit-learn's copy of the digits.
 
 usage: make_digits.py        (needs scikit-learn; the same bytes every time)
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-OUT = Path(__file__).resolve().parents[1] / "edgetrain" / "data" / "digits.bin"
+OUT = Path(__file__).resolve().parents[1] / "edgetrain" / "data" / "sources" / "digits.bin"
 TEST_SAMPLES = 360
 
 

@@ -51,7 +51,7 @@ def write_bundle(
       size: few bytes rather than few cycles.
       cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
       digest: of the state after so many steps on made-up samples, as the bundle's own `check`
-        has it (runtime/check.py); called in a thread of its own.
+        has it (runtime/samples/check.py); called in a thread of its own.
       accuracy: whether the loss counts hits, so that main has some to print.
     Returns:
       What MANIFEST.json holds.

@@ -1,7 +1,8 @@
 """The command line: parse, call, print. The README lists commands and exit statuses.
 
-arguments.py has the parser, choices.py turns options into compiler options; a command lives in
-planning.py, training.py, looking.py or doctor.py and is imported when it is asked for.
+parser/arguments.py has the parser, parser/choices.py turns options into compiler options; a
+command lives in commands/plan.py, commands/train.py, commands/inspection.py or commands/doctor.py
+and is imported when it is asked for.
 """
 
 import contextlib
@@ -14,10 +15,10 @@ from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
 from ..units.packages import explained
-from .limited import address_limit, needed, no_memory, supervised
-from .namespace import Namespace
-from .streams import lost, sturdy
-from .waiting import waited
+from .device.limited import address_limit, needed, no_memory, supervised
+from .parser.namespace import Namespace
+from .screen.streams import lost, sturdy
+from .screen.waiting import waited
 
 _FAILED = 1
 # These say what they do meanwhile.
@@ -40,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    from .lean_imports import load_later
+    from .parser.lean_imports import load_later
 
     load_later()
-    from .arguments import parse
+    from .parser.arguments import parse
 
     arguments = parse(argv)
     if isinstance(arguments, int):
@@ -121,7 +122,7 @@ def _run(arguments: Namespace) -> int:
         if arguments.command in _SLOW
         else contextlib.nullcontext()
     ):
-        module = importlib.import_module(f".{arguments.module}", __name__)
+        module = importlib.import_module(f".commands.{arguments.module}", __name__)
         return getattr(module, arguments.function)(arguments)
 
 

@@ -12,14 +12,14 @@ from ..ops.model import Model, names_file
 from ..program import Program
 from ..units import parse_bytes
 from . import remat
-from .assemble import assemble
-from .meanings import meanings_of
+from .model.samples import samples_of
 from .options import Options
 from .plan.allowed import settled
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, find_frontier
 from .plan.units import units_of
-from .samples import samples_of
+from .tapes.assemble import assemble
+from .tapes.meanings import meanings_of
 
 
 @names_file

@@ -22,7 +22,7 @@ from .arena.problem import aligned
 from .options import Options
 from .pipeline import build_graphs
 from .plan.candidates import Plan
-from .steps import ALIGN
+from .tapes.steps import ALIGN
 
 
 def check_folder(folder: str | Path) -> Path:

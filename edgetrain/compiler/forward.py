@@ -9,14 +9,15 @@ from ..ir import Graph, Value
 from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program, Slot
-from . import arena, fusion, remat
+from . import arena, remat
 from .arena.problem import aligned
-from .assemble import KernelTable, TapeCode, stored
 from .bind import bind
 from .options import Options
-from .precision import assign_storage
-from .steps import ALIGN, buffers_of, tape_problem
-from .verify import verify
+from .passes import fusion
+from .passes.precision import assign_storage
+from .passes.verify import verify
+from .tapes.assemble import KernelTable, TapeCode, stored
+from .tapes.steps import ALIGN, buffers_of, tape_problem
 
 
 def forward_program(

@@ -16,7 +16,7 @@ from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
-from .lora import Lora, make_lora
+from .model.lora import Lora, make_lora
 
 MOST_STEPS = 2**31  # of time
 # Options that say how values are stored, and what they may say.
@@ -47,7 +47,7 @@ class Options:
       train, freeze: patterns of parameter names; freeze wins.
       freeze_bn: which batch-norms run on their running statistics, which then stay: None those
         whose parameters are all frozen (one without parameters follows the layers around it, see
-        compiler/batch_norm.py), True all of them, False none.
+        compiler/passes/batch_norm.py), True all of them, False none.
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
       frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
@@ -55,7 +55,8 @@ class Options:
       lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
         what `train` names, and the rest is mapped.
       max_grad_norm: clip the gradient to this norm; 0 does not.
-      allow: rungs of the ladder (compiler/ladder.py) that change the order of sums or more, such as
+      allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
+      such as
         slices: the classes of a linear layer under cross_entropy are taken some at a time.
       fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
         more: no buffer of gradients. Of minibatches of one microbatch.

@@ -15,25 +15,26 @@ from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.model import Model
 from ..sparse import Rewiring
-from . import fusion, segments, slicing
+from . import segments
 from .attention import in_blocks
-from .autodiff import add_loss, add_target, array_name, training_graph
-from .batch_norm import stage_statistics
 from .bind import bind
-from .choice import Choice
-from .frozen import frozen_names
-from .fused import fuse_updates
-from .head import Head, add_sliced_loss, sliced_head
-from .objective import choice_of, forward_of
+from .model.objective import choice_of, forward_of
+from .model.samples import samples_of
+from .model.sparsify import Sparse, sparsify
+from .model.trained import Choice
+from .model.weights import chosen_weights
 from .options import Options
-from .precision import assign_storage, mark_derived
-from .samples import samples_of
-from .saved import pack_saved
+from .passes import fusion, slicing
+from .passes.autodiff import add_loss, add_target, array_name, training_graph
+from .passes.batch_norm import stage_statistics
+from .passes.frozen import frozen_names
+from .passes.fused_update import fuse_updates
+from .passes.head import Head, add_sliced_loss, sliced_head
+from .passes.precision import assign_storage, mark_derived
+from .passes.saved import pack_saved
+from .passes.touched_rows import by_touched_rows
+from .passes.verify import verify
 from .segments.emit import Cut
-from .sparsify import Sparse, sparsify
-from .touched import by_touched_rows
-from .verify import verify
-from .weights import chosen_weights
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class Graphs:
       layers: sparse weights, in pool order; `rewiring` moves them.
       shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
         where it is too large to be kept whole.
-      sliced: whether its logits are never whole (compiler/head.py).
+      sliced: whether its logits are never whole (compiler/passes/head.py).
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from edgetrain.errors import DataError, UsageError
 
-from .check import check_known
-from .hashing import key_of, random_bits
+from .checks.values import check_known
+from .order.hashing import key_of, random_bits
 from .source import Source
 
 _SHIFT, _NOISE = 0x73686966, 0x6E6F6973  # purposes: each has its own bits

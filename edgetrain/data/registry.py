@@ -13,16 +13,16 @@ from edgetrain.units.hints import did_you_mean
 from edgetrain.units.options import check_needs
 from edgetrain.units.public import public
 
-from .arrays import SPLITS, Splits, array_splits
-from .files import unreadable
+from .files.reading import unreadable
 from .source import Options, Source
+from .sources.arrays import SPLITS, Splits, array_splits
 
 
 def _opener(module: str) -> Callable[[str, Options], Splits]:
-    """The `open_...` of a file of this package, which is imported when it is called."""
+    """The `open_...` of a file of sources/, which is imported when it is called."""
 
     def opened(where: str, options: Options) -> Splits:
-        found = importlib.import_module(f".{module}", __package__)
+        found = importlib.import_module(f".sources.{module}", __package__)
         return getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
 
     return opened
@@ -101,7 +101,7 @@ def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
     """
     if names is None or source.labels is None or source.labels == tuple(names):
         return source
-    from .labels import Renumbered
+    from .sources.labels import Renumbered
 
     return Renumbered(source, names)
 
@@ -172,7 +172,7 @@ def _open(splits: Splits, split: str, options: Options) -> Source:
 
         source = Augmented(source, Augmentation.parse(options.augment))
     if whole and options.test_fraction != 0:
-        from .holdout import Subset
+        from .order.holdout import Subset
 
         source = Subset(source, split, options.test_fraction)
         source.splits = SPLITS

@@ -18,7 +18,7 @@ import numpy as np
 from edgetrain.errors import DataError
 from edgetrain.units.files import open_regular
 
-from .files import file_size
+from .files.reading import file_size
 
 _READ_NBYTES = 2**13  # about what can be copied in the time that one more read takes
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from .check import Label, check_floats, check_integers, check_known
-from .files import unreadable
-from .layout import check_layout
+from .checks.layout import check_layout
+from .checks.values import Label, check_floats, check_integers, check_known
+from .files.reading import unreadable
 
 _CHUNK_NBYTES = 2**18  # of transients while filling, however large the microbatch
 

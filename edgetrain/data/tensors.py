@@ -7,7 +7,7 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from .layout import check_layout, fitting_transpose
+from .checks.layout import check_layout, fitting_transpose
 
 
 def as_array(label: str, value: Any) -> np.ndarray:

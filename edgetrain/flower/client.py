@@ -17,9 +17,9 @@ import numpy as np
 
 from ..errors import UsageError
 from ..program import Program
-from ..runtime.callbacks import Callback
-from ..runtime.loading import opened_program
-from ..runtime.trainer import Trainer
+from ..runtime.loading.program import opened_program
+from ..runtime.training.callbacks import Callback
+from ..runtime.training.trainer import Trainer
 from ..units import finite_number
 from ..units.hints import did_you_mean
 from ..units.options import typed

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.loading import opened_program
+from ..runtime.loading.program import opened_program
 from ..units.packages import explained
 from ..units.public import public
 from .arrays import Exchange, initial_state

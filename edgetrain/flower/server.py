@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..program.trained import export_trained
-from ..runtime.loading import opened_program
-from ..runtime.trainer import Trainer
+from ..runtime.loading.program import opened_program
+from ..runtime.training.trainer import Trainer
 from ..units.public import public
 from .arrays import Exchange, initial_state
 

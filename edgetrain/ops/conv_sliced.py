@@ -2,7 +2,7 @@
 
 Neither batch norm nor a depthwise convolution mixes channels, so the wide map between the two
 convolutions need never exist whole. Only for what keeps nothing for backward; made by
-compiler/slicing.py after autodiff. Statistics are still those of the whole microbatch.
+compiler/passes/slicing.py after autodiff. Statistics are still those of the whole microbatch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Saved for backward: the output where the slope follows from it (the next layer keeps it anyway),
 else the input. A ReLU whose output nobody else keeps saves a bit an element instead
-(compiler/fusion.py).
+(compiler/passes/fusion.py).
 """
 
 from dataclasses import dataclass, replace

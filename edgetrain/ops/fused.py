@@ -1,4 +1,5 @@
-"""Updates within the tape of a microbatch; compiler/fused.py puts them into a training graph.
+"""Updates within the tape of a microbatch; compiler/passes/fused_update.py puts them into a
+training graph.
 
 `grad_clear` makes the gradient of a weight that backward adds to, `fused_update` has the calls that
 move the weight by it (attrs calls), `fused_begin` what comes before the first of them.

@@ -3,7 +3,7 @@
 The logits never exist whole: of WIDTH classes and ROWS positions at most. Forward leaves five
 numbers for each position; backward makes each slice again, turns it into its gradient and spends
 it at once. Slices are of one size and taken in order whatever the plan, what is added up over them
-is float32. compiler/head.py puts these nodes in the graph.
+is float32. compiler/passes/head.py puts these nodes in the graph.
 
 attrs: rows, width (of a row of x), classes, tb (weight [classes, width], else [width, classes]),
 batch and each (sample of a position, see kernels/losses/ce_slices.py), smoothing, ignore; arrays:

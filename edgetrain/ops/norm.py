@@ -2,7 +2,8 @@
 
 BatchNormalization becomes three nodes: `bn_stats` makes the small statistics, `bn_running` moves
 the running averages (once a microbatch, never in a recompute) and `bn_apply` normalises, so that
-apply can be recomputed for next to nothing, or done by its reader (compiler/fusion.py). attrs of
+apply can be recomputed for next to nothing, or done by its reader (compiler/passes/fusion.py).
+attrs of
 bn_apply: act, lo, hi of an activation that follows. Saved: its input and the statistics.
 """
 
@@ -60,7 +61,7 @@ for _op in (
     # rule differentiates through them.
     Op("bn_stats", "x -> stat", channels, cost=4, gradient="", samples=samples.statistics),
     # Running mean and variance move towards the microbatch's, in the staged copies that
-    # compiler/batch_norm.py gives it as outputs.
+    # compiler/passes/batch_norm.py gives it as outputs.
     Op("bn_running", "stat rm rv -> sm sv", _running, gradient="", recompute=False),
     # stat[3, c] from the running averages.
     Op("bn_eval_stats", "rm rv -> stat", _running, gradient=""),
@@ -79,7 +80,7 @@ for _op in (
 @onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4))
 def batch_normalization(context, node) -> None:
     """Trained with batch statistics whatever mode the file was exported in; where its parameters
-    are frozen compiler/batch_norm.py makes it run on its running ones.
+    are frozen compiler/passes/batch_norm.py makes it run on its running ones.
 
     ONNX's running statistics use momentum = 1 - torch's and the biased variance; torch's meaning
     (unbiased) is what is computed.

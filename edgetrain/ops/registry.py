@@ -172,7 +172,7 @@ class Op:
         return Call(kernel, args)
 
     def vjp(self, grads: Any, node: Node) -> None:
-        """Emit the gradients of the inputs through `grads` (compiler/autodiff.py)."""
+        """Emit the gradients of the inputs through `grads` (compiler/passes/autodiff.py)."""
         if self.gradient is None:
             raise NotImplementedError(f"op {self.name} has no gradient rule")
         if self.gradient and (dy := grads.of(node.outputs[0])) and grads.needs(node.inputs[0]):

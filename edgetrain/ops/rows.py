@@ -1,4 +1,4 @@
-"""Places of a table's touched rows in its gradient: see compiler/touched.py.
+"""Places of a table's touched rows in its gradient: see compiler/passes/touched_rows.py.
 
 Inputs idx, outputs places and map, which is added to. attrs: rows of the table, room of the
 gradient.

@@ -1,6 +1,6 @@
 """Saved values in fewer bits: packed when forward has read them, unpacked for backward.
 
-compiler/saved.py puts these into a training graph. `pack_sides`, of x [n, c, ...], takes
+compiler/passes/saved.py puts these into a training graph. `pack_sides`, of x [n, c, ...], takes
 statistics, scale and shift of a batch norm, or "" for each; attrs act, lo, hi: of the activation
 whose kinks no rounding crosses.
 """

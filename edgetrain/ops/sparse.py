@@ -1,4 +1,5 @@
-"""Convolution, linear layer, embedding by a sparse weight of the pool, from compiler/sparsify.py.
+"""Convolution, linear layer, embedding by a sparse weight of the pool, from
+compiler/model/sparsify.py.
 
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
@@ -22,9 +23,11 @@ def _sizes(values, attrs) -> dict[str, int]:
     if len(shape) == 2:
         rows = x.size // shape[1]
         shapes = [(rows, shape[1], 1, 1), (*shape, 1, 1), (rows, shape[0], 1, 1)]
-    # the pool itself is read; what unpacks it (compiler/packed.py) says otherwise
+    # the pool itself is read; what unpacks it (compiler/passes/packed.py) says otherwise
     slots, written = values["columns"].size, values["dwt"].size if "dwt" in values else 0
-    room = written if written < slots else 0  # a layer's own gradient (compiler/fused.py)
+    room = (
+        written if written < slots else 0
+    )  # a layer's own gradient (compiler/passes/fused_update.py)
     return conv_sizes(*shapes) | {"slots": slots, "room": room, "held": 0}
 
 

@@ -12,10 +12,10 @@ from ..errors import CheckpointError, UsageError
 from ..kernels import control
 from ..program import Program
 from ..program.trained import names_in_file, outputs_in_file
-from ..runtime.evaluation import evaluate_batches
-from ..runtime.given import Given, Samples
-from ..runtime.state import load_state
-from ..runtime.trainer import Trainer
+from ..runtime.run.state import load_state
+from ..runtime.samples.handed_over import Given, Samples
+from ..runtime.training.evaluation import evaluate_batches
+from ..runtime.training.trainer import Trainer
 from ..units.public import as_path, called_by_people
 from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState

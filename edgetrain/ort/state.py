@@ -19,8 +19,8 @@ from ..program.schema import (
     text,
     verify,
 )
-from ..runtime.checkpoint import load_checkpoint, save_checkpoint
-from ..runtime.run_fields import COUNTERS
+from ..runtime.run.checkpoint import load_checkpoint, save_checkpoint
+from ..runtime.run.fields import COUNTERS
 from ..units.public import as_path, called_by_people
 
 MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"

@@ -40,7 +40,7 @@ SLOT = record(
 )
 _SLOTS = several(SLOT, most=2**20)
 
-# What can be trained with is the runtime's to know: see runtime/loading.py.
+# What can be trained with is the runtime's to know: see runtime/loading/program.py.
 _PLUGIN = record({"name": text()}, others=plain())
 _LAYER = row(
     text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
@@ -105,7 +105,7 @@ RECIPE = record(
 _COUNTED = record(
     {"count": integer(0, _SAMPLES), "numbers": _NBYTES, "nbytes": _NBYTES, "names": several(text())}
 )
-# compiler/listing.py
+# compiler/advice/listing.py
 _TRAINING = record(
     {"trained": _COUNTED, "frozen": _COUNTED, "moves": _COUNTED, "stays": _COUNTED},
     {"sparse": several(text()), "dense": by_name(text())},

@@ -96,7 +96,8 @@ class Program:
       recipe: options it was compiled with; `aliases`: further names of tied parameters.
       mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
         mapped file itself. A tape's word for one is arena_nbytes + `offset`.
-      work: tape -> kernel -> turns of loops that the compiler counted; see runtime/tapes.py.
+      work: tape -> kernel -> turns of loops that the compiler counted; see
+      runtime/loading/tapes.py.
       revisions: of the kernels that it was compiled for, those past 1; see kernels/registry.py.
     """
 
@@ -256,7 +257,8 @@ class Program:
 
 
 def read_program(path: str | Path, *, links: bool = True) -> Program:
-    """Read a Program's file, and prove it whole; what runs it asks more: runtime/loading.py.
+    """Read a Program's file, and prove it whole; what runs it asks more:
+    runtime/loading/program.py.
 
     Args:
       links: a link at `path` is followed; without, it is refused.

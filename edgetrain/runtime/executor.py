@@ -1,4 +1,4 @@
-"""Runs tapes: they are proved once (runtime/tapes.py), then workers enter without Python.
+"""Runs tapes: they are proved once (runtime/loading/tapes.py), then workers enter without Python.
 
 Kernels come from an installed library, or the disk cache where they were compiled before.
 """
@@ -19,10 +19,10 @@ from ..kernels.targets import in_pairs
 from ..program import Program
 from ..units.options import typed
 from .arena import Arena
-from .mapping import Placed
-from .signals import Deferral
-from .tapes import check_program
+from .loading.mapping import Placed
+from .loading.tapes import check_program
 from .team import ENTRY, team
+from .training.signals import Deferral
 
 
 class _Tape(NamedTuple):

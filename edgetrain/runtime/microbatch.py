@@ -6,9 +6,9 @@ import numpy as np
 
 from ..kernels import control
 from ..program import TARGET, WEIGHT
-from .feed import check_weights
+from .samples.feed import check_weights
+from .samples.staging import stage, stage_inputs
 from .session import Session
-from .staging import stage, stage_inputs
 
 
 def run_minibatch(

@@ -19,11 +19,11 @@ from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
 from ..units.public import Uncopied, called_by_people
 from .arena import Arena
-from .feed import Feed, Filler, fields, fill
-from .loading import opened_program
-from .mapping import first_values
-from .patterns import check_instructions, check_pattern, sparse_layers
-from .staging import stage
+from .loading.mapping import first_values
+from .loading.patterns import check_instructions, check_pattern, sparse_layers
+from .loading.program import opened_program
+from .samples.feed import Feed, Filler, fields, fill
+from .samples.staging import stage
 from .turns import Turns
 
 # Why no target of a minibatch counts where none does.

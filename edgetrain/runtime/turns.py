@@ -7,7 +7,7 @@ the next turn, so that a loop of training does not starve a prediction, nor the 
 from _thread import LockType, allocate_lock, get_ident
 from collections import deque
 
-from .signals import Deferral
+from .training.signals import Deferral
 
 
 class _Place:

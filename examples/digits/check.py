@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 
 import edgetrain as et
-from edgetrain.runtime.state import load_state, open_run
+from edgetrain.runtime.run.state import load_state, open_run
 
 TOLERANCE = 1e-4  # of a logit: the runtimes add in another order
 LEAST_ACCURACY = 0.97

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import edgetrain as et
-from edgetrain.data.sounds import fitted, log_mel
+from edgetrain.data.sources.sounds import fitted, log_mel
 from edgetrain.exporters import export_torch
 from examples.keywords.features import FRAMES, MELS, RATE, SHAPE, as_bytes, as_input
 from examples.zoo.keyword import KeywordNet

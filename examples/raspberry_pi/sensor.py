@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import edgetrain as et
-from edgetrain.runtime.check import digest_of
+from edgetrain.runtime.samples.check import digest_of
 
 READINGS, AXES = 32, 3
 KEPT = 64  # windows that are trained on

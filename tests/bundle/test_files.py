@@ -12,8 +12,8 @@ from edgetrain.api import bundle
 from edgetrain.bundle.archive import archive
 from edgetrain.cli import main
 from edgetrain.errors import UsageError
-from edgetrain.runtime.check import state_digest
-from edgetrain.runtime.samples_file import HEAD_NBYTES
+from edgetrain.runtime.samples.check import state_digest
+from edgetrain.runtime.samples.file import HEAD_NBYTES
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only")
 
@@ -129,7 +129,7 @@ def test_main_says_no_accuracy_of_a_loss_that_counts_nothing(two_layers, tmp_pat
 
 
 def test_samples_of_bytes_stay_bytes(program, tmp_path):
-    from edgetrain.runtime.samples_file import write_samples
+    from edgetrain.runtime.samples.file import write_samples
     from tests.digits_runs import digits_program
 
     digits = digits_program(threads=1)

@@ -13,7 +13,7 @@ from edgetrain.bundle import writing
 from edgetrain.bundle.image import mapped_values
 from edgetrain.bundle.writing import write_bundle
 from edgetrain.errors import UsageError
-from edgetrain.runtime.check import state_digest
+from edgetrain.runtime.samples.check import state_digest
 from tests.bundle.loaded import Loaded
 
 STEPS = 5

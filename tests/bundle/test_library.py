@@ -16,9 +16,9 @@ from edgetrain.losses import Loss
 from edgetrain.optim import Schedule
 from edgetrain.program.samples import made_up
 from edgetrain.program.stored import read_stored, slot_nbytes
-from edgetrain.runtime.check import digest_of, made_up_filler, state_digest
+from edgetrain.runtime.run.stored import keep_schedule, stored_checkpoint
+from edgetrain.runtime.samples.check import digest_of, made_up_filler, state_digest
 from edgetrain.runtime.session import Session
-from edgetrain.runtime.stored_run import keep_schedule, stored_checkpoint
 from tests.bundle.flash import Flash
 from tests.bundle.loaded import Loaded, Rates, made_up_fill
 from tests.optim.cases import SCHEDULE_CASES

@@ -12,7 +12,7 @@ import edgetrain as et
 from edgetrain.api import bundle
 from edgetrain.kernels.device import layout as device
 from edgetrain.program.stored import slot_nbytes
-from edgetrain.runtime.check import digest_of, made_up_filler, state_digest
+from edgetrain.runtime.samples.check import digest_of, made_up_filler, state_digest
 from edgetrain.runtime.session import Session
 from tests.bundle.flash import Flash
 from tests.bundle.loaded import Loaded, made_up_fill

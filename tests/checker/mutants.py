@@ -19,16 +19,16 @@ import numpy as np
 
 from edgetrain.api import make_options
 from edgetrain.checker import Meaning, prove
-from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.compile import plan_model
-from edgetrain.compiler.meanings import meanings_of
+from edgetrain.compiler.tapes.assemble import assemble
+from edgetrain.compiler.tapes.meanings import meanings_of
 from edgetrain.errors import ProgramError
 from edgetrain.kernels.tapes.decode import bound
 from edgetrain.optim import Schedule
 from edgetrain.program import TAPES, Program
-from edgetrain.runtime.check import made_up_filler
+from edgetrain.runtime.loading.tapes import check_program
+from edgetrain.runtime.samples.check import made_up_filler
 from edgetrain.runtime.session import Session
-from edgetrain.runtime.tapes import check_program
 
 from ..fuzz.nets import NETS
 from ..planner import hurried

@@ -13,7 +13,7 @@ from edgetrain.checker.meaning import STILL
 from edgetrain.errors import ProgramError
 from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
-from edgetrain.runtime.check import made_up_filler
+from edgetrain.runtime.samples.check import made_up_filler
 from edgetrain.runtime.session import Session
 
 from ..fuzz.nets import NETS

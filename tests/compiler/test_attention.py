@@ -12,8 +12,8 @@ from torch.nn import functional as F
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
+from edgetrain.compiler.advice.ladder import ladder
 from edgetrain.compiler.attention.masks import band_of
-from edgetrain.compiler.ladder import ladder
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity

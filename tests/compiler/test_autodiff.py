@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from edgetrain.api import loss_and_gradients, make_options
-from edgetrain.compiler.update import update_tape
+from edgetrain.compiler.tapes.update import update_tape
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.kernels.cache import jit
 

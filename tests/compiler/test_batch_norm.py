@@ -3,7 +3,7 @@
 import pytest
 
 from edgetrain.api import make_options, plan
-from edgetrain.compiler import batch_norm
+from edgetrain.compiler.passes import batch_norm
 from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import ModelError, UsageError
 

@@ -11,8 +11,8 @@ import torch
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import cost, plan_model
-from edgetrain.compiler.assemble import assemble
-from edgetrain.compiler.estimate import seconds_per_minibatch
+from edgetrain.compiler.advice.estimate import seconds_per_minibatch
+from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.exporters import export_torch
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL

@@ -6,7 +6,7 @@ import torch
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
-from edgetrain.compiler.autodiff import accumulator_name
+from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.plan.candidates import make_candidate
 from edgetrain.exporters import export_torch
 from edgetrain.kernels.cache import jit

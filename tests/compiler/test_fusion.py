@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.api import gradient_program
-from edgetrain.compiler import fusion
+from edgetrain.compiler.passes import fusion
 from edgetrain.ir import Builder
 from edgetrain.runtime.session import Session
 

@@ -11,7 +11,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.ladder import (
+from edgetrain.compiler.advice.ladder import (
     APPROXIMATE,
     RUNGS,
     SAME_BITS,
@@ -20,7 +20,7 @@ from edgetrain.compiler.ladder import (
     ladder,
     rungs,
 )
-from edgetrain.compiler.suggest import suggested_lora
+from edgetrain.compiler.advice.suggest import suggested_lora
 from edgetrain.exporters import export_torch
 
 from .nets import Net

@@ -8,7 +8,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.compiler.lora import Lora, layers_of, make_lora
+from edgetrain.compiler.model.lora import Lora, layers_of, make_lora
 from edgetrain.errors import DataError, ProgramError, UsageError
 from edgetrain.exporters.parity import parity
 from edgetrain.program.adapters import CONFIG_FILE, WEIGHTS_FILE

@@ -9,7 +9,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edgetrain.api import loss_and_gradients, make_options
-from edgetrain.compiler.update import update_tape
+from edgetrain.compiler.tapes.update import update_tape
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse

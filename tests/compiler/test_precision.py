@@ -12,7 +12,7 @@ import edgetrain as et
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.registry import op
-from edgetrain.runtime.check import checked_run
+from edgetrain.runtime.samples.check import checked_run
 
 from .nets import Net, graphs, residual
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.prove import prove
+from edgetrain.compiler.advice.prove import prove
 from edgetrain.compiler.remat import bound
 from edgetrain.errors import UsageError
 

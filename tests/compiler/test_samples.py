@@ -12,8 +12,8 @@ import examples
 from device_tests import kinds
 from edgetrain.api import make_options
 from edgetrain.cli import main
+from edgetrain.compiler.model.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
 from edgetrain.compiler.plan.frontier import microbatches
-from edgetrain.compiler.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity

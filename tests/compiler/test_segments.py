@@ -8,7 +8,6 @@ import pytest
 import edgetrain as et
 from benchmarks.sequences import lstm_net
 from edgetrain.api import gradients, loss_and_gradients, make_options
-from edgetrain.compiler.assemble import assemble
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.segments import described
@@ -16,6 +15,7 @@ from edgetrain.compiler.segments.layout import Axis, Move, Span, axis_of, part_s
 from edgetrain.compiler.segments.picks import picked
 from edgetrain.compiler.segments.region import MOST_SEGMENTS, segment_steps, spans_of
 from edgetrain.compiler.segments.rules import Look, layouts_of
+from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.errors import DataError, UsageError
 from edgetrain.ir import Node, Value
 from edgetrain.kernels.cache import jit

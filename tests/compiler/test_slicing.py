@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.api import gradient_program, gradients
-from edgetrain.compiler import slicing
+from edgetrain.compiler.passes import slicing
 from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 

@@ -1,6 +1,6 @@
 """Steps of a tape as the planner sees them: what each must follow."""
 
-from edgetrain.compiler.steps import TapeProblem, tape_problem
+from edgetrain.compiler.tapes.steps import TapeProblem, tape_problem
 from edgetrain.ir import Builder
 from edgetrain.kernels.cache import jit
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgetrain.compiler.verify import GraphError, verify
+from edgetrain.compiler.passes.verify import GraphError, verify
 from edgetrain.ir import Builder, Value
 
 

@@ -9,11 +9,11 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.ladder import rungs
+from edgetrain.compiler.advice.ladder import rungs
+from edgetrain.compiler.model.samples import INDEPENDENT, samples_of
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.candidates import Plan
-from edgetrain.compiler.samples import INDEPENDENT, samples_of
 from edgetrain.errors import EdgetrainError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.model import Model

@@ -6,8 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
-from edgetrain.data import npz as npz_module
 from edgetrain.data.registry import open_data
+from edgetrain.data.sources import npz as npz_module
 from edgetrain.errors import DataError
 from tests.fuzz.children import fault, run
 

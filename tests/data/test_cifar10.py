@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from edgetrain.data.cifar10 import crop_and_flip
 from edgetrain.data.registry import open_data
+from edgetrain.data.sources.cifar10 import crop_and_flip
 
 from . import writers as w
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from edgetrain.data.files.wav import wav_head, wav_samples
 from edgetrain.data.registry import open_data
-from edgetrain.data.sounds import log_mel
-from edgetrain.data.wav import wav_head, wav_samples
+from edgetrain.data.sources.sounds import log_mel
 from edgetrain.errors import DataError, EdgetrainError
 
 RATE = 8000

@@ -10,9 +10,9 @@ import pytest
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.data.augment import Augmentation, normal, shifted
-from edgetrain.data.hashing import key_of, random_bits
-from edgetrain.data.labels import class_counts, class_weights
+from edgetrain.data.order.hashing import key_of, random_bits
 from edgetrain.data.registry import open_data
+from edgetrain.data.sources.labels import class_counts, class_weights
 from tests.runtime.models import write_rows
 
 X = np.random.default_rng(0).normal(size=(40, 3, 8)).astype(np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.data.layout import check_layout, fitting_transpose
+from edgetrain.data.checks.layout import check_layout, fitting_transpose
 from edgetrain.data.registry import open_data
 from edgetrain.errors import DataError
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgetrain.data.hashing import key_of, mix, random_bits
-from edgetrain.data.permute import permuted
+from edgetrain.data.order.hashing import key_of, mix, random_bits
+from edgetrain.data.order.permute import permuted
 
 FAST = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgetrain.data import unpack
+from edgetrain.data.files import unpack
 from edgetrain.data.registry import open_data
 from edgetrain.errors import DataError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.cli.arguments import plan_table
+from edgetrain.cli.parser.arguments import plan_table
 from edgetrain.formats import (
     BLOCKED,
     FORMATS,

@@ -21,7 +21,7 @@ from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.tapes.decode import bound, decode
 from edgetrain.program import Program
-from edgetrain.runtime.patterns import REWIRING
+from edgetrain.runtime.loading.patterns import REWIRING
 
 from . import children
 

@@ -23,7 +23,7 @@ import numpy as np
 from edgetrain.errors import ProgramError
 from edgetrain.program import KIND, TAPES, VERSION
 from edgetrain.program.container import read_container, write_container
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.session import Session
 from tests.twins import train_step
 

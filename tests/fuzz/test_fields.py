@@ -12,8 +12,8 @@ import pytest
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.program import program as programs
-from edgetrain.runtime import checkpoint
-from edgetrain.runtime.checkpoint import step_path
+from edgetrain.runtime.run import checkpoint
+from edgetrain.runtime.run.checkpoint import step_path
 from edgetrain.sparse import DSR
 
 from ..planner import hurried

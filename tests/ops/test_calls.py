@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from edgetrain.api import make_options
-from edgetrain.compiler import lowering
 from edgetrain.compiler.pipeline import build_graphs
-from edgetrain.compiler.update import update_tape
+from edgetrain.compiler.tapes import lowering
+from edgetrain.compiler.tapes.update import update_tape
 from edgetrain.ir import Call, Graph, Node
 from edgetrain.kernels import registry
 from edgetrain.kernels.cache import jit
@@ -84,7 +84,7 @@ def test_calls_of_updates_and_rewirings_are_declared(
         calls.append((call, graph))
         return bind(call, graph, threads, target)
 
-    monkeypatch.setattr("edgetrain.compiler.update.bind_call", recorded)
+    monkeypatch.setattr("edgetrain.compiler.tapes.update.bind_call", recorded)
     chosen = make_optimizer(optimizer, **({"momentum": 0.9} if optimizer == "sgd" else {}))
     options = make_options(
         minibatch=8, optimizer=chosen, density=0.5, density_overrides={"*": 0.5}, rewiring=rewiring

@@ -8,7 +8,7 @@ import pytest
 from edgetrain.errors import CheckpointError, EdgetrainError
 from edgetrain.ort.api import CheckpointState
 from edgetrain.ort.module import Module
-from edgetrain.runtime.checkpoint import load_checkpoint, save_checkpoint
+from edgetrain.runtime.run.checkpoint import load_checkpoint, save_checkpoint
 from tests.mutants import mutants
 from tests.ort.test_walk_through import BATCH, digits, made, model, module  # noqa: F401
 

@@ -10,7 +10,7 @@ from edgetrain.cli import main
 from edgetrain.errors import RunError
 from edgetrain.program.atomic import write_atomically
 from edgetrain.program.medium import file_sum, medium_sum
-from edgetrain.runtime.checkpoint import latest, save_step, step_files
+from edgetrain.runtime.run.checkpoint import latest, save_step, step_files
 
 STATE = {"w": np.arange(3000, dtype=np.float32), "v": np.ones(5000, np.float32)}
 

@@ -14,7 +14,7 @@ from edgetrain.kernels import targets
 from edgetrain.program import KIND, VERSION, Program
 from edgetrain.program.container import read_container, write_container
 from edgetrain.program.program import VERSIONS
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.session import Session
 
 from ..compiler.nets import Net, conv_bn_relu_conv
@@ -74,12 +74,13 @@ def test_program_has_no_state_for_what_is_frozen(program):
 def test_running_a_program_imports_neither_onnx_nor_the_compiler(path):
     """numba imports the top of scipy by itself; none of what the planner uses of it."""
     code = (
-        "import sys; from edgetrain.runtime.loading import load_program;"
+        "import sys; from edgetrain.runtime.loading.program import load_program;"
         "from edgetrain.runtime.session import Session; import numpy as np;"
         f"s = Session(load_program({str(path)!r}));"
         "s.predict({'x': np.zeros((8, 2, 5, 5), np.float32)}); s.close();"
-        "bad = {'onnx', 'scipy.optimize', 'scipy.sparse', 'torch', 'edgetrain.compiler.autodiff',"
-        "'edgetrain.compiler.plan.frontier', 'edgetrain.importer'} & set(sys.modules);"
+        "bad = {'onnx', 'scipy.optimize', 'scipy.sparse', 'torch',"
+        "'edgetrain.compiler.passes.autodiff', 'edgetrain.compiler.plan.frontier',"
+        " 'edgetrain.importer'} & set(sys.modules);"
         "sys.exit(f'imported {sorted(bad)}' if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

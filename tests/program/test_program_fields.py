@@ -14,7 +14,7 @@ from edgetrain.program import KIND, VERSION
 from edgetrain.program.container import read_container, write_container
 from edgetrain.program.fields import PROGRAM, RECIPE
 from edgetrain.program.schema import Wrong
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 from edgetrain.sparse import REWIRINGS
 
 from ..compiler.nets import conv_bn_relu_conv

@@ -9,7 +9,7 @@ import pytest
 
 from edgetrain.report.history import COLUMNS, MOST_ROWS, History
 from edgetrain.report.run_page import run_page
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 
 
 def event(step: int, **more) -> dict:

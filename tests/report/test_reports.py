@@ -18,7 +18,7 @@ from edgetrain.program import Program
 from edgetrain.report.history import HISTORY_FILE, History
 from edgetrain.report.run_page import run_page
 from edgetrain.report.tape_scene import program_arena
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 from examples.zoo import ZOO
 from tests.digits_runs import CHOICES, MODEL
 

@@ -12,7 +12,7 @@ from edgetrain.formats import FORMATS
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
-from edgetrain.runtime.tapes import check_program
+from edgetrain.runtime.loading.tapes import check_program
 
 TAPE = "micro"
 

@@ -11,7 +11,7 @@ import pytest
 from edgetrain.errors import CheckpointError, RunError
 from edgetrain.program.atomic import previous_of
 from edgetrain.program.container import write_container
-from edgetrain.runtime import checkpoint as ck
+from edgetrain.runtime.run import checkpoint as ck
 
 META = {"step": 3, "scale": 65536.0, "lr": 0.1, "cursor": [1, 200], "hash": "ab", "none": None}
 
@@ -146,7 +146,7 @@ def test_latest_passes_over_damaged_files(tmp_path):
 def test_killed_saves_leave_a_good_checkpoint_and_no_litter(tmp_path):
     program = (
         "import sys, numpy as np\n"
-        "from edgetrain.runtime.checkpoint import save_checkpoint\n"
+        "from edgetrain.runtime.run.checkpoint import save_checkpoint\n"
         "for step in range(10**6):\n"
         "    save_checkpoint(sys.argv[1], {'w': np.full(100_000, step)}, {'step': step})\n"
         "    print(step, flush=True)\n"

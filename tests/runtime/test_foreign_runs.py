@@ -12,10 +12,10 @@ from edgetrain.cli import main
 from edgetrain.errors import EdgetrainError, RunError, UsageError
 from edgetrain.program import Program
 from edgetrain.report.history import HISTORY_FILE, History
-from edgetrain.runtime.checkpoint import latest, save_checkpoint
-from edgetrain.runtime.folder import BEST_FILE, PROGRAM_FILE, RunFolder
-from edgetrain.runtime.lock import LOCK_FILE, RunLock
-from edgetrain.runtime.state import open_run
+from edgetrain.runtime.run.checkpoint import latest, save_checkpoint
+from edgetrain.runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder
+from edgetrain.runtime.run.lock import LOCK_FILE, RunLock
+from edgetrain.runtime.run.state import open_run
 from tests.test_opening import STRANGE
 
 MINE = b"mine"

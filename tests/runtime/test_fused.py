@@ -7,8 +7,8 @@ import pytest
 
 import edgetrain as et
 from edgetrain.errors import RunError, UsageError
-from edgetrain.runtime.checkpoint import latest
-from edgetrain.runtime.returning import MOST
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.run.rollback import MOST
 from tests.digits_runs import digits_program
 from tests.runtime.conftest import assert_same_bits
 from tests.runtime.models import write_forked

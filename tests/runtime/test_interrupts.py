@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.runtime.signals import Deferral, handling
+from edgetrain.runtime.training.signals import Deferral, handling
 
 SCRIPT = """
 import hashlib, os, random, signal, sys, threading, time

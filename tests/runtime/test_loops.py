@@ -12,7 +12,7 @@ import torch
 import edgetrain as et
 from edgetrain.losses import Loss
 from edgetrain.program import Program
-from edgetrain.runtime.metrics import Metrics
+from edgetrain.runtime.training.metrics import Metrics
 from tests.runtime.online_net import CLASSES, Net, compiled, drawn, exported
 from tests.runtime.test_online import torch_steps
 

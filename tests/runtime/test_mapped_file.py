@@ -12,10 +12,10 @@ import pytest
 
 import edgetrain as et
 from edgetrain.program.mapped_file import files_of
-from edgetrain.runtime.folder import PROGRAM_FILE, RunFolder
-from edgetrain.runtime.keeper import Keeper
+from edgetrain.runtime.run.folder import PROGRAM_FILE, RunFolder
+from edgetrain.runtime.run.saving import Keeper
+from edgetrain.runtime.run.state import open_run
 from edgetrain.runtime.session import Session
-from edgetrain.runtime.state import open_run
 from tests.compiler.test_lora import TEXT, net
 
 DRAW = np.random.default_rng(1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.data.batches import steps_per_epoch
+from edgetrain.data.order.batches import steps_per_epoch
 from edgetrain.errors import UsageError
 from tests.twins import Batches, Cursor, evaluation_batches
 

@@ -15,9 +15,9 @@ import edgetrain as et
 from edgetrain.data.source import Source
 from edgetrain.errors import Interrupted, RunError, UsageError
 from edgetrain.program import Program
-from edgetrain.runtime.checkpoint import latest, save_step, step_files
-from edgetrain.runtime.folder import RunFolder
-from edgetrain.runtime.lock import LOCK_FILE, RunLock, this_process
+from edgetrain.runtime.run.checkpoint import latest, save_step, step_files
+from edgetrain.runtime.run.folder import RunFolder
+from edgetrain.runtime.run.lock import LOCK_FILE, RunLock, this_process
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
 
@@ -300,7 +300,7 @@ def test_another_run_s_checkpoints_are_not_written_over(
 _HOLD = """
 import sys, time
 from pathlib import Path
-from edgetrain.runtime.lock import RunLock
+from edgetrain.runtime.run.lock import RunLock
 lock = RunLock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

@@ -9,8 +9,8 @@ import edgetrain as et
 from edgetrain.errors import CheckpointError
 from edgetrain.optim import SCHEDULES, Schedule
 from edgetrain.program import Program
-from edgetrain.runtime.checkpoint import latest
-from edgetrain.runtime.run_fields import check_run
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.run.fields import check_run
 
 from .conftest import assert_same_bits
 

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.data.permute import permuted
+from edgetrain.data.order.permute import permuted
 from edgetrain.data.source import Source
 from edgetrain.program import Program
-from edgetrain.runtime import skipped
-from edgetrain.runtime.checkpoint import latest, save_step, step_files
-from edgetrain.runtime.skipped import MOST_INDICES, MOST_STEPS, RECORD_FILE, Fed, SkippedSteps
+from edgetrain.runtime.run.checkpoint import latest, save_step, step_files
+from edgetrain.runtime.training import skipped
+from edgetrain.runtime.training.skipped import (
+    MOST_INDICES,
+    MOST_STEPS,
+    RECORD_FILE,
+    Fed,
+    SkippedSteps,
+)
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported
 
@@ -179,7 +185,7 @@ def edit_and_save(folder: Path, tensors: dict, meta: dict) -> None:
     path = save_step(folder, 3, tensors, meta | {"position": {}})
     skipped_save = json.dumps(meta)
     from edgetrain.program.container import write_container
-    from edgetrain.runtime.checkpoint import KIND, VERSION
+    from edgetrain.runtime.run.checkpoint import KIND, VERSION
 
     write_container(path, tensors, {"state": skipped_save}, kind=KIND, version=VERSION)
 

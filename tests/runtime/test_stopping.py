@@ -11,7 +11,7 @@ import edgetrain as et
 from edgetrain.data.source import Source
 from edgetrain.errors import CheckpointError, Interrupted, RunError
 from edgetrain.program import Program
-from edgetrain.runtime.checkpoint import step_files
+from edgetrain.runtime.run.checkpoint import step_files
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
 

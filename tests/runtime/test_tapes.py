@@ -12,9 +12,9 @@ from edgetrain.errors import ProgramError
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.tapes.decode import bound, decode, work_of
 from edgetrain.program import Program
-from edgetrain.runtime.loading import load_program
-from edgetrain.runtime.roles import Slots
-from edgetrain.runtime.tapes import SLACK, check_program
+from edgetrain.runtime.loading.program import load_program
+from edgetrain.runtime.loading.roles import Slots
+from edgetrain.runtime.loading.tapes import SLACK, check_program
 
 from ..fuzz.nets import compiled
 

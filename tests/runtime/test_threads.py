@@ -15,8 +15,8 @@ import pytest
 import edgetrain as et
 from edgetrain.program import Program
 from edgetrain.runtime import team
-from edgetrain.runtime.checkpoint import latest
-from edgetrain.runtime.signals import Deferral
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.training.signals import Deferral
 from edgetrain.runtime.turns import Turns
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported

@@ -14,7 +14,7 @@ import edgetrain as et
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import control
 from edgetrain.program import Program
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.session import Session
 
 from .conftest import Compile

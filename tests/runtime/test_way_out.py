@@ -10,9 +10,10 @@ import pytest
 
 import edgetrain as et
 from edgetrain.program import Program
-from edgetrain.runtime import checkpoint, learner
-from edgetrain.runtime.checkpoint import latest, step_files, step_of
-from edgetrain.runtime.settings import SAVE_SECONDS
+from edgetrain.runtime.run import checkpoint
+from edgetrain.runtime.run.checkpoint import latest, step_files, step_of
+from edgetrain.runtime.training import learner
+from edgetrain.runtime.training.settings import SAVE_SECONDS
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported
 

@@ -9,7 +9,7 @@ import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.errors import DataError, RunError
 from edgetrain.losses import Loss
-from edgetrain.runtime.metrics import Metrics
+from edgetrain.runtime.training.metrics import Metrics
 from tests.compiler.nets import Net
 from tests.runtime.conftest import assert_same_bits
 

@@ -18,10 +18,10 @@ from edgetrain.formats.csr import COLUMNS, POOL
 from edgetrain.kernels import control
 from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
-from edgetrain.runtime.loading import load_program
-from edgetrain.runtime.patterns import REWIRING
+from edgetrain.runtime.loading.patterns import REWIRING
+from edgetrain.runtime.loading.program import load_program
+from edgetrain.runtime.run.state import load_state
 from edgetrain.runtime.session import Session
-from edgetrain.runtime.state import load_state
 from edgetrain.sparse import DSR, SET
 
 from ..runtime.conftest import assert_same_bits, trained_state

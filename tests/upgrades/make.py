@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgetrain.errors import Interrupted
-from edgetrain.runtime.checkpoint import step_files
+from edgetrain.runtime.run.checkpoint import step_files
 from tests.digests import digest
 
 from .kinds import KINDS, STOPPED, WHOLE, Kind, compiled, trainer

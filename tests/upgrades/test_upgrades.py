@@ -24,9 +24,9 @@ from edgetrain.errors import (
 from edgetrain.program import KIND, VERSION, atomic
 from edgetrain.program.container import read_container, write_container
 from edgetrain.program.program import VERSIONS
-from edgetrain.runtime.checkpoint import latest
-from edgetrain.runtime.folder import RunFolder
-from edgetrain.runtime.loading import load_program
+from edgetrain.runtime.loading.program import load_program
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.run.folder import RunFolder
 from tests.digests import digest
 
 from .kinds import KINDS, STOPPED, WHOLE, samples

@@ -14,10 +14,10 @@ from typing import Any
 from ...errors import EdgetrainError, UsageError
 from ...ops.model import Model
 from ...units.stages import stage
+from ..advice.estimate import seconds_per_minibatch
+from ..advice.suggest import suggested_lora
 from ..compile import plan_model
-from ..estimate import seconds_per_minibatch
 from ..options import Options
-from ..suggest import suggested_lora
 from .candidates import Plan
 
 Patterns = tuple[str, ...]
@@ -122,7 +122,7 @@ def _narrow(way: Way) -> int:
 
 
 def _trained(plan: Plan) -> int:
-    from ..listing import training_facts
+    from ..advice.listing import training_facts
 
     return int(training_facts(plan.candidate.graphs)["trained"]["numbers"])
 

@@ -9,12 +9,12 @@ from ...ops.model import Model
 from ...units.stages import stage
 from .. import arena, remat
 from ..arena.problem import aligned
-from ..fused import keeps_weights
 from ..options import Options
+from ..passes.fused_update import keeps_weights
 from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
-from ..steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
-from ..update import UpdateTape, update_tape
+from ..tapes.steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
+from ..tapes.update import UpdateTape, update_tape
 
 POINTS = 96  # plans kept of each microbatch
 SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itself

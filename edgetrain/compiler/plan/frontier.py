@@ -20,12 +20,12 @@ from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
 from ..bind.rebatch import fixed_batch, rebatched
-from ..head import SLICES
+from ..model.samples import MIXED, samples_of
 from ..options import Options
 from ..pareto import undominated
+from ..passes.head import SLICES
+from ..passes.saved import check_saved
 from ..pipeline import Graphs, build_graphs, mixes_samples
-from ..samples import MIXED, samples_of
-from ..saved import check_saved
 from .addresses import addressable
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
 

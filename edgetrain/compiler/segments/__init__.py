@@ -13,8 +13,8 @@ from ...errors import UsageError
 from ...ir import Graph, Value
 from ...losses import Loss
 from ...ops.strides import prod
-from ..head import SLICES
 from ..options import Options
+from ..passes.head import SLICES
 from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps

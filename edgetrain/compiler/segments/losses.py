@@ -6,7 +6,7 @@ from ...ir import Builder, Graph, Node, Value
 from ...losses import Loss
 from ...ops.strides import contiguous, prod
 from ...program import TARGET, WEIGHT
-from ..autodiff import loss_arrays, loss_attrs
+from ..passes.autodiff import loss_arrays, loss_attrs
 from .emit import Cut
 from .layout import Axis, Span, inner_of
 from .region import MARK

@@ -2,7 +2,7 @@
 
 A Feistel network permutes the numbers below rows * columns, the smallest such rectangle about
 sqrt(n) wide that holds n; what falls outside range(n) goes through it again (cycle walking). The
-same numbers as data/permute.py, without a 64-bit division.
+same numbers as data/order/permute.py, without a 64-bit division.
 
 Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4; Steele,
 Lea, Flood 2014 (the mixer).

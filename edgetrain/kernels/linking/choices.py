@@ -1,9 +1,9 @@
 """Which storages each kernel can be asked for: the class that a library of kernels holds.
 
-A Program's numbers are fp32 or fp16, chosen by role (compiler/precision.py), so any mix of the two
-may meet in one kernel; model memory is in blocks of 8 bits too, where all state of an optimizer is
-stored alike (the format to compare with is compiled where it is used); positions, masks and
-integers have formats of their own.
+A Program's numbers are fp32 or fp16, chosen by role (compiler/passes/precision.py), so any mix of
+the two may meet in one kernel; model memory is in blocks of 8 bits too, where all state of an
+optimizer is stored alike (the format to compare with is compiled where it is used); positions,
+masks and integers have formats of their own.
 """
 
 import itertools

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.data.permute import permuted
+from edgetrain.data.order.permute import permuted
 from edgetrain.kernels import control
 from edgetrain.kernels.drive import layout
 from edgetrain.runtime.session import Session

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.data.permute import permuted
+from edgetrain.data.order.permute import permuted
 from tests.kernels.harness import same_for_threads
 
 SIZES = (1, 2, 3, 7, 64, 100, 1437, 60_000, 2**16 * 3, 5_000_000_000, 2**40 + 12345)

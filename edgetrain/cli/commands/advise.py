@@ -1,0 +1,95 @@
+"""`advise`: what can be trained in so many bytes, and by which command."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...api import make_options
+from ...compiler.plan.advise import Advice, advise, best
+from ...importer import load_onnx
+from ...units import format_bytes
+from ...units.options import flag
+from ...units.stages import stage
+from ..parser.choices import compile_arguments
+from ..parser.namespace import Namespace
+from ..screen.tables import table, to_json
+
+_DOES_NOT_FIT = 3
+_OWN = ("--json", "--debug")  # options of the command itself
+
+
+def run(arguments: Namespace) -> int:
+    """Print every way to train the model: what fits first, each with its command."""
+    given = compile_arguments(arguments)
+    budget = given.pop("budget", None)
+    with stage(f"reading {arguments.model}"):
+        model = load_onnx(arguments.model)
+    found = advise(model, make_options, given, budget)
+    most, words = best(found), _given_words(arguments)
+    rows = [_facts(advice, advice is most, words) for advice in found]
+    status = 0 if most is not None else _DOES_NOT_FIT
+    if arguments.json:
+        print(to_json({"model": arguments.model, "budget_nbytes": budget, "ways": rows}))
+        return status
+    print("\n".join(_lines(found, rows, budget)))
+    return status
+
+
+def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
+    plan = advice.plan
+    command = shlex.join([*words, *_option_words(advice.way.options)])
+    return {
+        "what": advice.way.what, "how": advice.way.how, "trained": advice.trained,
+        "fits": plan is not None, "trains_most": most,
+        "arena_nbytes": None if plan is None else plan.arena_nbytes,
+        "min_budget_nbytes": advice.least_nbytes, "mapped_nbytes": advice.mapped_nbytes,
+        "microbatch": None if plan is None else plan.candidate.microbatch,
+        "seconds_per_minibatch": None if plan is None else advice.seconds, "command": command,
+    }  # fmt: skip
+
+
+def _given_words(arguments: Namespace) -> list[str]:
+    """The command `plan` with what `advise` was given."""
+    words = [word for word in arguments.argv[1:] if word not in _OWN]
+    return ["edgetrain", "plan", *words]
+
+
+def _option_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options of the compiler as they are typed."""
+    for name, value in options.items():
+        for item in value if isinstance(value, tuple) else (value,):
+            yield from (flag(name), str(item))
+
+
+def _lines(found: Sequence[Advice], rows: Sequence[Mapping[str, Any]], budget: int | None):
+    room = "" if budget is None else f" in {budget:,} bytes ({format_bytes(budget)})"
+    count = sum(row["fits"] for row in rows)
+    yield f"{count} of {len(rows)} ways to train it fit{room}, the fastest first:"
+    mapped = any(row["mapped_nbytes"] for row in rows)
+    shown = [
+        (
+            f"{number}",
+            row["what"],
+            row["how"],
+            f"{row['trained']:,}",
+            f"{row['arena_nbytes']:,}" if row["fits"] else "-",
+            f"{row['min_budget_nbytes']:,}",
+            *([f"{row['mapped_nbytes']:,}"] if mapped else []),
+            f"{1000 * row['seconds_per_minibatch']:.3g} ms" if row["fits"] else "-",
+            _mark(row),
+        )
+        for number, row in enumerate(rows, 1)
+    ]
+    beside = ("mapped",) if mapped else ()
+    head = ("", "trained", "stored", "numbers", "bytes", "at least", *beside, "a minibatch", "")
+    yield from table(shown, f"rllrrr{'r' * mapped}rl", head)
+    if mapped:
+        yield "mapped: bytes that are not trained stay in the Program's file, beside these"
+    yield "commands (compile and train take the same options):"
+    yield from (f"  {number}  {row['command']}" for number, row in enumerate(rows, 1))
+
+
+def _mark(row: Mapping[str, Any]) -> str:
+    if row["trains_most"]:
+        return "fits, trains most"
+    return "fits" if row["fits"] else "too large"

@@ -1,0 +1,209 @@
+"""`data`: what a source holds, beside what a model expects."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...data.checks.expected import Expected
+from ...data.checks.layout import check_layout
+from ...data.registry import open_data
+from ...data.source import Source
+from ...data.sources.labels import class_counts
+from ...errors import DataError
+from ...losses import Loss
+from ...program import TARGET, WEIGHT, Program
+from ..parser.choices import compile_arguments
+from ..parser.namespace import Namespace
+from ..screen.tables import table, to_json
+
+_LOOKED_AT, _CHUNK = 1024, 64
+# Values of a field: at once, in all; of larger samples none are looked at.
+_MOST_VALUES, _MOST_LOOKED_AT, _MOST_OF_ONE = 2**22, 2**26, 2**24
+_MOST_COUNTED, _SHOWN = 2**20, 12
+Item = TypeVar("Item")
+
+
+def data(arguments: Namespace) -> int:
+    """Print splits, fields, ranges and classes; with a model, whether they are what it takes."""
+    source = open_data(arguments.spec, label=arguments.label, target=arguments.data_target)
+    wanted = _wanted(arguments)
+    shapes = {} if wanted is None else _by_field(wanted.shapes, source)
+    source.adapt(shapes)
+    found = _found(source)
+    faults = [] if wanted is None else _faults(source, wanted, shapes)
+    found["model"] = {}
+    if wanted is not None:
+        found["model"] = {
+            name: {"shape": shape, "limit": wanted.limits.get(name)}
+            for name, shape in wanted.shapes.items()
+        }
+    found["fits"] = None if wanted is None else not faults
+    if arguments.json:
+        print(to_json(found | {"faults": faults}))
+    else:
+        print("\n".join(_lines(found, arguments.model)))
+    if faults:
+        raise DataError(faults[0])
+    return 0
+
+
+def _found(source: Source) -> dict[str, Any]:
+    splits = {}
+    for split in source.splits:
+        splits[split] = source.n if split == source.split else source.for_split(split).n
+    fields = {name: _field(source, name) for name in source.fields}
+    counts = None
+    if source.classes is not None and source.n <= _MOST_COUNTED and "y" in source.fields:
+        counts = class_counts(source).tolist()
+    return {
+        "name": source.name,
+        "splits": splits,
+        "fields": fields,
+        "classes": source.classes,
+        "labels": None if source.labels is None else list(source.labels),
+        "counts": counts,
+    }
+
+
+def _field(source: Source, name: str) -> dict[str, Any]:
+    """What some samples, evenly spread, have of a field: fewer, where one is large."""
+    field = source.fields[name]
+    size = max(1, field.size)
+    looked = min(_LOOKED_AT, source.n, max(1, _MOST_LOOKED_AT // size))
+    indices = np.unique(np.linspace(0, source.n - 1, looked).astype(np.int64))
+    indices = indices if size <= _MOST_OF_ONE else indices[:0]
+    low, high, total, count = math.inf, -math.inf, 0.0, 0
+    step = max(1, min(_CHUNK, _MOST_VALUES // size))
+    for start in range(0, len(indices), step):
+        part = indices[start : start + step]
+        values = np.empty((len(part), *field.shape), field.dtype)
+        source.fill(part, {name: values})
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+            total, count = total + float(values.sum(dtype=np.float64)), count + values.size
+    return {
+        "dtype": field.dtype.name,
+        "shape": list(field.shape),
+        "min": low if count else None,
+        "max": high if count else None,
+        "mean": total / count if count else None,
+        "looked_at": len(indices),
+    }
+
+
+def _wanted(arguments: Namespace) -> Expected | None:
+    """What the model takes, where one is given."""
+    if arguments.model is None:
+        return None
+    if Path(arguments.model).suffix != ".onnx":
+        from ...runtime.loading.program import opened_program
+
+        return _of_program(opened_program(arguments.model))
+    from ...api import expected
+    from ...importer import load_onnx
+
+    given = compile_arguments(arguments)
+    given.pop("budget", None)
+    return expected(load_onnx(arguments.model), **given)
+
+
+def _of_program(program: Program) -> Expected:
+    loss = Loss.of_json(program.recipe["loss"])
+    shapes = {s.name: s.shape[1:] for s in program.inputs["micro"] if s.name != WEIGHT}
+    if loss.takes_target:
+        shapes["y"] = program.targets["micro"].shape[1:]
+    limits = {"y" if name == TARGET else name: n for name, n in program.limits.items()}
+    return Expected(shapes, limits, program.recipe["loss"].get("ignore_index"))
+
+
+def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
+    """The same by the source's fields: a single input has any name."""
+    fields = [name for name in source.fields if name != "y"]
+    inputs = [name for name in wanted if name != "y"]
+    if len(fields) == len(inputs) == 1:
+        return {fields[0] if name != "y" else "y": item for name, item in wanted.items()}
+    return dict(wanted)
+
+
+def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """What a run would refuse.
+
+    Args:
+      shapes: of the model's samples, by the source's fields.
+    """
+    missing = sorted({*shapes} - {*source.fields})
+    if missing:
+        found = ", ".join(source.fields)
+        return [
+            f"{source.name}: its fields are {found}; the model takes {', '.join(shapes)}. Name "
+            "the arrays after the model's inputs, the target y."
+        ]
+    faults = []
+    for name, shape in shapes.items():
+        field = source.fields[name]
+        try:
+            check_layout(f"{source.name}: field {name!r}", field.shape, shape, flat=field.flat)
+        except DataError as error:
+            faults.append(str(error))
+    return faults or _value_faults(source, wanted)
+
+
+def _value_faults(source: Source, wanted: Expected) -> list[str]:
+    """The first value of each split that a run would refuse."""
+    limits, faults = _by_field(wanted.limits, source), []
+    for split in source.splits:
+        part = source.for_split(split)
+        try:
+            part.check_limits(limits, wanted.ignore_index)
+            part.check_values()
+        except DataError as error:
+            faults.append(str(error))
+    return faults
+
+
+def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
+    splits = ", ".join(f"{name} {count:,} samples" for name, count in found["splits"].items())
+    lines = [f"{found['name']}: {splits}"]
+    rows = [
+        (
+            name,
+            field["dtype"],
+            str(field["shape"]),
+            "" if field["min"] is None else f"{field['min']:.5g} to {field['max']:.5g}",
+            "" if field["mean"] is None else f"{field['mean']:.5g}",
+        )
+        for name, field in found["fields"].items()
+    ]
+    lines += table(rows, "lllrr", ("field", "type", "shape", "range", "mean"))
+    looked = min((field["looked_at"] for field in found["fields"].values()), default=0)
+    if looked < max(found["splits"].values()):
+        lines.append(f"ranges are of {looked:,} samples")
+    if found["classes"] is not None:
+        lines.append(_class_line(found))
+    if found["model"]:
+        lines.append(f"{model} takes")
+        takes = [
+            (
+                name,
+                str(list(item["shape"])),
+                "" if item["limit"] is None else f"whole numbers below {item['limit']}",
+            )
+            for name, item in found["model"].items()
+        ]
+        lines += table(takes, "lll", ("input", "shape", ""))
+        lines.append("it fits" if found["fits"] else "it does not fit")
+    return lines
+
+
+def _class_line(found: Mapping[str, Any]) -> str:
+    labels = found["labels"] or [str(k) for k in range(found["classes"])]
+    counts = found["counts"] or [None] * len(labels)
+    shown = [
+        label if count is None else f"{label} {count:,}"
+        for label, count in zip(labels, counts, strict=True)
+    ]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"{found['classes']} classes: {', '.join(shown[:_SHOWN])}{more}"

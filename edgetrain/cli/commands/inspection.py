@@ -1,0 +1,189 @@
+"""`parity`, `inspect` and `ops`: they change nothing."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputFileError, ParityError, UnsupportedOpError, UsageError
+from ...formats.csr import POOL, layers_of
+from ...optim import Optimizer
+from ...units import format_bytes
+from ..parser.choices import compile_arguments
+from ..parser.namespace import Namespace
+from ..parser.plugins import owners
+from ..screen.tables import account_lines, table, to_json
+
+_COLUMNS = 6  # of op names
+
+
+def parity(arguments: Namespace) -> int:
+    """Compare with torch; raises where anything departs, so that the status is 1."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("parity compares with torch, which is not here: pip install torch.")
+    from edgetrain.exporters.parity import parity as compare
+
+    options = compile_arguments(arguments)
+    if not {"optimizer", *owners(Optimizer)} & set(vars(arguments)):
+        options.pop("optimizer")
+    report = compare(
+        arguments.model,
+        device=arguments.device,
+        reference=arguments.reference,
+        steps=arguments.steps,
+        **options,
+    )
+    if arguments.json:
+        print(to_json(report.to_json()), flush=True)
+    else:
+        report.print()
+    if not report.ok:
+        raise ParityError(report.summary())
+    return 0
+
+
+def ops(arguments: Namespace) -> int:
+    """The ONNX op types that a model may use."""
+    from ...ops.registry import onnx_names
+
+    names = onnx_names()
+    if arguments.json:
+        print(to_json({"ops": names}))
+        return 0
+    rows = [names[k : k + _COLUMNS] for k in range(0, len(names), _COLUMNS)]
+    rows[-1] = [*rows[-1], *[""] * (_COLUMNS - len(rows[-1]))]
+    print("\n".join(table(rows, "l" * _COLUMNS)))
+    return 0
+
+
+def inspect(arguments: Namespace) -> int:
+    """What is in a file, by its name's end."""
+    path = Path(arguments.file)
+    readers = {
+        ".onnx": lambda file: _model(file, arguments),
+        ".edge": _program,
+        ".ckpt": _checkpoint,
+    }
+    suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
+    if path.is_dir():
+        raise InputFileError(f"{path}: a directory; expected a file in it: {', '.join(readers)}.")
+    if suffix not in readers:
+        raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
+    facts, lines = readers[suffix](path)
+    print(to_json({"path": str(path), **facts}) if arguments.json else "\n".join(lines))
+    return 0
+
+
+Found = tuple[dict[str, Any], list[str]]
+
+
+def _model(path: Path, arguments: Namespace) -> Found:
+    from ...api import make_options
+    from ...compiler.model.weights import constant_notes
+    from ...compiler.plan.frontier import obstacle
+    from ...importer import load_onnx
+
+    given = compile_arguments(arguments)
+    given.pop("budget", None)
+    options = make_options(**given)
+    model = load_onnx(path)
+    problem = obstacle(model, options)
+    unsupported = problem.ops if isinstance(problem, UnsupportedOpError) else ()
+    counts = Counter(node.op_type for node in model.nodes)
+    arrays = model.initializers
+    weights = sum(arrays[name].size for name in model.parameters)
+    notes = (*model.warnings, *constant_notes(model, options))
+    facts = {
+        "kind": "model", "name": model.name, "opset": model.opset,
+        "inputs": [{"name": i.name, "dims": i.dims, "dtype": i.dtype} for i in model.inputs],
+        "outputs": model.outputs, "nodes": len(model.nodes), "ops": dict(sorted(counts.items())),
+        "trainable": problem is None, "problem": None if problem is None else str(problem),
+        "unsupported": unsupported, "parameters": len(model.parameters), "weights": weights,
+        "constants": model.untrained, "buffers": len(model.buffers),
+        "aliases": dict(model.aliases), "warnings": notes,
+    }  # fmt: skip
+    lines = [
+        f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
+        *(f"  input {i.name}: {i.dtype} [{', '.join(map(_dim, i.dims))}]" for i in model.inputs),
+        f"  outputs {', '.join(model.outputs)}",
+        f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
+        *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
+        "  can be trained" if problem is None else f"  cannot be trained: {problem}",
+        *(f"  note: {note}" for note in notes),
+    ]
+    return facts, lines
+
+
+def _dim(dim: int | str | None) -> str:
+    return "?" if dim is None else str(dim)
+
+
+def _program(path: Path) -> Found:
+    from ...runtime.loading.program import load_program
+
+    program = load_program(path)
+    words = {name: len(tape) for name, tape in program.tapes.items()}
+    recipe = program.recipe
+    facts = {
+        "kind": "program",
+        "model": program.model_name,
+        **program.account,
+        "recipe": recipe,
+        "tape_words": words,
+        "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
+        "parameters": [
+            *(s.name for s in program.persistent if s.role == "parameter" and s.name != POOL),
+            *(layer.name for layer in layers_of(recipe)),
+        ],
+    }
+    lines = [
+        f"{path}: Program of model {program.model_name!r}",
+        *account_lines(program.account),
+        f"loss {_named(recipe['loss'])}, optimizer {_named(recipe['optimizer'])}, "
+        f"{recipe['precision']} storage, seed {recipe['seed']}",
+        *_sparse_lines(recipe),
+        f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
+        f"{len(program.kernels)} kernels",
+    ]
+    return facts, lines
+
+
+def _sparse_lines(recipe: Mapping[str, Any]) -> list[str]:
+    layers = layers_of(recipe)
+    if not layers:
+        return []
+    share, size = sum(x.share for x in layers), sum(x.size for x in layers)
+    names = ", ".join(layer.name for layer in layers[:3]) + (", .." if len(layers) > 3 else "")
+    moved = _named(recipe["rewiring"]) if recipe.get("rewiring") else "none"
+    return [
+        f"{len(layers)} sparse weights ({names}): {share} nonzeros of {size}, density "
+        f"{share / size:.3f}; rewiring {moved}"
+    ]
+
+
+def _named(options: dict[str, Any]) -> str:
+    others = ", ".join(f"{k} {v}" for k, v in options.items() if k != "name")
+    return f"{options['name']} ({others})" if others else options["name"]
+
+
+def _checkpoint(path: Path) -> Found:
+    from ...runtime.run.checkpoint import load_checkpoint
+    from ...runtime.run.fields import check_run
+
+    tensors, meta, used, warning = check_run(load_checkpoint(path))
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    facts = {
+        "kind": "checkpoint",
+        "read": str(used),
+        "warning": warning,
+        "nbytes": nbytes,
+        "meta": meta,
+        "tensors": {n: {"dtype": str(t.dtype), "shape": t.shape} for n, t in tensors.items()},
+    }
+    lines = [
+        f"{used}: checkpoint at step {meta['step']} of {meta['total_steps']}, "
+        f"{len(tensors)} tensors, {format_bytes(nbytes)}",
+        *table([(n, str(t.dtype), str(list(t.shape))) for n, t in tensors.items()], "lll"),
+    ]
+    return facts, lines if warning is None else [f"warning: {warning}", *lines]

@@ -1,0 +1,207 @@
+"""`plan` and `compile`."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+from ...api import make_options
+from ...compiler import Options, Plan, plan_model
+from ...compiler.advice.estimate import seconds_per_minibatch
+from ...compiler.advice.ladder import Row, ladder, ladder_json, ladder_table, most_saving
+from ...compiler.advice.prove import prove
+from ...compiler.compile import proven
+from ...compiler.cost import calibrate
+from ...compiler.dump import check_folder, dump
+from ...compiler.model.weights import constant_notes
+from ...compiler.passes.whole_statistics import whole_statistics
+from ...compiler.plan.explain import explain, frontier_rows
+from ...compiler.plan.frontier import microbatches
+from ...compiler.tapes.assemble import assemble
+from ...errors import BudgetError, UsageError
+from ...importer import load_onnx
+from ...kernels import targets
+from ...ops.model import Model
+from ...program import Program
+from ...program.atomic import check_target
+from ...units.stages import stage
+from ..parser.choices import compile_arguments
+from ..parser.namespace import Namespace
+from ..screen.tables import account_lines, departures, table, to_json
+from .compiled import Compiled
+
+_FRONTIER_ROWS = 8
+
+
+def plan(arguments: Namespace) -> int:
+    """Print the account, or as JSON; draw it where asked."""
+    drawn = any((arguments.picture, arguments.pareto, arguments.report))
+    if drawn:
+        from ..screen import drawing  # most plans are not drawn
+
+        drawing.check(arguments)
+    if arguments.calibrate:
+        measured = calibrate()
+        print(
+            f"measured: {measured.flops / 1e9:.1f} GFLOP/s and {measured.nbytes / 1e9:.1f} GB/s a "
+            f"thread, {measured.step * 1e6:.1f} us an instruction",
+            file=sys.stderr,
+        )
+    _check_dump(arguments)
+    found = _compiled(arguments, _assembled)
+    _dump(arguments, found)
+    program, chosen, front, tried, seconds = found[:5]
+    account = dict(program.account) | {"plan_seconds": seconds}
+    account |= whole_statistics(found.model, found.asked, account)
+    account["seconds_per_minibatch"] = _seconds(chosen, program)
+    if drawn:
+        drawing.draw(arguments, found)
+    rungs = ladder(found.model, found.options, front, chosen) if arguments.explain else []
+    proof = None
+    if arguments.prove:
+        proof = prove(front, chosen, account.get("budget_nbytes"))
+    if arguments.json:
+        if proof is not None:
+            gaps = {"gap_nbytes": proof.gap_nbytes, "gap_time": proof.gap_time}
+            account["proof"] = asdict(proof) | gaps
+        if arguments.pareto is not None:
+            account["frontier"] = frontier_rows(front)
+        if arguments.explain:
+            account["explanation"] = explain(front, chosen, tried).splitlines()
+            account["ladder"] = ladder_json(rungs)
+        print(to_json(account))
+        return 0
+    print("\n".join([*account_lines(account), *_time_lines(chosen, program)]))
+    rows = len(front) if arguments.pareto is not None else _FRONTIER_ROWS
+    print("\n".join(_frontier_lines(front, chosen, rows)))
+    if arguments.explain:
+        print(explain(front, chosen, tried))
+        print("\n".join(_ladder_lines(rungs)))
+    if proof is not None:
+        print("\n".join(proof.lines()))
+    return 0
+
+
+def compile(arguments: Namespace) -> int:
+    """Write the Program."""
+    check_target(arguments.out, "-o")
+    _check_dump(arguments)
+    found = _compiled(arguments, proven)
+    _dump(arguments, found)
+    program = found.program
+    path = program.save(arguments.out)
+    if arguments.json:
+        print(to_json({"path": str(path), **program.account, "plan_seconds": found.seconds}))
+        return 0
+    print("\n".join(account_lines(program.account)))
+    print(f"wrote {path} ({path.stat().st_size:,} bytes)")
+    return 0
+
+
+def compiled(arguments: Namespace) -> Program:
+    """The Program of `arguments.model`, an ONNX file, with the options given."""
+    program = _compiled(arguments, proven).program
+    for line in departures(program.account):
+        print(f"note: {line}", file=sys.stderr)
+    return program
+
+
+def _assembled(model: Model, plan: Plan, facts: Mapping) -> Program:
+    """What `proven` proves; a plan that is looked at is not proved."""
+    return assemble(model, plan.candidate.options, plan, facts)
+
+
+def _check_dump(arguments: Namespace) -> None:
+    if arguments.dump:
+        check_folder(arguments.dump)
+    elif arguments.dump_diff:
+        raise UsageError("--dump-diff: expected --dump DIR beside it, where it is written.")
+
+
+def _dump(arguments: Namespace, found: Compiled) -> None:
+    if arguments.dump:
+        about = found.model, found.options, found.plan, found.program
+        dump(*about, arguments.dump, differences=arguments.dump_diff)
+
+
+def _compiled(arguments: Namespace, make: Callable[[Model, Plan, Mapping], Program]) -> Compiled:
+    given = compile_arguments(arguments)
+    budget = given.pop("budget", None)
+    asked = make_options(**given)
+    with stage(f"reading {arguments.model}"):
+        model = load_onnx(arguments.model)
+    _say_notes(model, asked)
+    try:
+        chosen, front, facts = plan_model(model, asked, budget)
+        options = chosen.candidate.options
+    except BudgetError as error:
+        if arguments.json and arguments.command == "plan":
+            infeasible = {
+                "feasible": False,
+                "arena_nbytes": None,
+                "budget_nbytes": budget,
+                "min_budget_nbytes": error.min_budget_nbytes,
+                "error": str(error),
+            }
+            print(to_json(infeasible), flush=True)
+        raise
+    tried = microbatches(model, options)
+    program = make(model, chosen, facts)
+    return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options, asked)
+
+
+def _say_notes(model: Model, options: Options) -> None:
+    for note in (*model.warnings, *constant_notes(model, options)):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _time_lines(chosen: Plan, program: Program) -> list[str]:
+    """How long training takes on this machine; nothing for other processors."""
+    if not targets.get(program.recipe["target"]).hosted or not chosen.cost:
+        return []
+    seconds = _seconds(chosen, program)
+    hours = 1e6 * seconds / program.minibatch / 3600
+    return [
+        f"time: about {1000 * seconds:.2g} ms a minibatch, {hours:.2g} hours for a million samples "
+        "(by FLOPs, bytes and calls; --calibrate measures this machine)"
+    ]
+
+
+def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
+    """What each choice saved and costs, then what others would bring."""
+    taken, others = ladder_table(rungs)
+    head = ("", "saved", "time", "class", "")
+    lines = ["what was saved, from everything kept in fp32 (time relative to the row above)"]
+    lines += table(taken, "lrrll", head)
+    if others:
+        head = ("", "least", "time", "class", "")
+        lines.append("what else there is: bytes off the smallest plan, time in these bytes")
+        lines += table(others, "lrrll", head)
+    return [*lines, *filter(None, [most_saving(rungs)])]
+
+
+def _seconds(chosen: Plan, program: Program) -> float:
+    return seconds_per_minibatch(chosen, program.minibatch, program.threads)
+
+
+def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:
+    """A few plans between the smallest and the fastest, the chosen one among them."""
+    last = len(front) - 1
+    count = min(most, len(front))
+    wanted = {round(k * last / max(1, count - 1)) for k in range(count)}
+    at = next(k for k, plan in enumerate(front) if plan is chosen)
+    fastest = front[-1].cost
+    rows = [
+        (
+            f"{front[k].arena_nbytes:,}",
+            str(front[k].candidate.microbatch),
+            f"{100 * front[k].extra_forward:.1f} %",
+            f"{front[k].cost / fastest:.2f}",
+            "chosen" if k == at else "",
+        )
+        for k in sorted(wanted | {at})
+    ]
+    head = ("bytes", "microbatch", "recomputed", "time", "")
+    return [
+        f"plans ({len(front)} found; time relative to the fastest)",
+        *table(rows, "rrrrl", head),
+    ]

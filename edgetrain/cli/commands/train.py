@@ -1,0 +1,309 @@
+"""`train`, `eval` and `export`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...data.registry import check_label, numbered_as, open_data, open_evaluation
+from ...data.source import Source
+from ...errors import CheckpointError, Interrupted, UsageError
+from ...optim import Schedule
+from ...program import Program
+from ...program.atomic import check_target
+from ...runtime.loading.program import load_program
+from ...runtime.run.checkpoint import step_files
+from ...runtime.run.folder import PROGRAM_FILE, RunFolder
+from ...runtime.run.state import Run, load_state, of_run, open_run
+from ...runtime.session import Session
+from ...runtime.training.callbacks import Callback, EarlyStopping, KeepBest
+from ...runtime.training.evaluation import evaluate_source
+from ...runtime.training.settings import Settings, check_length
+from ...runtime.training.signals import raising
+from ...runtime.training.trainer import Trainer
+from ..device.process import resident_nbytes
+from ..parser.arguments import resume_line
+from ..parser.choices import schedule
+from ..parser.namespace import Namespace
+from ..parser.plan_options import plan_options
+from ..screen.progress import make_progress
+from ..screen.run_page import check_report, reported
+from ..screen.tables import account_lines, metric_lines, to_json
+from ..screen.waiting import waited
+
+
+def train(arguments: Namespace) -> int:
+    """Train, with an evaluation after each epoch, and leave a run's directory behind."""
+    rates = schedule(arguments)
+    check_length(arguments.epochs, arguments.steps)
+    check_report(arguments)
+    with raising():
+        folder = _run_folder(arguments)
+        Settings(**_settings(arguments, rates)).check(folder)
+        check_label(arguments.data, arguments.label)
+        with folder.held():
+            return _train(arguments, folder)
+
+
+def _train(arguments: Namespace, folder: RunFolder) -> int:
+    rates = schedule(arguments)
+    with waited("reading the model"):
+        source = _source(arguments)
+        program = _program(arguments, source)
+    with (
+        make_progress(arguments.json) as screen,
+        reported(screen, arguments, program, folder) as progress,
+    ):
+        own = arguments.resume if arguments.model is None else None
+        with waited("loading kernels"), of_run(own):
+            trainer = Trainer(
+                program,
+                source,
+                folder,
+                validation=_validation(arguments, source),
+                on_event=progress,
+                **_settings(arguments, rates),
+            )
+        progress.watch(trainer)
+        try:
+            progress(_start_event(program, trainer, arguments))
+            if arguments.resume is not None and not trainer.resume(arguments.resume):
+                message = f"{arguments.resume}: no checkpoint yet; starting at step 0."
+                progress({"event": "warning", "message": message})
+            trainer.fit(arguments.epochs, steps=arguments.steps, evaluate=not arguments.no_eval)
+            progress({"event": "done", "step": trainer.steps, "out": str(folder.path)})
+        except Interrupted as stopped:
+            raise _with_way_back(stopped, arguments, folder.path) from None
+        finally:
+            trainer.close()
+    return 0
+
+
+def _with_way_back(stopped: Interrupted, arguments: Namespace, out: Path) -> Interrupted:
+    """The same with the command that goes on with the run, where there is a state of it."""
+    if not step_files(out):
+        return stopped
+    return Interrupted(f"{stopped}. Go on by: {resume_line(arguments, out)}", stopped.signum)
+
+
+def _run_folder(arguments: Namespace) -> RunFolder:
+    """Where the run goes.
+
+    Raises:
+      UsageError, CheckpointError: the directory holds another run, or none to resume.
+    """
+    resume, out = arguments.resume, arguments.out
+    if "" in (resume, out):
+        raise UsageError("--out, --resume: expected the name of a directory.")
+    if resume is not None:
+        if resume != out and not os.path.isdir(resume):
+            raise CheckpointError(f"{resume}: {_no_directory(resume)}; expected one of a run.")
+        if out is None or os.path.realpath(out) == os.path.realpath(resume):
+            return RunFolder(resume, "--resume" if out is None else "--out")
+    if out is None:
+        if arguments.model is None:
+            raise UsageError("no model: expected MODEL.onnx, model.edge or --resume DIR.")
+        return RunFolder.new(Path("runs"), Path(arguments.model).stem, "--out")
+    if step_files(out) or os.path.exists(Path(out, PROGRAM_FILE)):
+        raise UsageError(
+            f"--out {out}: holds a run already. Go on with it by --resume {out}, or choose another "
+            "directory."
+        )
+    return RunFolder(out, "--out")
+
+
+def _no_directory(path: str | Path) -> str:
+    return "a file, not a directory" if os.path.isfile(path) else "no such directory"
+
+
+def _source(arguments: Namespace) -> Source:
+    """The data of a run.
+
+    Raises:
+      UsageError, DataError: it cannot be opened.
+    """
+    augment = True if arguments.augment is None else arguments.augment
+    return open_data(
+        arguments.data, label=arguments.label, target=arguments.data_target, augment=augment
+    )
+
+
+def _program(arguments: Namespace, source: Source) -> Program:
+    path = arguments.model
+    if path is None:
+        path = Path(arguments.resume, PROGRAM_FILE)
+    if not _is_program(Path(path)):
+        from .plan import compiled
+
+        if arguments.balance_classes:
+            if "class_weights" in arguments:
+                raise UsageError("--balance-classes and --class-weights: give one of the two.")
+            from ...data.sources.labels import class_weights
+
+            arguments.class_weights = class_weights(source)
+        return compiled(arguments)
+    if arguments.balance_classes:
+        raise UsageError(f"--balance-classes: {path} is compiled. Give the ONNX model.")
+    given = sorted(set(plan_options(arguments)) - {"threads"})
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')}: {path} is compiled, its plan is fixed. Give the ONNX "
+            "model, or leave the option out."
+        )
+    return load_program(path)
+
+
+def _is_program(path: Path) -> bool:
+    return path.suffix != ".onnx"
+
+
+def _lr_override(arguments: Namespace) -> float | None:
+    """Compiled in where the model is ONNX; the trainer's own where it is a Program."""
+    return getattr(arguments, "lr", None)
+
+
+def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
+    """What the Trainer is told besides its data."""
+    return {
+        "lr": _lr_override(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
+        "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
+        "metrics": arguments.metrics, "callbacks": _callbacks(arguments),
+        "verify_saves": arguments.verify_saves,
+    }  # fmt: skip
+
+
+def _callbacks(arguments: Namespace) -> list[Callback]:
+    """Early stopping and the best epoch's weights, where they were asked for."""
+    found: list[Callback] = []
+    monitor = arguments.monitor or "loss"
+    if arguments.keep_best:
+        found.append(KeepBest(monitor, restore=False))
+    if arguments.patience is not None:
+        found.append(EarlyStopping(monitor, patience=arguments.patience))
+    if arguments.monitor is not None and not found:
+        raise UsageError("--monitor: it has no effect without --patience or --keep-best.")
+    return found
+
+
+def _validation(arguments: Namespace, source: Source) -> float | Source | None:
+    """What was asked for, else the data's own test split, opened before anything is written."""
+    asked = arguments.validation
+    if asked is not None:
+        try:
+            asked = float(asked)
+        except ValueError:
+            return open_evaluation(asked, label=arguments.label, target=arguments.data_target)
+    if asked or arguments.no_eval or "test" not in source.splits:
+        return asked
+    return source.for_split("test")
+
+
+def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> dict[str, Any]:
+    """The account, and apart from it what the process takes besides the arena, and the disk."""
+    each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
+    kept = min(count, arguments.save_total_limit)
+    seconds = trainer.save_seconds
+    line = (
+        f"checkpoints: {count:,} of {each:,} bytes will be written, {count * each:,} bytes in all; "
+        f"the last {kept} are kept"
+    ) + (f"; and one after {seconds:g} s without" if seconds else "")
+    return {
+        "event": "start", **program.account, "model": program.model_name,
+        "process_nbytes": resident_nbytes(trainer.session.arena),
+        "checkpoint_nbytes": each, "checkpoints": count,
+        "lines": [*account_lines(program.account), line],
+    }  # fmt: skip
+
+
+def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
+    """How many a whole run of this length writes, those of `--save-seconds` apart."""
+    epoch = trainer.steps_per_epoch or 1
+    steps = arguments.steps or max(1, round(arguments.epochs * epoch))
+    every = arguments.save_steps or epoch
+    return -(-steps // every)
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Print loss and accuracy."""
+    program, state, labels = _opened(Path(arguments.model), arguments.best)
+    with of_run(arguments.model if os.path.isdir(arguments.model) else None):
+        session = Session(program, arguments.threads)
+    try:
+        if state is not None:
+            load_state(session, state, arguments.model)
+        source = open_evaluation(
+            arguments.data,
+            split=arguments.split,
+            label=arguments.label,
+            target=arguments.data_target,
+        )
+        source = numbered_as(source, labels)
+        if arguments.metrics:
+            from ...runtime.training.metrics import check_metrics
+
+            check_metrics(arguments.metrics, session.loss, session.program)
+        metrics = evaluate_source(session, source, metrics=arguments.metrics)
+    finally:
+        session.close()
+    whole = "test" not in source.splits
+    if whole:
+        print(
+            f"note: {source.name} has no test split: all {source.n} samples are evaluated, those "
+            "that were trained on too",
+            file=sys.stderr,
+        )
+    if arguments.json:
+        split = "all" if whole else arguments.split
+        print(to_json({"model": arguments.model, "split": split, **metrics}))
+        return 0
+    if state is None:
+        print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)
+    print("\n".join(metric_lines(metrics)))
+    return 0
+
+
+def _opened(path: Path, best: bool) -> Run:
+    if os.path.isdir(path):
+        return open_run(path, best=best)
+    if path.suffix == ".onnx":
+        raise UsageError(
+            f"{path}: a model, not yet trained; expected the directory of a run, or a .edge file. "
+            "Train it first."
+        )
+    return Run(load_program(path), None)
+
+
+def export(arguments: Namespace) -> int:
+    """Write the newest state of a run as ONNX."""
+    from ...program.trained import export_trained
+
+    if not arguments.adapter:
+        check_target(arguments.out, "-o")
+    directory = Path(arguments.run)
+    if not os.path.isdir(directory):
+        raise CheckpointError(f"{directory}: {_no_directory(directory)}; expected one of a run.")
+    program, state, labels = open_run(directory, best=arguments.best)
+    if state is None:
+        raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
+    if arguments.adapter:
+        return _export_adapter(program, state, arguments)
+    path = export_trained(program, state, arguments.out, labels=labels)
+    if arguments.json:
+        print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
+    else:
+        print(f"wrote {path} ({Path(path).stat().st_size:,} bytes)")
+    return 0
+
+
+def _export_adapter(program: Program, state: Any, arguments: Namespace) -> int:
+    """Write what peft reads."""
+    from ...program.adapters import CONFIG_FILE, WEIGHTS_FILE, write_adapter
+
+    path = write_adapter(program, state, arguments.out)
+    files = {name: (path / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    if arguments.json:
+        print(to_json({"path": str(path), "files": files}))
+    else:
+        print(f"wrote {path}: {', '.join(f'{n} ({size:,} bytes)' for n, size in files.items())}")
+    return 0

@@ -1,0 +1,1 @@
+"""The command as a process: what it takes from the system, and limits on it."""

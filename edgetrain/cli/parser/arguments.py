@@ -1,0 +1,335 @@
+"""The parser. An option that is not given is not in the namespace, unless it says a default."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...kernels import targets
+from ...optim import Schedule
+from ...units.options import flag
+from .data_options import (
+    KINDS,
+    add_best,
+    add_data,
+    add_epochs,
+    add_meaning,
+    add_metrics,
+    settle_target,
+)
+from .namespace import Namespace, Plain
+from .numeric import number_within, whole_from
+from .plain import Options
+from .plan_options import add_plan_options, plan_table
+from .plugins import learning_rate_help, options_of
+
+if TYPE_CHECKING:
+    from .full import Parser
+
+# Of these only the one that is asked for gets a parser.
+COMMANDS = (
+    "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
+    "advise", "migrate",
+)  # fmt: skip
+PLAIN = ("train", "eval", "export")  # what a device does
+
+
+# What of `train` is in its run's directory, and what is not about the run.
+_KEPT_BY_A_RUN = (
+    "model", "out", "resume", "lr", "command", "module", "function", "debug",
+    "json", "balance_classes", "argv",
+)  # fmt: skip
+
+
+def parse(argv: Sequence[str]) -> Namespace | int:
+    """The namespace of a command, or an exit status where there is nothing to run."""
+    found = _plainly(argv)
+    if found is not None:
+        return _settled(found, argv)
+    from .full import USAGE
+    from .lean import plain_words
+
+    try:
+        asked = next((word for word in argv if not word.startswith("-")), "")
+        with plain_words():
+            parser, commands = _parser(asked)
+            parser.known = [*commands]
+            if asked in commands:
+                parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+            return _settled(parser.parse_args(argv, Namespace()), argv)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else USAGE
+
+
+def _settled(arguments: Namespace, argv: Sequence[str]) -> Namespace:
+    """The namespace with the words it came from."""
+    arguments.argv = tuple(argv)
+    return settle_target(arguments)
+
+
+def _plainly(argv: Sequence[str]) -> Plain | None:
+    """What a training device is asked for most of the time, without what reads the rest."""
+    if not argv or argv[0] not in PLAIN:
+        return None
+    asked = Options({"command": argv[0]})
+
+    def command(name: str, module: str, text: str, *, json: bool = True) -> "Options | _Unasked":
+        return _common(asked, name, module, json) if name == argv[0] else _Unasked()
+
+    _training(command)
+    return asked.read(argv[1:])
+
+
+def _common(parser: Any, name: str, module: str, json: bool) -> Any:
+    """The parser of a command with what all of them have."""
+    parser.set_defaults(module=module, function=name, debug=False, json=False)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
+    if json:
+        parser.add_argument("--json", action="store_true", help="JSON on standard output")
+    return parser
+
+
+def command_parsers() -> "dict[str, Parser]":
+    """The parser of each command, with all its options."""
+    return {name: _parser(name)[1][name] for name in _parser("")[1]}
+
+
+def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
+    """The command that goes on with a run: what it keeps itself is left out."""
+    import shlex
+
+    train = _parser("train")[1]["train"]
+    own = {*_KEPT_BY_A_RUN, *options_of(Schedule), *plan_table()} - {"threads"}
+    words = ["edgetrain", "train", "--resume", os.fspath(out)]
+    given = vars(arguments)
+    for name in sorted(given, key=("data", "epochs", "steps", *given).index):
+        value = given[name]
+        if name in own or value == train.get_default(name):
+            continue
+        flag = f"--{name.removeprefix('data_').replace('_', '-')}"
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
+    return shlex.join(map(str, words))
+
+
+class _Unasked:
+    """A command's parser while another command is asked for: its options are not made."""
+
+    def __getattr__(self, name: str) -> Callable[..., "_Unasked"]:
+        return lambda *given, **named: self
+
+
+def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
+    """The parser, and those of the commands by name; only `asked` has its options."""
+    from .full import add_command, root
+
+    parser, commands = root()
+
+    def command(name: str, module: str, text: str, *, json: bool = True) -> Any:
+        if asked in COMMANDS and name != asked:
+            return _Unasked()
+        sub = add_command(commands, name, text)
+        return _common(sub, name, module, json) if name == asked else _Unasked()
+
+    _planning(command)
+    _migrating(command)
+    _bundling(command)
+    _training(command)
+    _looking(command)
+    return parser, commands.choices
+
+
+def _planning(command) -> None:
+    plan = command("plan", "plan", "Say what training a model takes, byte by byte.")
+    plan.add_argument("model", metavar="MODEL.onnx")
+    plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    plan.add_argument("--report", metavar="FILE.html", help="a page: arena, plans, account")
+    plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
+    plan.add_argument(
+        "--prove", action="store_true",
+        help="prove how near the plans are to the best there could be; small models, needs scipy",
+    )  # fmt: skip
+    plan.add_argument(
+        "--pareto", metavar="FILE", nargs="?", const="",
+        help="bytes against time of every plan, as a table and, with FILE (.svg, .png), a picture",
+    )  # fmt: skip
+    plan.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
+    )
+    plan.set_defaults(
+        picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
+    )
+    _dump(plan)
+    add_plan_options(plan)
+    _learning_rate(plan)
+    advise = command("advise", "advise", "Say what can be trained in so many bytes, and how.")
+    advise.set_defaults(function="run")
+    advise.add_argument("model", metavar="MODEL.onnx")
+    add_plan_options(advise)
+    _learning_rate(advise)
+    compile_ = command("compile", "plan", "Write the Program that trains a model.")
+    compile_.add_argument("model", metavar="MODEL.onnx")
+    compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
+    _dump(compile_)
+    add_plan_options(compile_)
+    _learning_rate(compile_)
+
+
+def _migrating(command) -> None:
+    migrate = command("migrate", "migrate", "Bring a run of another version to this one.")
+    migrate.add_argument("run", metavar="DIR")
+    migrate.add_argument(
+        "model", metavar="MODEL.onnx", nargs="?", default=None,
+        help="what the run was compiled from (default: the model in its Program)",
+    )  # fmt: skip
+    migrate.add_argument(
+        "--out", metavar="DIR", default=None,
+        help="a new directory for the result; DIR stays as it is (default: DIR is replaced and "
+        "kept as DIR.before-migrate)",
+    )  # fmt: skip
+    migrate.add_argument(
+        "--budget", metavar="BYTES", default=None, help="of the arena (default: the run's own)"
+    )
+
+
+def _bundling(command) -> None:
+    bundle = command("bundle", "bundle", "Write a C library that trains a Program anywhere.")
+    bundle.add_argument("model", metavar="model.edge")
+    bundle.add_argument("-o", "--out", metavar="DIR", required=True)
+    bundle.add_argument(
+        "--target", choices=targets.names(), metavar="NAME", default=None,
+        help="processor (the Program's)",
+    )  # fmt: skip
+    bundle.add_argument(
+        "--name", metavar="NAME", default=None, help="what C functions begin with (the file's)"
+    )
+    bundle.add_argument(
+        "--data",
+        metavar="SPEC",
+        default=None,
+        help="samples for main to read: digits, ..",
+    )
+    bundle.add_argument(
+        "--cc", metavar="CC", default=None, help="C compiler that makes main; zig: of ziglang"
+    )
+    size = bundle.add_mutually_exclusive_group()
+    size.add_argument("--size", action="store_true", default=False, help="few bytes of code")
+    size.add_argument(
+        "--speed", action="store_false", dest="size", default=False, help="few cycles (it is so)"
+    )
+
+
+def _training(command) -> None:
+    train = command("train", "train", "Train a model.")
+    train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    add_data(train, training=True)
+    length = train.add_mutually_exclusive_group(required=True)
+    length.add_argument("--epochs", type=number_within(above=0), metavar="N", default=None)
+    length.add_argument(
+        "--steps", type=whole_from(1), metavar="N", default=None, help="minibatches"
+    )
+    _learning_rate(train)
+    for name, options in ({} if train.lean else options_of(Schedule)).items():
+        train.add_argument(flag(name), **options)
+    train.add_argument(
+        "--save-steps", type=whole_from(0), metavar="N", default=0,
+        help="minibatches between checkpoints (0: each epoch)",
+    )  # fmt: skip
+    train.add_argument(
+        "--save-seconds", type=number_within(least=0), metavar="S", default=None,
+        help="seconds without a checkpoint after which one is written (default: 600, or 0 with "
+        "--save-steps; 0: none)",
+    )  # fmt: skip
+    train.add_argument(
+        "--save-total-limit", type=whole_from(1), metavar="N", default=2,
+        help="checkpoints to keep (2)",
+    )  # fmt: skip
+    train.add_argument(
+        "--verify-saves", action="store_true", default=False,
+        help="read each checkpoint back from the disk before an older one is given up",
+    )  # fmt: skip
+    train.add_argument(
+        "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
+    )
+    train.add_argument("--resume", metavar="DIR", default=None, help="go on where DIR stopped")
+    train.add_argument(
+        "--validation", metavar="FRACTION|SPEC", default=None,
+        help="evaluate on this fraction of the samples, which is held out, or on other data "
+        "(the data's own test split; nothing is held out where it has none)",
+    )  # fmt: skip
+    page = "keep a page of the run: curves, metrics, the arena"
+    train.add_argument("--report", metavar="FILE.html", default=None, help=page)
+    add_epochs(train)
+    train.add_argument("--no-eval", action="store_true", default=False, help="train only")
+    add_plan_options(train, target=True)
+    evaluate = command("eval", "train", "Loss and accuracy of a Program or a run.")
+    evaluate.set_defaults(function="evaluate")
+    evaluate.add_argument("model", metavar="model.edge|DIR")
+    add_data(evaluate)
+    evaluate.add_argument(
+        "--split", choices=["test", "train"], default="test",
+        help="of data that has a test split (test); of other data all is used",
+    )  # fmt: skip
+    add_metrics(evaluate)
+    add_best(evaluate)
+    evaluate.add_argument("--threads", type=int, metavar="N", default=None)
+    export = command("export", "train", "Write the trained model as ONNX.")
+    export.add_argument("run", metavar="DIR")
+    export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
+    said = "the adapters of --lora alone, as peft has them, into the directory -o (else merged)"
+    export.add_argument("--adapter", action="store_true", default=False, help=said)
+    add_best(export)
+
+
+def _looking(command) -> None:
+    parity = command("parity", "inspection", "Compare loss, gradients and updates with torch.")
+    parity.add_argument("model", metavar="MODEL.onnx")
+    parity.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="torch's (cpu)")
+    parity.add_argument(
+        "--reference", choices=["fp64", "fp32"], default="fp64", help="torch's precision (fp64)"
+    )
+    parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
+    parity.add_argument(
+        "--minibatch", type=int, metavar="N", default=8, help="samples of one update (8)"
+    )
+    add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # nothing is rewired
+    _learning_rate(parity)
+    inspect = command("inspect", "inspection", "Say what is in a model, Program or checkpoint.")
+    inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
+    add_plan_options(inspect, leave_out=("budget",))
+    _learning_rate(inspect)
+    data = command("data", "data", "Show what data holds, beside what a model takes.")
+    data.add_argument("spec", metavar="SPEC", help=KINDS)
+    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    add_meaning(data)
+    data.add_argument(
+        "--target", dest="data_target", metavar="INPUT", default=None,
+        help="the input that is the target, of an autoencoder: x",
+    )  # fmt: skip
+    add_plan_options(data, leave_out=("budget", "target"))
+    completion = command(
+        "completion", "completion", "Print what a shell needs to complete commands.", json=False
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command("ops", "inspection", "List the ONNX op types that can be trained.")
+    warm = command("warm", "warm", "Compile beforehand what a model, or any, will need.")
+    warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help=".onnx or .edge")
+    warm.add_argument("--all", action="store_true", default=False, help="every kernel there is")
+    add_plan_options(warm)
+    _learning_rate(warm)
+    command("doctor", "doctor", "Say what works on this machine.")
+
+
+def _dump(parser: Any) -> None:
+    parser.add_argument(
+        "--dump", metavar="DIR", help="write the graph after every pass, the tapes and the arena"
+    )
+    parser.add_argument(
+        "--dump-diff", action="store_true", help="with --dump: what each pass changed, too"
+    )
+    parser.set_defaults(dump=None, dump_diff=False)
+
+
+def _learning_rate(parser: Any) -> None:
+    text = "" if parser.lean else learning_rate_help()
+    parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=text)

@@ -1,0 +1,71 @@
+"""From what was typed to what the compiler and the trainer take."""
+
+from typing import Any
+
+from ...errors import UsageError
+from ...losses import Loss
+from ...optim import Optimizer, Schedule
+from ...units.options import check_needs
+from .namespace import Namespace
+from .plan_options import plan_options
+from .plugins import check_owned, chosen, options_of
+
+
+def compile_arguments(arguments: Namespace) -> dict[str, Any]:
+    """Keyword arguments of `edgetrain.compile`, the budget among them.
+
+    Raises:
+      UsageError: an option that the chosen optimizer or loss does not have, or one that has no
+        effect without another.
+    """
+    given = plan_options(arguments)
+    overrides = _densities(given.pop("density_override", []))
+    if "lr" in arguments:
+        given["lr"] = arguments.lr
+    check_owned(Optimizer, given)
+    check_owned(Loss, given)
+    check_needs(given, given | {"density_overrides": overrides})
+    given["optimizer"] = chosen(Optimizer, given)
+    given["loss"] = chosen(Loss, given)
+    given["dims"] = _dims(given.pop("dim", []))
+    given["density_overrides"] = overrides
+    return given
+
+
+def _dims(texts: list[str]) -> dict[str, int]:
+    dims = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if not name or not size.isdecimal() or int(size) < 1:
+            raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
+        dims[name] = int(size)
+    return dims
+
+
+def _densities(texts: list[str]) -> dict[str, float]:
+    densities = {}
+    for text in texts:
+        pattern, _, number = text.rpartition("=")
+        try:
+            densities[pattern] = float(number)
+        except ValueError:
+            pattern = ""
+        if not pattern:
+            raise UsageError(
+                f"--density-override {text!r}: expected PATTERN=DENSITY, such as 'conv1.*=0.5'."
+            )
+    return densities
+
+
+def schedule(arguments: Namespace) -> Schedule | None:
+    """The learning-rate schedule that was asked for; None where nothing was.
+
+    Raises:
+      UsageError: options that do not go together.
+    """
+    if not arguments.has_plugins:
+        return None
+    known = vars(arguments)
+    given = {name: known[name] for name in options_of(Schedule) if name in known}
+    check_owned(Schedule, given)
+    return chosen(Schedule, given) if given else None

@@ -1,0 +1,43 @@
+"""What parses numbers on the command line."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import UsageError
+from ...units import finite_number, whole_number
+
+
+def number_within(**bounds: float) -> Callable[[str], float]:
+    """What parses a finite number within bounds."""
+
+    def number(text: str) -> float:
+        try:
+            value: Any = float(text)
+        except ValueError:
+            value = text
+        return refused(finite_number, "", value, **bounds)
+
+    return number
+
+
+def whole_from(least: int) -> Callable[[str], int]:
+    """What parses a whole number of `least` or more."""
+
+    def whole(text: str) -> int:
+        try:
+            value: Any = int(text)
+        except ValueError:
+            value = text
+        return refused(whole_number, "", value, least=least)
+
+    return whole
+
+
+def refused(check: Callable, *given: Any, **bounds: float) -> Any:
+    """What a check returns; its error as argparse's."""
+    try:
+        return check(*given, **bounds)
+    except UsageError as error:
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(str(error).strip().rstrip(".")) from error

@@ -1,0 +1,123 @@
+"""Reads a command line that holds nothing unusual, without argparse and the plug-ins' options.
+
+On a device these are a megabyte. What is not understood here, whatever the reason, is argparse's
+(full.py), whose rules these are and which has the messages.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .namespace import Plain
+
+_FLAGS = {"store_true": True, "store_false": False}
+
+
+class _Unusual(Exception):
+    """Something that argparse is to look at."""
+
+
+class Options:
+    """Takes what an ArgumentParser is told of a command; `read` is what it is for.
+
+    Attributes:
+      lean: options of plug-ins and texts of help are not wanted.
+    """
+
+    lean = True
+
+    def __init__(self, defaults: dict[str, Any]) -> None:
+        self._defaults = defaults
+        self._options: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._words: list[tuple[str, dict[str, Any]]] = []
+        self._required: set[str] = set()
+        self._groups: list[tuple[set[str], bool]] = []
+
+    def set_defaults(self, **values: Any) -> None:
+        """As argparse's."""
+        self._defaults |= values
+
+    def add_argument_group(self, title: str) -> "Options":
+        """As argparse's; a title is for its help."""
+        return self
+
+    def add_mutually_exclusive_group(self, *, required: bool = False) -> "_Group":
+        """As argparse's."""
+        self._groups.append((set(), required))
+        return _Group(self, self._groups[-1][0])
+
+    def add_argument(self, *names: str, **how: Any) -> str:
+        """As argparse's; returns where the value goes."""
+        if not names[0].startswith("-"):
+            self._words.append((names[0], how))
+            if how.get("nargs") != "?":
+                self._required.add(names[0])
+            dest = names[0]
+        else:
+            dest = how.get("dest") or names[-1].lstrip("-").replace("-", "_")
+            for name in names:
+                self._options[name] = dest, how
+            if how.get("required"):
+                self._required.add(dest)
+        if "default" in how:
+            self._defaults[dest] = how["default"]
+        return dest
+
+    def read(self, argv: Sequence[str]) -> Plain | None:
+        """The options; None where argparse has to look."""
+        found = Plain()
+        vars(found).update(self._defaults)
+        try:
+            given = self._given(argv, found)
+        except _Unusual:
+            return None
+        alone = (
+            len(given & members) in ((1,) if must else (0, 1)) for members, must in self._groups
+        )
+        return found if given >= self._required and all(alone) else None
+
+    def _given(self, argv: Sequence[str], found: Plain) -> set[str]:
+        """Put what was given into `found`; returns the names."""
+        words, places, given = iter(argv), iter(self._words), set()
+        for word in words:
+            if word.startswith("-"):
+                name, equals, value = word.partition("=")
+                dest, how = self._options.get(name, ("", {}))
+                action = how.get("action", "store")
+                if action in _FLAGS and not equals:
+                    vars(found)[dest] = _FLAGS[action]
+                elif dest and action == "store" and "nargs" not in how:
+                    value = value if equals else next(words, "-")
+                    vars(found)[dest] = _value(value, how, bool(equals))
+                else:
+                    raise _Unusual
+            else:
+                dest, how = next(places, ("", {}))
+                if not dest:
+                    raise _Unusual
+                vars(found)[dest] = _value(word, how, False)
+            given.add(dest)
+        return given
+
+
+class _Group:
+    """Options of which one may be given."""
+
+    def __init__(self, options: Options, members: set[str]) -> None:
+        self._options, self._members = options, members
+
+    def add_argument(self, *names: str, **how: Any) -> None:
+        self._members.add(self._options.add_argument(*names, **how))
+
+
+def _value(text: str, how: dict[str, Any], joined: bool) -> Any:
+    """What a word says."""
+    if text.startswith("-") and not joined:
+        raise _Unusual
+    parse: Callable[[str], Any] = how.get("type", str)
+    try:
+        value = parse(text)
+    except Exception as error:
+        raise _Unusual from error
+    if "choices" in how and value not in how["choices"]:
+        raise _Unusual
+    return value

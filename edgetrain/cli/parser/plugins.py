@@ -1,0 +1,118 @@
+"""Losses, optimizers and schedules on the command line: rows of the parser made of their fields."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ...errors import UsageError
+from ...optim import OPTIMIZERS
+from ...units.options import flag
+from ...units.plugin import Plugin, about, item_type, kinds_of, member
+from .numeric import number_within, whole_from
+
+T = TypeVar("T", bound=Plugin)
+
+
+def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple]:
+    """What parses numbers with commas between."""
+
+    def numbers(text: str) -> tuple:
+        return tuple(parse(word) for word in text.split(","))
+
+    return numbers
+
+
+def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:
+    """Option as it is typed, dashes apart -> the members that have it, and the field of each."""
+    out: dict[str, dict[str, dataclasses.Field]] = {}
+    for name, kind in family.kinds.items():
+        for field in dataclasses.fields(kind):
+            typed = about(field).flag
+            if typed is not None:
+                typed = typed or family.prefix + field.name
+                out.setdefault(typed, {})[name] = field
+    return out
+
+
+def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
+    """dest -> arguments of add_argument: which member, then every option of any but `lr`."""
+    out: dict[str, dict[str, Any]] = {
+        family.choice: {"choices": list(family.kinds), "help": f"({family.default})"}
+    }
+    for typed, fields in owners(family).items():
+        if typed != "lr":
+            name, field = next(iter(fields.items()))
+            hint = typing.get_type_hints(family.kinds[name])[field.name]
+            some = len(fields) < len(family.kinds)
+            of = f"of {', '.join(fields)}: " if some else ""
+            text = f"{of}{about(field).help}{_defaults(fields)}"
+            out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
+    return out
+
+
+def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:
+    """How an option is read; its members have it of one type."""
+    item = item_type(hint)
+    kinds, bounds = kinds_of(hint) if item is None else {item}, about(field).bounds
+    if bool in kinds:
+        return {"action": "store_true"}
+    parse: Callable[[str], Any] = int
+    if float in kinds:
+        parse = number_within(**bounds)
+    elif "least" in bounds:
+        parse = whole_from(int(bounds["least"]))
+    return {"type": parse if item is None else _several(parse), "metavar": about(field).metavar}
+
+
+def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
+    """ " (0.1; adam, adamw 0.001)": by member where they differ; "" where there is none."""
+    by_value: dict[Any, list[str]] = {}
+    for name, field in fields.items():
+        if type(field.default) in (int, float) and field.default >= _least(field):  # type: ignore
+            by_value.setdefault(field.default, []).append(name)
+    usual, *others = sorted(by_value, key=lambda value: -len(by_value[value])) or [None]
+    if usual is None:
+        return ""
+    words = [f"{usual:g}", *(f"{', '.join(by_value[v])} {v:g}" for v in others)]
+    return f" ({'; '.join(words)})"
+
+
+def _least(field: dataclasses.Field) -> float:
+    return about(field).bounds.get("least", -math.inf)
+
+
+def learning_rate_help() -> str:
+    """Of --lr: what it is, and each optimizer's own."""
+    fields = {n: f for n, k in OPTIMIZERS.items() for f in dataclasses.fields(k) if f.name == "lr"}
+    return f"learning rate{_defaults(fields)}"
+
+
+def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:
+    """Refuse options that the chosen member has not.
+
+    Raises:
+      UsageError: names the option and the members that have it.
+    """
+    name = given.get(family.choice, family.default)
+    for typed, fields in owners(family).items():
+        if typed in given and name not in fields:
+            *some, last = fields
+            those = f"{', '.join(some)} or {last}" if some else last
+            raise UsageError(
+                f"{flag(typed)}: it has no effect without {flag(family.choice)} {those}. Give "
+                f"that too, or leave {flag(typed)} out."
+            )
+
+
+def chosen(family: type[T], given: dict[str, Any]) -> T:
+    """The member that was asked for; its options are taken out of `given`.
+
+    Raises:
+      UsageError: one is out of range.
+    """
+    name = given.pop(family.choice, family.default)
+    own = {typed: fields[name] for typed, fields in owners(family).items() if name in fields}
+    options = {field.name: given.pop(typed) for typed, field in own.items() if typed in given}
+    return member(family, name)(**options)

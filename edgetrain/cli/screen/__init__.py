@@ -1,0 +1,1 @@
+"""What is shown: tables, drawings, progress, waiting, and streams that may be closed."""

@@ -1,0 +1,42 @@
+"""What `plan` draws: the arena, the frontier, a page of both."""
+
+import shlex
+
+from ...program.atomic import check_target
+from ...report.arena_chart import arena_chart
+from ...report.charts import frontier_chart
+from ...report.plan_page import plan_page
+from ...report.scene import title_of
+from ...report.writing import ENDINGS, check_ending, write_picture
+from ..commands.compiled import Compiled
+from ..parser.namespace import Namespace
+from .picture import plan_arena, plan_beside, plan_frontier
+
+_DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
+
+
+def check(arguments: Namespace) -> None:
+    """Refuse names that cannot be written, before anything is planned."""
+    for option, endings in _DRAWN.items():
+        name = getattr(arguments, option)
+        if name:
+            check_ending(name, f"--{option}", endings)
+            check_target(name, f"--{option}")
+
+
+def draw(arguments: Namespace, found: Compiled) -> None:
+    """The pictures and the page that were asked for."""
+    program, chosen, front = found[:3]
+    budget, name = program.account.get("budget_nbytes"), title_of(arguments.model)
+    if arguments.picture or arguments.report:
+        arena = plan_arena(chosen, name, program.minibatch, budget)
+    if arguments.picture:
+        write_picture(arena_chart(arena), arguments.picture)
+    frontier = plan_frontier(front, chosen)
+    if arguments.pareto:
+        picture = frontier_chart(frontier.points, frontier.chosen, budget)
+        write_picture(picture, arguments.pareto)
+    if arguments.report:
+        beside = plan_beside(found.model, found.options, front, chosen)
+        command = shlex.join(["edgetrain", *arguments.argv])
+        plan_page(name, arena, program.account, frontier, beside, command).write(arguments.report)

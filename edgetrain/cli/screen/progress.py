@@ -1,0 +1,190 @@
+"""Training on the screen: JSON lines, rich with a terminal, plain lines without."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import IO, Any, cast
+
+from ...errors import printable
+from ...units import format_bytes
+from .streams import Moving, lost
+from .tables import to_json
+
+Event = dict[str, Any]
+Progress = Callable[[Event], None]
+_PLAIN_SECONDS = 10.0  # between lines about steps
+
+
+@contextmanager
+def make_progress(json: bool) -> Iterator[Progress]:
+    """What to call with each event of a run."""
+    if json:
+        yield _saying_losses(_json_line, _json_line)
+    elif sys.stderr.isatty() and find_spec("rich") is not None:
+        with _rich() as progress:
+            yield progress
+    else:
+        yield _saying_losses(_Plain(), lambda event: print(describe(event), flush=True))
+
+
+def _saying_losses(progress: Progress, say: Progress) -> Progress:
+    """The same, and once on standard output that standard error is lost."""
+    said = False
+
+    def told(event: Event) -> None:
+        nonlocal said
+        progress(event)
+        if not said and (reason := lost(sys.stderr)):
+            said = True
+            say({"event": "warning", "message": f"standard error: {reason}; it is lost"})
+
+    return told
+
+
+def _json_line(event: Event) -> None:
+    shown = {key: value for key, value in event.items() if key != "lines"}
+    print(to_json(shown), flush=True)
+
+
+class _Plain:
+    """A line for everything but most steps."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._left = _Left()
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] in ("step", "epoch"):
+            event = event | {"left": self._left.after(event)}
+        if event["event"] == "step":
+            now = time.monotonic()
+            if now - self._last < _PLAIN_SECONDS and not event["skipped"]:
+                return
+            self._last = now
+        elif event["event"] == "start":
+            self._last = time.monotonic()
+        show(event)
+
+
+class _Left:
+    """How long a run still takes, by the steps that it has done."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[float, int] | None = None
+        self._total = 0
+
+    def after(self, event: Event) -> float | None:
+        """Seconds left after a step or an epoch; None where that is not known."""
+        now = time.monotonic()
+        self._total = event.get("total_steps", self._total)
+        if self._begun is None:
+            self._begun = now, event["step"]
+        since, first = self._begun
+        if event["step"] <= first or self._total <= event["step"]:
+            return None
+        return (now - since) / (event["step"] - first) * (self._total - event["step"])
+
+
+def duration(seconds: float) -> str:
+    """Such as 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
+    """One event as text: the account and what is left behind on stdout, the rest on stderr."""
+    text = describe(event)
+    if not text:
+        return
+    if write is not None:
+        write(text)
+    else:
+        target = sys.stdout if event["event"] in ("start", "done") else sys.stderr
+        print(text, file=target, flush=True)
+
+
+def describe(event: Event) -> str:
+    """The text of an event; empty where there is nothing to say."""
+    kind = event["event"]
+    left = f", {duration(event['left'])} left" if event.get("left") else ""
+    if kind == "start":
+        return "\n".join([*event["lines"], *_process_line(event["process_nbytes"])])
+    if kind == "step":
+        skipped = f", skipped: {event['reason']}" if event["skipped"] else ""
+        return (
+            f"step {event['step']}/{event['total_steps']}: loss {event['loss']:.4f}, "
+            f"lr {event['lr']:.3g}{skipped}{left}"
+        )
+    if kind == "epoch":
+        return (
+            f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
+            f"{event['samples_per_second']:.0f} samples/s{_skipped(event['skipped'])}{left}"
+        )
+    if kind == "eval":
+        accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
+        known = ("event", "epoch", "loss", "samples", "accuracy")
+        more = {k: v for k, v in event.items() if k not in known and isinstance(v, int | float)}
+        others = "".join(f", {name} {value:.4g}" for name, value in more.items())
+        return f"epoch {event['epoch']}: test loss {event['loss']:.4f}{accuracy}{others}"
+    if kind == "resume":
+        return f"resumed at step {event['step']} from {event['path']}"
+    if kind == "stop":
+        return f"stopped at step {event['step']}: {event['reason']}"
+    if kind in ("data", "skip"):
+        return str(event["message"])
+    if kind == "warning":
+        return f"warning: {event['message']}"
+    if kind == "done":
+        return (
+            f"trained {event['step']} steps; the run is in {event['out']} "
+            f"(edgetrain export {event['out']} -o trained.onnx)"
+        )
+    return ""
+
+
+def _skipped(count: int) -> str:
+    return f", {count} steps skipped" if count > 1 else ", 1 step skipped" if count else ""
+
+
+def _process_line(nbytes: int | None) -> list[str]:
+    if nbytes is None:
+        return []
+    return [f"the process itself: {format_bytes(nbytes)} resident (Python, compiled kernels)"]
+
+
+@contextmanager
+def _rich() -> Iterator[Progress]:
+    """A bar for the steps; lines for the rest above it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    console = Console(file=cast(IO[str], Moving(sys.stderr)), highlight=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("train", total=None, note="")
+
+        def progress(event: Event) -> None:
+            if event["event"] == "step":
+                note = f"loss {event['loss']:.4f}  lr {event['lr']:.3g}"
+                bar.update(task, completed=event["step"], total=event["total_steps"], note=note)
+            elif event["event"] == "start":
+                show(event)
+            else:
+                show(event, lambda text: bar.console.print(printable(text, "\n"), markup=False))
+
+        yield progress

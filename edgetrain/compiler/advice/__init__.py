@@ -1,0 +1,1 @@
+"""What is said about plans: the ladder, suggestions, estimates and bounds."""

@@ -1,0 +1,35 @@
+"""How long a minibatch of a run takes: what `plan` tells people, beside the planner's own cost.
+
+The planner compares schedules of one graph, for which FLOPs and bytes are enough. People wait for
+the update and for Python, too, which stages the samples of each microbatch and counts the step:
+of a small net that is most of the time. Constants are of an ordinary core, which Python's calls of
+an instruction compare with this machine's, and of a source in memory; reading and decoding files
+comes on top.
+"""
+
+from ..cost import Rates, rates
+from ..plan.candidates import Plan
+
+# Seconds of Python on an ordinary core: a step; a microbatch; a byte of its samples.
+_STEP, _MICROBATCH, _BYTE = 1.5e-4, 1.0e-4, 1.0e-9
+_IN_TAPE = 0.35  # of what an instruction costs when it is called by itself
+
+
+def seconds_per_minibatch(plan: Plan, minibatch: int, threads: int) -> float:
+    """Seconds, from counts and this machine's rates (`cost.rates`) alone.
+
+    Known limit: kernels that neither multiply nor stream (gathers, small convolutions) are up to
+    twice as slow or as fast.
+    """
+    known, candidate = rates(), plan.candidate
+    repeats, update = minibatch // candidate.microbatch, candidate.update
+    tape = candidate.train
+    count = repeats * sum(len(tape.instructions[k]) for k in plan.schedule)
+    called = repeats * sum(tape.nodes[k] is not None for k in plan.schedule)
+    steps = plan.cost + known.step * (_IN_TAPE * count - called)
+    moved = 2 * update.persistent_nbytes / known.nbytes / threads
+    moving = len(update.instructions) * known.step * _IN_TAPE + moved
+    graph = tape.graph
+    samples = sum(graph.values[graph.root(name)].nbytes for name in graph.inputs)
+    feeding = _STEP + repeats * (_MICROBATCH + _BYTE * samples)
+    return steps + moving + feeding * known.step / Rates().step

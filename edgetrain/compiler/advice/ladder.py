@@ -1,0 +1,307 @@
+"""The ladder: what each choice saved in a plan, what it costs, what others would bring.
+
+A row of RUNGS is a choice of options; `rungs` has those that hang on the model besides. From a plan
+that takes none of them the taken ones are climbed in order, then the microbatch, then
+recomputation: what each saves adds up to the arena. So far nothing is searched: before the last
+rung everything is kept. What is not taken is planned as `plan` would plan it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...errors import EdgetrainError
+from ...formats import INT8
+from ...kernels import targets
+from ...ops.model import Model
+from ...units import format_bytes
+from ...units.rungs import ROWS
+from ...units.stages import stage
+from .. import remat
+from ..attention import BLOCKS
+from ..model.lora import Lora
+from ..options import Options
+from ..passes.head import SLICES
+from ..plan.candidates import Draft, Plan, make_candidate, make_draft
+from ..plan.frontier import find_frontier
+from .suggest import suggested_lora
+
+SAME_BITS, SAME_MATHEMATICS = "same bits", "same mathematics"
+APPROXIMATE = "approximate"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A choice that options make.
+
+    Attributes:
+      kind: SAME_BITS, SAME_MATHEMATICS or APPROXIMATE.
+      does: in words.
+      taken: whether options take it.
+      on, off: what options become with and without it.
+      typed: what takes it on the command line.
+    """
+
+    name: str
+    kind: str
+    does: str
+    typed: str
+    taken: Callable[[Options], bool]
+    on: Callable[[Options], Mapping[str, Any]]
+    off: Callable[[Options], Mapping[str, Any]]
+
+
+_PARTS = ("model_memory", "weights", "state", "grads")
+
+
+def _allow(name: str) -> dict[str, Any]:
+    return {
+        "taken": lambda options: name in options.allow,
+        "on": lambda options: {"allow": (*options.allow, name)},
+        "off": lambda options: {"allow": tuple(n for n in options.allow if n != name)},
+    }
+
+
+# In the order in which they are climbed; a new one is a row.
+RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "density",
+        APPROXIMATE,
+        "weights are sparse, and their places move",
+        "--density 0.3",
+        lambda options: options.density < 1 or bool(options.density_overrides),
+        lambda options: {"density": 0.3, "rewiring": "dsr"},
+        lambda options: {
+            "density": 1.0,
+            "density_overrides": {},
+            "distribution": "uniform",
+            "rewiring": "dsr",
+        },
+    ),
+    Rung(
+        "fp16",
+        APPROXIMATE,
+        "values are stored in 16 bits",
+        "--precision fp16",
+        lambda options: options.precision == "fp16",
+        lambda options: {"precision": "fp16"},
+        lambda options: {"precision": "fp32"},
+    ),
+    Rung(
+        "int8",
+        APPROXIMATE,
+        "weights, state and gradients in blocks of 8 bits",
+        "--model-memory int8",
+        lambda options: any(getattr(options, name) == INT8.memory for name in _PARTS),
+        lambda options: {"model_memory": INT8.memory},
+        lambda options: dict.fromkeys(_PARTS),
+    ),
+    Rung(
+        "saved int8",
+        APPROXIMATE,
+        "what backward reads is stored in 8 bits",
+        "--saved int8",
+        lambda options: options.saved is not None,
+        lambda options: {"saved": INT8.memory},
+        lambda options: {"saved": None},
+    ),
+    Rung(
+        SLICES,
+        SAME_MATHEMATICS,
+        "logits exist some classes at a time, and are computed twice",
+        f"--allow {SLICES}",
+        **_allow(SLICES),
+    ),
+    Rung(
+        BLOCKS,
+        SAME_MATHEMATICS,
+        "scores of attention exist a block at a time, and are computed again",
+        f"--allow {BLOCKS}",
+        **_allow(BLOCKS),
+    ),
+    Rung(
+        ROWS,
+        SAME_MATHEMATICS,
+        "gradients of embeddings have a row for each token of a minibatch",
+        f"--allow {ROWS}",
+        **_allow(ROWS),
+    ),
+    Rung(
+        "fused update",
+        SAME_BITS,
+        "a weight moves as soon as its gradient is known",
+        "--fused-update",
+        lambda options: options.fused_update,
+        lambda options: {
+            "fused_update": True,
+            "microbatch": options.microbatch or options.minibatch,
+            "loss_scale": options.loss_scale or (None if options.precision == "fp32" else 1024.0),
+        },
+        lambda options: {"fused_update": False},
+    ),
+)
+ADAPTERS = "adapters"
+
+
+def rungs(model: Model, options: Options) -> Iterator[Rung]:
+    """RUNGS, between adapters that were asked for or would be small and the rest in the file."""
+    lora = options.lora if isinstance(options.lora, Lora) else None
+    text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
+    if text:
+        yield Rung(
+            ADAPTERS,
+            APPROXIMATE,
+            "adapters alone are trained, all else stays in the Program's file",
+            f"--lora '{text}'",
+            lambda options: options.lora is not None,
+            lambda options: {"lora": text},
+            # What is a constant beside them need not become a weight.
+            lambda options: {"lora": None, "allow_constants": True},
+        )
+    yield from RUNGS
+    own = options.weights or options.model_memory or options.precision
+    stored = options.frozen or own
+    if options.frozen or own != INT8.memory:  # blocks of 8 bits are never mapped
+        yield Rung(
+            "frozen",
+            SAME_BITS if stored == own != INT8.memory else APPROXIMATE,
+            "what is not trained stays in the Program's file (int8, int4: rounded)",
+            f"--frozen {stored}",
+            lambda options: options.frozen is not None,
+            lambda options: {"frozen": stored},
+            lambda options: {"frozen": None},
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one choice does to a plan.
+
+    Attributes:
+      taken: whether the plan has it; else the rest says what it would bring.
+      saved_nbytes: of the arena; where it is not taken, of the smallest plan.
+      time: relative to the plan without it; where it is not taken, of the fastest plan in the
+        bytes of the chosen one, relative to that.
+      option: what takes it on the command line; "" where the planner chooses.
+      problem: why it cannot be taken, "" where it can.
+    """
+
+    name: str
+    kind: str
+    does: str
+    taken: bool
+    saved_nbytes: int
+    time: float
+    option: str = ""
+    problem: str = ""
+
+
+def ladder(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> list[Row]:
+    """Rows of the rungs that are taken, the microbatch, recomputation; then what else there is.
+
+    Args:
+      front: the plans of `options`, `plan` the chosen one among them.
+    """
+    return [*_climbed(model, options, plan), *_left(model, options, front, plan)]
+
+
+def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
+    taken = [rung for rung in rungs(model, options) if rung.taken(options)]
+    microbatch = plan.candidate.microbatch
+    whole = options.minibatch
+    try:
+        before = _kept(model, _without(taken, options), whole)
+    except EdgetrainError:  # the model cannot be trained without its adapters
+        taken = [rung for rung in taken if rung.name != ADAPTERS]
+        before = _kept(model, _without(taken, options), whole)
+    for number, rung in enumerate(taken):
+        after = _kept(model, _without(taken[number + 1 :], options), whole)
+        yield _row(rung.name, rung.kind, rung.does, before, after, rung.typed)
+        before = after
+    after = _kept(model, options, microbatch)
+    words = f"{microbatch} of {whole} samples at a time"
+    yield _row("microbatch", SAME_MATHEMATICS, words, before, after)
+    words = f"{plan.extra_forward:.2f} of a forward is computed again, and placed"
+    saved = after.arena_nbytes - plan.arena_nbytes
+    yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
+
+
+def _without(rungs: Sequence[Rung], options: Options) -> Options:
+    """The options with these rungs off."""
+    for rung in rungs:
+        options = replace(options, **rung.off(options))
+    return options
+
+
+def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: str = "") -> Row:
+    saved = before.arena_nbytes - after.arena_nbytes
+    return Row(name, kind, does, True, saved, after.cost / before.cost, option)
+
+
+def _kept(model: Model, options: Options, microbatch: int) -> Draft:
+    """The plan that keeps everything, not placed."""
+    target = targets.get(options.target).processor
+    sized = replace(options, microbatch=microbatch)
+    candidate = make_candidate(model, sized, microbatch, target)
+    schedule = remat.store_all(candidate.train.problem, 0)[0]
+    return make_draft(candidate, schedule, sized)
+
+
+def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> Iterator[Row]:
+    """What is not taken, planned with the microbatches of the smallest plan and the chosen one."""
+    target, least = targets.get(options.target).processor, front[0]
+    sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
+    for rung in rungs(model, options):
+        if rung.taken(options):
+            continue
+        with stage(f"planning {rung.name}"):
+            try:
+                changed = replace(options, **rung.on(options))
+                fixed = [changed.microbatch] if changed.microbatch else sizes
+                other = [
+                    found
+                    for size in fixed
+                    for found in find_frontier(model, replace(changed, microbatch=size), target)
+                ]
+            except EdgetrainError as error:
+                problem = str(error)
+                yield Row(rung.name, rung.kind, rung.does, False, 0, 1.0, rung.typed, problem)
+                continue
+        fitting = [p.cost for p in other if p.arena_nbytes <= plan.arena_nbytes]
+        smallest = min(other, key=lambda p: p.arena_nbytes)
+        saved = least.arena_nbytes - smallest.arena_nbytes
+        time = min(fitting, default=smallest.cost) / plan.cost
+        yield Row(rung.name, rung.kind, rung.does, False, saved, time, rung.typed)
+
+
+def ladder_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One JSON object for each row."""
+    return [asdict(row) for row in rows]
+
+
+def ladder_table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Rows of text: of what is taken, and of what else there is; those that cannot be are left out.
+
+    Columns: name, bytes saved, time, kind, what it does and how it is asked for.
+    """
+    taken: list[tuple[str, ...]] = []
+    others: list[tuple[str, ...]] = []
+    for row in rows:
+        if row.problem:
+            continue
+        words = f"{row.does} ({row.option})" if row.option else row.does
+        shown = f"{row.saved_nbytes:,}", f"{row.time:.2f}", row.kind, words
+        (taken if row.taken else others).append((row.name, *shown))
+    return taken, others
+
+
+def most_saving(rows: Sequence[Row]) -> str:
+    """A sentence about the row that would save most; "" where none would."""
+    left = [row for row in rows if not row.taken and not row.problem and row.saved_nbytes > 0]
+    if not left:
+        return ""
+    best = max(left, key=lambda row: row.saved_nbytes)
+    return (
+        f"{best.option} ({best.kind}) would make the smallest plan "
+        f"{format_bytes(best.saved_nbytes)} smaller."
+    )

@@ -1,0 +1,53 @@
+"""What is trained, frozen, moved and sparse in a plan: facts for the account."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...formats.csr import POOL
+from ...ir import Value
+from ..passes.autodiff import accumulator_name
+from ..passes.batch_norm import staged_name
+from ..pipeline import Graphs
+
+
+def training_facts(graphs: Graphs) -> dict[str, Any]:
+    """A JSON object: for each of the kinds below how many tensors, how many numbers, how many bytes
+    they take as they are stored, and their names in the order of the graph.
+
+    trained, frozen: parameters; a sparse one counts its nonzeros. moves, stays: running statistics
+    of batch-norms. Where a density was asked for also `sparse` (names) and `dense` (name -> why).
+    """
+    graph = graphs.train
+    roots = [v for v in graph.values.values() if not v.view_of and v.name != POOL]
+    parameters = [v for v in roots if v.role == "parameter"]
+    read = {name for node in graph.nodes for name in node.reads}
+    statistics = [v for v in roots if v.role == "buffer" and v.name in read]
+    trained = [v for v in parameters if accumulator_name(v.name) in graph.values]
+    moving = [v for v in statistics if staged_name(v.name) in graph.values]
+    out: dict[str, Any] = {
+        "trained": _counted([*trained, *_sparse(graphs)]),
+        "frozen": _counted(v for v in parameters if v not in trained),
+        "moves": _counted(moving),
+        "stays": _counted(v for v in statistics if v not in moving),
+    }
+    if graphs.layers or graphs.dense:
+        out |= {"sparse": [layer.name for layer in graphs.layers], "dense": dict(graphs.dense)}
+    return out
+
+
+def _sparse(graphs: Graphs) -> list[Value]:
+    """The nonzeros of each sparse weight, as a value of its name."""
+    if not graphs.layers:
+        return []
+    dtype = graphs.train.values[POOL].dtype
+    return [Value(layer.name, (layer.share,), dtype) for layer in graphs.layers]
+
+
+def _counted(values: Iterable[Value]) -> dict[str, Any]:
+    values = list(values)
+    return {
+        "count": len(values),
+        "numbers": sum(v.size for v in values),
+        "nbytes": sum(v.nbytes for v in values),
+        "names": [v.name for v in values],
+    }

@@ -1,0 +1,86 @@
+"""How far the plans found are from the best there could be: bounds that are proven, for `--prove`.
+
+Small graphs alone; what exactly is proven stands in remat/bound.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...units import format_bytes
+from ..plan.candidates import Plan
+from ..remat.bound import least_cost, least_peak
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proven of two plans.
+
+    Attributes:
+      steps: of one microbatch.
+      microbatch, least_nbytes, found_nbytes: of the smallest plan: no arena of its microbatch
+        takes less, and what it takes.
+      within_nbytes, least_extra, found_extra: of the chosen plan: no schedule in so many bytes
+        recomputes for less, and what it does; over the seconds of a minibatch without.
+      complete: whether both searches came to their end; else the bounds may be too low.
+    """
+
+    steps: int
+    microbatch: int
+    least_nbytes: int
+    found_nbytes: int
+    within_nbytes: int
+    least_extra: float
+    found_extra: float
+    complete: bool
+
+    @property
+    def gap_nbytes(self) -> float:
+        """How much more the smallest plan takes than the bound, as a fraction of it."""
+        return max(0.0, self.found_nbytes / self.least_nbytes - 1)
+
+    @property
+    def gap_time(self) -> float:
+        """How much longer the chosen plan takes than the bound, as a fraction of it."""
+        return max(0.0, (1 + self.found_extra) / (1 + self.least_extra) - 1)
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        often = "" if self.complete else "; the searches were cut short"
+        other = self.found_nbytes < self.least_nbytes or self.found_extra < self.least_extra - 1e-4
+        better = "; another order does better" if other else ""
+        return [
+            f"proven for {self.steps} steps in their order{often}{better}:",
+            f"  microbatch {self.microbatch} takes {self.least_nbytes:,} bytes "
+            f"({format_bytes(self.least_nbytes)}) or more; found {self.found_nbytes:,}, gap "
+            f"{100 * self.gap_nbytes:.1f} %",
+            f"  within {self.within_nbytes:,} bytes recomputing takes {100 * self.least_extra:.1f} "
+            f"% of a minibatch or more; found {100 * self.found_extra:.1f} %, gap "
+            f"{100 * self.gap_time:.1f} %",
+        ]
+
+
+def prove(front: Sequence[Plan], chosen: Plan, budget: int | None) -> Proof:
+    """Bounds for the smallest plan's bytes and for the chosen plan's time.
+
+    Args:
+      front: all plans, by rising bytes.
+      budget: bytes of the arena; None: those of the chosen plan.
+    Raises:
+      UsageError: the graph is too large, or scipy is missing.
+    """
+    smallest = front[0]
+    least = least_peak(smallest.candidate.train.problem)
+    problem = chosen.candidate.train.problem
+    within = chosen.arena_nbytes if budget is None else budget
+    cost = least_cost(problem, within - chosen.candidate.persistent_nbytes)
+    once = sum(step.cost for step in problem.steps) or 1.0
+    return Proof(
+        len(problem.steps),
+        smallest.candidate.microbatch,
+        smallest.candidate.arena_nbytes(int(least.bound)),
+        smallest.arena_nbytes,
+        within,
+        cost.bound / once,
+        chosen.simulation.extra_cost / once,
+        least.complete and cost.complete,
+    )

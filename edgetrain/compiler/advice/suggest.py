@@ -1,0 +1,54 @@
+"""Adapters that `advise` and the ladder propose for a model, as `--lora` is typed."""
+
+import glob
+from collections.abc import Iterator
+
+from ...errors import UsageError
+from ...ops.model import Model
+from ..model.lora import Lora, adaptable, layers_of
+
+RANK = 8
+_LEAST = 4  # times fewer numbers than the model has, or adapters save nothing
+_MOST_NAMES = 8  # of a command that people read
+# How attention's weights are called; queries and values alone are adapted, as Hu et al. 2022 do.
+_ATTENTION = (
+    ("q_proj", "v_proj"),
+    ("query", "value"),
+    ("q_lin", "v_lin"),
+    ("to_q", "to_v"),
+    ("q", "v"),
+    ("c_attn",),
+    ("qkv",),
+    ("in_proj",),
+)
+
+
+def suggested_lora(model: Model) -> str:
+    """Such as `r=8,targets=q_proj,v_proj`; "" where no adapters would be small beside the model."""
+    weights = adaptable(model)
+    total = sum(model.initializers[name].size for name in {*weights, *model.parameters})
+    for targets in _targets([name.removesuffix(".weight") for name in weights]):
+        try:
+            layers = layers_of(model, Lora(r=RANK, targets=targets))
+        except UsageError:  # one that others read has such a name too
+            continue
+        shapes = [model.initializers[layer.weight].shape for layer in layers]
+        if 0 < _LEAST * RANK * sum(map(sum, shapes)) <= total:
+            return f"r={RANK},targets={','.join(targets)}"
+    return ""
+
+
+def _targets(modules: list[str]) -> Iterator[tuple[str, ...]]:
+    """Targets to try: attention's, how all names end, the names themselves; all but the last."""
+    modules = [name for name in modules if not {*",='\"*?"} & {*name} and name.strip() == name]
+    endings = _endings(modules)
+    for wanted in _ATTENTION:
+        if {*wanted} <= {*endings}:
+            yield wanted
+    for names in (endings, modules, _endings(modules[:-1]), modules[:-1]):
+        if 0 < len(names) <= _MOST_NAMES:
+            yield tuple(glob.escape(name) for name in names)
+
+
+def _endings(modules: list[str]) -> list[str]:
+    return [*dict.fromkeys(name.rpartition(".")[2] for name in modules)]

@@ -1,0 +1,62 @@
+"""What is trained: patterns of names over what the model's file says."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from ...errors import UsageError
+from ...ops.model import Model
+
+
+class Choice:
+    """Which parameters are trained; `freeze` wins over `train`, both over the file.
+
+    Args:
+      train, freeze: patterns of parameters' names, tied ones' further names included. They may
+        name running statistics too: see compiler/passes/batch_norm.py.
+      constants: patterns of constants that were made parameters, beside what `train` names, as
+        the model's adapters are.
+    Raises:
+      UsageError: a pattern that matches nothing.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        train: Sequence[str],
+        freeze: Sequence[str],
+        constants: Sequence[str] = (),
+    ) -> None:
+        self._model, self._train, self._freeze = model, tuple(train), tuple(freeze)
+        self._constants = (*constants, *model.adapters)
+        self._further: dict[str, list[str]] = {}
+        for alias, kept in model.aliases.items():
+            self._further.setdefault(kept, []).append(alias)
+        every = (*model.parameters, *model.aliases, *model.buffers)
+        for pattern in (*train, *freeze):
+            if not any(fnmatchcase(name, pattern) for name in every):
+                raise UsageError(
+                    f"pattern {pattern!r}: it matches none of the {len(model.parameters)} "
+                    f"parameters, such as {', '.join(model.parameters[:3])}."
+                )
+
+    def __call__(self, name: str) -> bool:
+        """Whether a parameter is trained."""
+        kept = self.asked(name) or (not self._train and name not in self._model.frozen)
+        return kept and not self.froze(name)
+
+    def asked(self, name: str) -> bool:
+        """Whether a pattern of `train` or `constants` names it."""
+        return self._matches(name, (*self._train, *self._constants))
+
+    def froze(self, name: str) -> bool:
+        """Whether a pattern of `freeze` names it."""
+        return self._matches(name, self._freeze)
+
+    def _matches(self, name: str, patterns: Sequence[str]) -> bool:
+        names = [name, *self._further.get(name, ())]
+        return any(fnmatchcase(n, pattern) for n in names for pattern in patterns)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing was left out, by a pattern or by the file."""
+        return not (self._train or self._freeze or self._model.frozen)

@@ -1,0 +1,96 @@
+"""Which constants of a model are trained, and whether too many of its weights would not be."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from weakref import WeakKeyDictionary
+
+from ...errors import ModelError, UsageError
+from ...ops.model import Model
+from ..options import Options
+from .lora import Lora, adapted
+
+# One in so many numbers of the weights may stay constant before that is refused.
+TENTH = 10
+_NAMED = 3  # of the largest, in messages
+# The same for every microbatch, so that what was found out about it is known for all of them.
+_CHOSEN: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
+
+
+def chosen_weights(model: Model, options: Options) -> Model:
+    """The model with the constants that `options.train_constants` names among its parameters.
+
+    Raises:
+      UsageError: a pattern that matches no constant of floats.
+      ModelError: more than a tenth of the weights' numbers would not be trained, and nobody asked
+        for that.
+    """
+    patterns = (options.train_constants, options.train, options.freeze)
+    lora = options.lora if isinstance(options.lora, Lora) else None
+    key = (*map(tuple, patterns), options.allow_constants, lora, lora and options.seed)
+    known = _CHOSEN.setdefault(model, {})
+    if key not in known:
+        base = model if lora is None else replace(model, untrained=())
+        chosen = _chosen(base, options)
+        known[key] = chosen if lora is None else adapted(chosen, lora, options.seed)
+    return known[key]
+
+
+def _chosen(model: Model, options: Options) -> Model:
+    arrays = model.initializers
+    known = {*model.parameters, *model.buffers}
+    constants = [n for n, a in arrays.items() if n not in known and a.dtype.kind == "f" and a.size]
+    for pattern in options.train_constants:
+        if not _matching([*constants, *model.parameters], [pattern]):
+            raise UsageError(
+                f"--train-constants {pattern!r}: it matches no constant of floats, such as "
+                f"{', '.join(constants[:_NAMED]) or 'none'}."
+            )
+    chosen = _matching(constants, options.train_constants)
+    untrained = tuple(n for n in model.untrained if n not in chosen)
+    model = replace(model, parameters=(*model.parameters, *chosen), untrained=untrained)
+    lost = sum(arrays[name].size for name in _unasked(model, options))
+    total = lost + sum(arrays[name].size for name in model.parameters)
+    if lost * TENTH > total and not options.allow_constants:
+        raise ModelError(
+            f"{lost:,} of {total:,} numbers of the weights are constants in this file and would "
+            f"not be trained; largest {_largest(model, options)}. Train them with "
+            "--train-constants PATTERN, leave them with --allow-constants, or export the model by "
+            "edgetrain.exporters.export_torch, which keeps every parameter."
+        )
+    return model
+
+
+def constant_notes(model: Model, options: Options) -> list[str]:
+    """What the user should know of constants that may have been weights."""
+    model = replace(
+        model,
+        untrained=tuple(n for n in model.untrained if not _matching([n], options.train_constants)),
+    )
+    lost = _unasked(model, options)
+    if not lost:
+        return []
+    count = sum(model.initializers[name].size for name in lost)
+    return [
+        f"{count:,} numbers of {len(lost)} constants are not trained: {_largest(model, options)}. "
+        "Where they were weights: --train-constants PATTERN."
+    ]
+
+
+def _unasked(model: Model, options: Options) -> list[str]:
+    """Possible weights that are not trained though no pattern asks for that."""
+    if options.train:
+        return []
+    frozen = _matching(model.untrained, options.freeze)
+    return [name for name in model.untrained if name not in frozen]
+
+
+def _largest(model: Model, options: Options) -> str:
+    arrays = model.initializers
+    names = sorted(_unasked(model, options), key=lambda name: -arrays[name].size)
+    listed = ", ".join(f"{n!r} {list(arrays[n].shape)}" for n in names[:_NAMED])
+    return f"{listed}, .." if len(names) > _NAMED else listed
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    return [n for n in names if any(fnmatchcase(n, pattern) for pattern in patterns)]

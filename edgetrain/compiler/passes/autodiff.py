@@ -1,0 +1,307 @@
+"""Forward graph + loss -> one training graph: forward, loss, backward in execution order.
+
+Gradients of a value with several readers are added in the reverse order of the readers, each
+contribution updating the one before in place, so every plan adds in the same order. A gradient
+that only passes through (Add, a view) is the same bytes under two names; it is updated in place
+only when no other value still waits for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...errors import ModelError, UsageError
+from ...ir import Builder, Graph, Value
+from ...losses import Loss
+from ...ops.registry import op
+from ...program import TARGET, WEIGHT
+from ..options import Options
+from .head import Head, add_sliced_gradient, add_sliced_loss
+
+
+def accumulator_name(parameter: str) -> str:
+    """Name of the value that holds a parameter's gradient over a minibatch."""
+    return f"{parameter}.grad"
+
+
+def array_name(operand: str) -> str:
+    """Name of the value that holds an array of the loss."""
+    return f"loss.{operand}"
+
+
+def training_graph(
+    forward: Graph,
+    options: Options,
+    output: str,
+    trainable: Callable[[str], bool] = lambda name: True,
+    samples: int = 1,
+    head: Head | None = None,
+) -> Graph:
+    """Append loss and backward.
+
+    Args:
+      output: the forward value the loss is taken of, where the graph has no losses of its own.
+      head: in whose place it is, where that is not in `forward`.
+      trainable: which parameters get a gradient.
+      samples: as in `add_loss`.
+    Raises:
+      UsageError: nothing to train, or an output that does not depend on what is trained.
+    """
+    ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
+    ends = [node.inputs[0] for node in forward.nodes if node.op == "loss"] or ends
+    grads = Gradients(forward, trainable, ends)
+    if not any(map(grads.needs, ends)):
+        raise UsageError(
+            f"output {output!r} does not depend on any trainable parameter; choose another output "
+            "or train more parameters."
+        )
+    staged, loss = [], options.loss  # type: list[str], Loss
+    if head is not None:
+        staged, arrays = add_target(grads.builder, loss, head.logits, samples)
+        found = add_sliced_loss(grads.builder, head, head.x, arrays, options)
+        add_sliced_gradient(grads, head, found, arrays, options)
+    elif ends == [output]:
+        staged = add_loss(grads.builder, loss, output, samples)
+        grads.start(output, staged[-1], loss)
+    for node in reversed(forward.nodes):
+        op(node.op).vjp(grads, node)
+        grads.release(node.outputs)
+    graph = grads.builder.graph([*forward.inputs, *staged], forward.outputs)
+    return graph.with_nodes(graph.nodes)
+
+
+def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> list[str]:
+    """Append target value and loss node.
+
+    Args:
+      samples: of the microbatch, where the output is one number for all.
+    Returns:
+      Names of what is filled in besides the model's inputs: weights where the loss has any, target.
+    """
+    staged, arrays = add_target(builder, loss, builder.values[output], samples)
+    attrs = loss_attrs(builder.values[output], loss, arrays)
+    partials = builder.value("loss.partials", (256 if arrays else 192,), "f64", "statistic")
+    inputs = [output, TARGET, *arrays.values()]
+    builder.node("loss", inputs, [partials], attrs, name="loss", phase="loss")
+    return staged
+
+
+def add_target(
+    builder: Builder, loss: Loss, output: Value, samples: int
+) -> tuple[list[str], dict[str, str]]:
+    """Append target value and arrays of the loss.
+
+    Returns:
+      As `add_loss`, and the arrays' values by operand.
+    """
+    shape = (samples,) if loss.takes_mean(output.shape) else loss.target_shape(output.shape)
+    target = builder.value(TARGET, shape, loss.target_dtype, "target")
+    arrays = loss_arrays(builder, loss, output)
+    return ([WEIGHT, target] if loss.sample_weights else [target]), arrays
+
+
+def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
+    """Attributes of the loss's nodes."""
+    attrs = loss.call(output.shape)
+    return attrs | {"arrays": tuple(arrays)} if arrays else attrs
+
+
+def loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
+    """The values of its arrays by operand."""
+    arrays = {}
+    for operand, array in loss.arrays(output.shape).items():
+        name = arrays[operand] = array_name(operand)
+        builder.values.setdefault(name, Value(name, array.shape, "f32", "constant"))
+    if loss.sample_weights:
+        arrays["sw"] = WEIGHT
+        builder.values.setdefault(WEIGHT, Value(WEIGHT, output.shape[:1], "f32", "target"))
+    return arrays
+
+
+class Gradients:
+    """What an op's `vjp` is handed: names of gradients so far, and ways to add to them."""
+
+    def __init__(
+        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str] = ()
+    ) -> None:
+        """`ends`: values that the loss reads."""
+        self.builder = Builder(forward.values)
+        self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
+        for node in forward.nodes:
+            names = {"name": node.name, "phase": node.phase, "origin": node.origin}
+            self.builder.node(node.op, node.inputs, node.outputs, node.attrs, **names)
+        self._forward = forward
+        self._accumulators: dict[str, str] = {}
+        self._needs = self._reach(forward, trainable, ends)
+        self._current: dict[str, str] = {}  # forward value -> its gradient so far
+        self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that wait for it
+
+    def _reach(
+        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str]
+    ) -> set[str]:
+        needs = set()
+        read = {forward.root(name) for node in forward.nodes for name in node.reads}
+        read.update(map(forward.root, ends))
+        for name, value in forward.values.items():
+            root = value.role == "parameter" and not value.view_of and name in read
+            if root and trainable(name):
+                needs.add(name)
+                self._accumulators[name] = self.builder.value(
+                    accumulator_name(name), value.shape, value.dtype, "accumulator"
+                )
+                if self._accumulators[name] != accumulator_name(name):
+                    raise ModelError(
+                        f"parameter {name!r}: {accumulator_name(name)!r}, the name of its "
+                        "gradient, is taken in the model. Rename that one."
+                    )
+        if not needs:
+            raise UsageError("no parameter is trainable; widen --train or drop --freeze.")
+        for node in forward.nodes:
+            if any(name in needs for name in node.reads):
+                needs.update(
+                    name
+                    for name in node.writes
+                    if forward.values[name].dtype == "f32"
+                    and forward.values[name].role in ("activation", "statistic", "parameter")
+                )
+        return needs
+
+    # What rules ask.
+
+    def needs(self, name: str) -> bool:
+        """Whether the value depends on something trained."""
+        return name in self._needs
+
+    def value(self, name: str) -> Value:
+        """The value of this name."""
+        return self.builder.values[name]
+
+    def of(self, name: str) -> str:
+        """The gradient of a value, complete once its readers are done; "" where there is none."""
+        return self._current.get(name, "")
+
+    def accumulator(self, name: str) -> str:
+        """Where a parameter's gradient is accumulated; "" for a frozen or absent one.
+
+        Raises:
+          ModelError: a value that is computed from trained ones and has no accumulator.
+        """
+        found = self._accumulators.get(self._root(name), "") if name else ""
+        if not found and name and self.needs(name):
+            raise ModelError(
+                f"value {name!r}: a computed scale or shift of a normalisation; expected a "
+                "parameter. Freeze what it depends on, or normalise without it."
+            )
+        return found
+
+    # What rules do.
+
+    def temporary(self, name: str, shape: Sequence[int]) -> str:
+        """A small fp32 value between two backward nodes."""
+        return self.builder.value(name, shape, "f32", "statistic")
+
+    def emit(
+        self, name: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping
+    ) -> None:
+        """A backward node without a contribution of its own."""
+        first = next(o for o in outputs if o)
+        self.builder.node(name, inputs, outputs, attrs, name=f"{first}.{name}", phase="backward")
+
+    def contribute(
+        self, name: str, op_name: str, inputs: Sequence[str], attrs: Mapping, *, shape=None
+    ) -> None:
+        """Add to the gradient of `name` what op `op_name` computes into its first output.
+
+        Args:
+          shape: the contribution's shape where it differs from the value's by dimensions of one;
+            -1 stands for all elements.
+        """
+        value = self.value(name)
+        shape = value.shape if shape is None else tuple(value.size if d == -1 else d for d in shape)
+        root = self._root(name)
+        if root in self._accumulators:
+            out = self._accumulators[root]
+            if len(self.value(root).shape) > 1 and not op(op_name).rounds:
+                part = self.builder.value(f"{name}.part", value.shape, "f32", "gradient")
+                written = part if shape == value.shape else self._view(part, shape)
+                self._append(op_name, inputs, written, {**attrs, "acc": 0})
+                self._append("copy", [part], out, {"moves": _whole(value.size), "acc": 1})
+                return
+            if shape != self.value(out).shape:
+                out = self._view(out, shape)
+            self._append(op_name, inputs, out, {**attrs, "acc": 1})
+            return
+        before = self._current.get(name)
+        role = "statistic" if value.role == "statistic" else "gradient"
+        if before is None:
+            out = self.builder.value(f"{name}.grad", shape, "f32", role)
+            self._append(op_name, inputs, out, {**attrs, "acc": 0})
+        elif self._waiting[self._root(before)] == {name}:
+            out = self._view(before, shape)
+            self._append(op_name, [*inputs, before], out, {**attrs, "acc": 1})
+        else:
+            part = self.builder.value(f"{name}.grad", shape, "f32", role)
+            self._append(op_name, inputs, part, {**attrs, "acc": 0})
+            out = self._sum(part, before)
+        self._set(name, out if shape == value.shape else self._view(out, value.shape))
+
+    def alias(self, name: str, gradient: str) -> None:
+        """Add to the gradient of `name` an existing gradient as it is."""
+        root, shape = self._root(name), self.value(name).shape
+        if root in self._accumulators or name in self._current:
+            self.contribute(name, "copy", [gradient], {"moves": _whole(self.value(name).size)})
+            return
+        if self.value(gradient).shape != shape:
+            gradient = self._view(gradient, shape)
+        self._set(name, gradient)
+
+    def start(self, output: str, target: str, loss: Loss) -> None:
+        """The gradient of the loss by the model's output."""
+        value = self.value(output)
+        arrays = loss_arrays(self.builder, loss, value)
+        attrs = loss_attrs(value, loss, arrays)
+        self.contribute(output, "loss_bwd", [output, target, *arrays.values()], attrs)
+
+    def release(self, names: Sequence[str]) -> None:
+        """The rules of these values' producer have run: nobody waits for their gradients now."""
+        for name in names:
+            gradient = self._current.get(name)
+            if gradient:
+                self._waiting[self._root(gradient)].discard(name)
+
+    def _set(self, name: str, gradient: str) -> None:
+        before = self._current.get(name)
+        if before:
+            self._waiting[self._root(before)].discard(name)
+        self._current[name] = gradient
+        self._waiting.setdefault(self._root(gradient), set()).add(name)
+
+    def _sum(self, part: str, before: str) -> str:
+        out = self._view(part, self.value(part).shape)
+        attrs = {"moves": _whole(self.value(part).size), "acc": 1}
+        self._append("copy", [before, part], out, attrs)
+        return out
+
+    def _append(self, op_name, inputs, out, attrs) -> None:
+        self.builder.node(op_name, inputs, [out], attrs, name=f"{out}.{op_name}", phase="backward")
+
+    def _view(self, name: str, shape: Sequence[int]) -> str:
+        value = self.value(name)
+        return self.builder.value(name, shape, value.dtype, value.role, name)
+
+    def _root(self, name: str) -> str:
+        while self.value(name).view_of:
+            name = self.value(name).view_of
+        return name
+
+
+def _whole(size: int) -> tuple:
+    """Moves of a `copy` of all elements."""
+    return ((0, 0, 0, (size,), (1,), (1,)),)
+
+
+def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None) -> str:
+    """The ir value of the output that the loss is taken of: the named one, else the first."""
+    if wanted is None:
+        return next(iter(outputs.values()))
+    if wanted not in outputs:
+        raise ModelError(f"output {wanted!r}: the model has {', '.join(outputs)}.")
+    return outputs[wanted]

@@ -1,0 +1,215 @@
+"""Weights are updated as soon as nothing reads them any more: gradients have no buffer.
+
+Where a minibatch is one microbatch, the gradient of a weight is cleared before backward first adds
+to it and gone after the weight's update. The update stands behind every node of backward that reads
+the weight or needs, in whatever plan, a value that is computed with it: such a node may have it
+recomputed. So every plan computes with the weights of the step's beginning, and has the bits of a
+run that updates at the end. Source: LOMO (Lv et al. 2023), for which there is SGD alone.
+
+Layers of the pool of sparse weights are updated one by one where an optimizer treats each element
+by itself and there are several; in blocks of 8 bits, whose edges layers share, and under Adafactor
+the pool is one weight.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ...formats import BLOCKED
+from ...formats.csr import POOL
+from ...ir import Call, Graph, Node, Value
+from ...ir.keys import key_of
+from ...ops.registry import op
+from ...optim.base import CHUNKS, PARTIALS
+from ..options import Options
+from ..remat.problem import Schedule
+from .autodiff import accumulator_name
+from .precision import storages, stored_as
+
+ROLE = "fused"  # of a gradient that lives until its update
+_ELEMENTWISE = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "lion")
+
+
+def trained(graph: Graph) -> list[Value]:
+    """Parameters that have a gradient or an update, in the order of the graph's values."""
+    moved = {node.inputs[1] for node in graph.nodes if node.op == "fused_update"}
+    return [
+        value
+        for name, value in graph.values.items()
+        if value.role == "parameter" and not value.view_of
+        if name in moved or accumulator_name(name) in graph.values
+    ]
+
+
+def states_of(graph: Graph, options: Options) -> dict[str, list[Value]]:
+    """Parameter -> the optimizer's state of it."""
+    kept = storages(options)["state"]
+    return {
+        p.name: options.optimizer.init(replace(p, dtype=stored_as(p, kept))) for p in trained(graph)
+    }
+
+
+def fuse_updates(graph: Graph, options: Options) -> Graph:
+    """The training graph with the updates of its weights.
+
+    Args:
+      graph: its storage assigned.
+    """
+    if not options.fused_update:
+        return graph
+    states = states_of(graph, options)
+    partials = Value(PARTIALS, (CHUNKS * options.optimizer.sums,), "f64", "statistic")
+    values = dict(graph.values) | {PARTIALS: partials}
+    for state in states.values():
+        values |= {value.name: value for value in state}
+    graph, layers = _layered(replace(graph, values=values), options)
+    values = dict(graph.values)
+    grads = {accumulator_name(p.name): p for p in trained(graph)} | dict.fromkeys(layers)
+    for name, value in graph.values.items():
+        if graph.root(name) in grads:
+            values[name] = replace(value, role=ROLE)
+    first, last = _writers(graph), _last_uses(graph)
+    # Windows of time may begin their backward before the last loss, which counts targets.
+    loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
+    before: dict[int, list[Node]] = {}
+    behind: dict[int, list[Node]] = {}
+    for name, parameter in grads.items():
+        if name not in first:
+            continue  # the pool's own, where its layers have theirs
+        clear = Node(f"{name}.clear", "grad_clear", (), (name,), phase="backward")
+        before.setdefault(first[name], []).append(clear)
+        owner = parameter or values[POOL]
+        ends = values[layers.get(name, owner.name)]
+        update = _update(owner, values[name], states[owner.name], options, ends)
+        behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
+    nodes: list[Node] = []
+    behind[loss] = [_begin(options, states.values()), *behind.get(loss, ())]
+    for at, node in enumerate(graph.nodes):
+        nodes += [*before.get(at, ()), node, *behind.get(at, ())]
+    return graph.with_nodes(nodes, values)
+
+
+def _layered(graph: Graph, options: Options) -> tuple[Graph, dict[str, str]]:
+    """The graph with a gradient for each layer of the pool, and that -> the layer's pointers."""
+    pool = accumulator_name(POOL)
+    if pool not in graph.values or options.optimizer.name not in _ELEMENTWISE:
+        return graph, {}
+    stored = {graph.values[name].dtype for name in graph.values if name.startswith(POOL)}
+    writers = [n for n in graph.nodes if pool in {graph.root(name) for name in n.writes}]
+    if stored & set(BLOCKED) or any(node.op != "conv_csr_dw" for node in writers):
+        return graph, {}
+    values, nodes = dict(graph.values), []
+    layers: dict[str, str] = {}
+    for node in graph.nodes:
+        if node in writers:
+            pointers = op(node.op).named(node)["pointers"]
+            name = f"{pointers}.grad"
+            shape, dtype = (node.attrs["room"],), values[pool].dtype
+            values.setdefault(name, Value(name, shape, dtype, "accumulator"))
+            layers[name] = pointers
+            inputs = tuple("" if n and graph.root(n) == pool else n for n in node.inputs)
+            node = replace(node, inputs=inputs, outputs=(name,))
+        nodes.append(node)
+    if any(values[name].size >= values[POOL].size for name in layers):
+        return graph, {}
+    return replace(graph, nodes=tuple(nodes), values=values), layers
+
+
+def _begin(options: Options, states: Iterable[list[Value]]) -> Node:
+    b1, b2 = options.optimizer.betas
+    calls: tuple[Call, ...] = (Call("fused_begin", {"ctl": "ctl", "c1": 1.0 - b1, "c2": 1.0 - b2}),)
+    if any(options.optimizer.is_scaled(value) for state in states for value in state):
+        calls = (*calls, Call("state_begin", {"ctl": "ctl"}))
+    return Node("fused_begin", "fused_begin", (), ("ctl",), {"calls": calls}, "update")
+
+
+def _update(
+    parameter: Value, grad: Value, state: list[Value], options: Options, ends: Value
+) -> Node:
+    """The update of a parameter, or of a layer of the pool.
+
+    Args:
+      ends: the parameter, or the layer's pointers: who reads it comes before.
+    """
+    sums = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": 1}
+    key = key_of(f"update {parameter.name}")
+    calls = options.optimizer.update(parameter, grad, state, key)
+    alone = ends.name == parameter.name
+    if not alone:
+        calls = [_of_layer(call, parameter, grad, ends) for call in calls]
+    check = Call("fused_check", {"partials": PARTIALS, "ctl": "ctl"})
+    outputs = (parameter.name, grad.name, *(value.name for value in state), PARTIALS)
+    inputs = (grad.name, parameter.name, *(() if alone else (ends.name,)))
+    name = f"{ends.name}.update"
+    attrs = {"calls": (Call("grad_sumsq", sums), check, *calls), "ends": ends.name}
+    return Node(name, "fused_update", inputs, outputs, attrs, "update")
+
+
+def _of_layer(call: Call, pool: Value, grad: Value, pointers: Value) -> Call:
+    args = {name: arg for name, arg in call.args.items() if name != "n"}
+    args |= {"pointers": pointers.name, "slots": pool.size}
+    args |= {"room": grad.size, "groups": pointers.size - 1}
+    return replace(call, kernel=f"csr_{call.kernel}", args=args)
+
+
+def _writers(graph: Graph) -> dict[str, int]:
+    """Root -> position of the first node that writes it."""
+    found: dict[str, int] = {}
+    for at, node in enumerate(graph.nodes):
+        for name in node.writes:
+            found.setdefault(graph.root(name), at)
+    return found
+
+
+def _last_uses(graph: Graph) -> dict[str, int]:
+    """Persistent root, or gradient, -> position of the last node that uses it, or needs a value
+    that is computed from it by nodes that may run again."""
+    makers: dict[str, list[int]] = {}
+    for at, node in enumerate(graph.nodes):
+        if node.phase != "backward":
+            for name in node.writes:
+                makers.setdefault(graph.root(name), []).append(at)
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    for at in range(len(graph.nodes) - 1, -1, -1):
+        pending = [at]
+        while pending:
+            here = pending.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            node = graph.nodes[here]
+            for root in {graph.root(name) for name in (*node.reads, *node.writes)}:
+                found.setdefault(root, at)
+            for name in node.reads:
+                pending += makers.get(graph.root(name), ())
+    return found
+
+
+def keeps_weights(
+    nodes: Sequence[Node | None], graph: Graph, schedules: Iterable[Schedule]
+) -> list[Schedule]:
+    """The schedules that run no step on a weight after its update; searches propose no others but
+    by a run that nobody needs.
+
+    Args:
+      nodes: of the steps.
+    """
+    readers: dict[str, set[int]] = {}
+    for step, node in enumerate(nodes):
+        for name in node.reads if node is not None else ():
+            readers.setdefault(graph.root(name), set()).add(step)
+    ended = {
+        step: readers[node.attrs["ends"]] - {step}
+        for step, node in enumerate(nodes)
+        if node is not None and node.op == "fused_update"
+    }
+    return [s for s in schedules if not ended or _keeps(s, ended)]
+
+
+def _keeps(schedule: Schedule, ended: Mapping[int, set[int]]) -> bool:
+    done: set[int] = set()
+    for step in schedule:
+        if step in done:
+            return False
+        done |= ended.get(step, set())
+    return True

@@ -1,0 +1,186 @@
+"""Fusions that save bytes, decided before remat and therefore the same in every plan."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...ir import Graph, Node, Value
+from ...ops.strides import contiguous
+
+# ir op -> activation code of kernels/language/act.py, and which of its attributes are lo and hi.
+ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
+    "relu": (1, lambda node: {}),
+    "clip": (2, lambda node: {"lo": node.attrs["a"], "hi": node.attrs["b"]}),
+    "hardswish": (3, lambda node: {}),
+    "sigmoid": (4, lambda node: {}),
+    "silu": (5, lambda node: {}),
+    "leaky_relu": (6, lambda node: {"lo": node.attrs["a"]}),
+}
+
+
+def absorb_transposes(graph: Graph) -> Graph:
+    """A matrix product reads a transposed operand where it lies: no transposed copy is stored."""
+    sources = {
+        node.outputs[0]: node.inputs[0] for node in graph.nodes if _swaps_last_two(node, graph)
+    }
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "matmul" and any(name in sources for name in node.inputs[:2]):
+            attrs, inputs = dict(node.attrs), list(node.inputs)
+            for k, flag in enumerate(("ta", "tb")):
+                if inputs[k] in sources:
+                    inputs[k], attrs[flag] = sources[inputs[k]], not attrs.get(flag, False)
+            node = replace(node, inputs=tuple(inputs), attrs=attrs)
+        nodes.append(node)
+    read = {graph.root(name) for node in nodes for name in node.reads} | set(graph.outputs)
+    return graph.with_nodes(
+        [
+            n
+            for n in nodes
+            if not (n.op == "copy" and n.outputs[0] in sources) or n.outputs[0] in read
+        ]
+    )
+
+
+def _swaps_last_two(node: Node, graph: Graph) -> bool:
+    if node.op != "copy" or len(node.attrs["moves"]) != 1 or node.attrs.get("fill") is not None:
+        return False
+    shape = list(graph.values[node.inputs[0]].shape)
+    if len(shape) < 2 or min(shape[-2:]) == 1:
+        return False
+    swapped = [*shape[:-2], shape[-1], shape[-2]]
+    strides = contiguous(shape)
+    walk = [*strides[:-2], strides[-1], strides[-2]]
+    (_, xo, yo, dims, xs, ys) = node.attrs["moves"][0]
+    found = [list(part) for part in (dims, xs, ys)]
+    return xo == yo == 0 and found == [swapped, walk, contiguous(swapped)]
+
+
+# ir op that applies a batch norm to its input 0 -> index of its inputs stat, gamma, beta.
+_PROLOGUE = {"conv": 3, "conv_dw": 2, "conv_csr": 3, "conv_csr_dw": 2}
+
+
+def absorb_activations(graph: Graph) -> Graph:
+    """Batch norm followed by one activation becomes one node: nothing between them is stored."""
+    readers = graph.readers()
+    absorbed: dict[str, Node] = {}
+    replaced: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "bn_apply" or node.outputs[0] in graph.outputs:
+            continue
+        users = readers[node.outputs[0]]
+        if len(users) == 1 and users[0].op in ACTIVATIONS:
+            code, bounds = ACTIVATIONS[users[0].op]
+            attrs = {**node.attrs, "act": code, **bounds(users[0])}
+            replaced[node.name] = replace(node, outputs=users[0].outputs, attrs=attrs)
+            absorbed[users[0].name] = users[0]
+    nodes = [replaced.get(n.name, n) for n in graph.nodes if n.name not in absorbed]
+    return graph.with_nodes(nodes)
+
+
+def apply_in_readers(graph: Graph) -> Graph:
+    """A batch norm read by convolutions alone is applied while they pack their input.
+
+    The normalised map is never a value: forward, input and weight gradients read x and the
+    statistics instead.
+    """
+    readers = graph.readers()
+    views = {v.view_of for v in graph.values.values() if v.view_of}
+    prologues: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op == "bn_apply":
+            (name,) = node.outputs
+            users = readers[name]
+            inside = name not in graph.outputs and name not in views
+            if inside and users and all(_takes_prologue(user, name) for user in users):
+                prologues[name] = node
+    removed = {node.name for node in prologues.values()}
+    nodes = [_with_prologue(n, prologues) for n in graph.nodes if n.name not in removed]
+    return graph.with_nodes(nodes)
+
+
+def _takes_prologue(node: Node, name: str) -> bool:
+    first = _PROLOGUE.get(node.op)
+    if first is None or node.inputs[first]:
+        return False
+    return node.inputs[0] == name and name not in node.inputs[1:]
+
+
+def _with_prologue(node: Node, prologues: dict[str, Node]) -> Node:
+    apply = prologues.get(node.inputs[0]) if node.op in _PROLOGUE else None
+    if apply is None:
+        return node
+    first = _PROLOGUE[node.op]
+    x, *affine = apply.inputs
+    inputs = (x, *node.inputs[1:first], *affine, *node.inputs[first + 3 :])
+    attrs = {key: apply.attrs[key] for key in ("act", "lo", "hi") if key in apply.attrs}
+    return replace(node, inputs=inputs, attrs={**node.attrs, **attrs})
+
+
+def mask_relus(graph: Graph, every: bool = False) -> Graph:
+    """A ReLU whose output only its own backward would keep saves a bit an element instead.
+
+    Args:
+      every: others may keep the output too, in roundings that do not tell where it is zero.
+    """
+    kept: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.phase == "backward":
+            for name in node.reads:
+                root = graph.root(name)
+                kept[root] = kept.get(root, 0) + 1
+    values, changed = dict(graph.values), {}
+    for node in graph.nodes:
+        readers = kept.get(graph.root(node.outputs[0]), 0) if node.op == "relu" else 0
+        if readers == 1 or every and readers:
+            y = graph.values[node.outputs[0]]
+            label = f"{y.name}.mask"
+            while label in values:
+                label += "'"
+            mask = Value(label, (-(-y.size // 8),), "u8")
+            values[mask.name] = mask
+            changed[y.name] = mask.name
+    nodes = [_masked(node, changed) for node in graph.nodes]
+    used = {n.inputs[0] for n in nodes if n.op == "relu_mask_bwd"}
+    if used != set(changed.values()):  # The one reader was not the ReLU's own backward.
+        changed = {y: mask for y, mask in changed.items() if mask in used}
+        nodes = [_masked(node, changed) for node in graph.nodes]
+    return graph.with_nodes(nodes, values)
+
+
+def _masked(node: Node, masks: dict[str, str]) -> Node:
+    if node.op == "relu" and node.outputs[0] in masks:
+        return replace(node, op="relu_mask", outputs=(*node.outputs, masks[node.outputs[0]]))
+    if node.op == "unary_bwd" and node.attrs["f"] == "relu" and node.inputs[0] in masks:
+        return replace(node, op="relu_mask_bwd", inputs=(masks[node.inputs[0]], *node.inputs[1:]))
+    return node
+
+
+def drop_views(graph: Graph) -> Graph:
+    """Views are names, not work."""
+    return graph.with_nodes([node for node in graph.nodes if node.op != "view"])
+
+
+def evaluation_graph(graph: Graph) -> Graph:
+    """Forward with running statistics and without dropout."""
+    nodes: list[Node] = []
+    names: dict[str, str] = {}
+    running = {n.inputs[0]: n for n in graph.nodes if n.op == "bn_running"}
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(names.get(n, n) for n in node.inputs), phase="eval")
+        if node.op == "bn_stats":
+            _, mean, variance = running[node.outputs[0]].inputs
+            node = replace(node, op="bn_eval_stats", inputs=(mean, variance))
+        elif node.op in ("dropout", "dropout_part"):
+            names[node.outputs[0]] = node.inputs[0]
+            continue
+        elif node.op == "attention":
+            node = replace(node, attrs={**node.attrs, "p": 0.0})
+        elif node.op == "bn_running":
+            continue
+        nodes.append(node)
+    values = {
+        name: replace(v, view_of=names.get(v.view_of, v.view_of))
+        for name, v in graph.values.items()
+    }
+    outputs = tuple(names.get(n, n) for n in graph.outputs)
+    return replace(graph.with_nodes(nodes, values), outputs=outputs)

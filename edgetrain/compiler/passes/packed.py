@@ -1,0 +1,155 @@
+"""Weights and accumulators in blocks of 8 bits: floats of them live around the node that uses them.
+
+Kernels that take blocks as they are say so (`blocks` of their declaration). Before any other the
+weight is unpacked into a value that the node itself writes and nobody reads afterwards, in the
+storage of activations; what such a kernel adds to an accumulator it writes to one of float32, which
+`pack_add` adds. So ops and their kernels know nothing of blocks, and the planner sees the bytes. Of
+the pool of sparse weights that value holds the slots of one layer. Decided before remat: the same
+in every plan.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ...formats import BLOCKED, GROUPED
+from ...formats.csr import POOL
+from ...ir import Call, Graph, Node, Value
+from ...ir.keys import key_of
+from ...kernels.registry import variants
+from ...ops.registry import op
+
+_WHOLE = (*BLOCKED, *GROUPED)
+# Kernel -> the operand that it may have in groups, where it has a kernel of theirs.
+_IN_GROUPS = {"gemm": "b", "gather": "x", "unpack": "w"}
+ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
+
+
+def spread(graph: Graph, precision: str) -> Graph:
+    """The graph with what its nodes unpack and pack among their outputs.
+
+    Args:
+      precision: dtype of activations.
+    """
+    if not any(value.dtype in _WHOLE for value in graph.values.values()):
+        return graph
+    values, nodes = dict(graph.values), []
+    for node in graph.nodes:
+        floats = {}
+        for root, writes in _uses(_calls(node, graph), graph).items():
+            dtype = "f32" if writes else precision
+            shape = (node.attrs["room"],) if _is_pool(root) else graph.values[root].shape
+            value = Value(f"{node.name}.{root}~{dtype}", shape, dtype, "gradient")
+            values[value.name] = value
+            floats[root] = value.name
+        if floats:
+            attrs = {**node.attrs, ATTRIBUTE: floats}
+            node = replace(node, outputs=(*node.outputs, *floats.values()), attrs=attrs)
+        nodes.append(node)
+    return graph.with_nodes(nodes, values)
+
+
+def bare(node: Node) -> Node:
+    """The node as its op knows it."""
+    floats = node.attrs.get(ATTRIBUTE)
+    if not floats:
+        return node
+    attrs = {name: value for name, value in node.attrs.items() if name != ATTRIBUTE}
+    return replace(node, outputs=node.outputs[: -len(floats)], attrs=attrs)
+
+
+def lowered(node: Node, graph: Graph) -> list[Call]:
+    """Calls of a node in order, those that unpack and pack among them."""
+    floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
+    calls = _calls(bare(node), graph)
+    if not floats and not any(_has_whole(call, graph) for call in calls):
+        return calls
+    room = node.attrs.get("room", 0)
+    before: list[Call] = []
+    after: list[Call] = []
+    for number, (root, writes) in enumerate(_uses(calls, graph).items() if floats else ()):
+        name, kind = floats[root], "csr_" if _is_pool(root) else ""
+        sizes: dict = {"n": graph.values[name].size}
+        if kind:
+            pointers = next(call.args["pointers"] for call in calls if "pointers" in call.args)
+            groups = graph.values[pointers].size - 1
+            slots = graph.values[root].size
+            sizes = {"pointers": pointers, "groups": groups, "slots": slots, "room": sizes["n"]}
+        if not writes:
+            dtype = graph.values[root].dtype
+            kernel = f"unpack_{dtype}" if dtype in GROUPED else f"{kind}unpack"
+            before.append(Call(kernel, {"w": root, "y": name} | sizes))
+            continue
+        numbers = {"ctl": "ctl", "key": key_of(f"{node.name} {number}")}
+        after.append(Call(f"{kind}pack_add", {"x": name, "g": root} | numbers | sizes))
+        if not _overwritten(root, calls, graph):
+            before.append(Call("fill", {"y": name, "value": 0.0, "n": graph.values[name].size}))
+    return [*before, *(_on_floats(call, floats, calls, graph, room) for call in calls), *after]
+
+
+def _calls(node: Node, graph: Graph) -> list[Call]:
+    """Calls of a node, by kernels that read groups as they are where there are any."""
+    return [_in_groups(call, graph) for call in op(node.op).lower(node, graph)]
+
+
+def _in_groups(call: Call, graph: Graph) -> Call:
+    operand = call.args.get(_IN_GROUPS.get(call.kernel, ""))
+    dtype = graph.values[operand].dtype if isinstance(operand, str) else ""
+    return replace(call, kernel=f"{call.kernel}_{dtype}") if dtype in GROUPED else call
+
+
+def _has_whole(call: Call, graph: Graph) -> bool:
+    """Whether an operand is in blocks or groups."""
+    names = [arg for arg in call.args.values() if isinstance(arg, str)]
+    return any(graph.values[name].dtype in _WHOLE for name in names)
+
+
+def _is_pool(root: str) -> bool:
+    return root.partition(".")[0] == POOL
+
+
+def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
+    """(operand, root, whether it is written) of what a call may not take in blocks."""
+    if not _has_whole(call, graph):
+        return
+    every = variants(call.kernel)
+    operands = {operand.name: operand for operand in every[0].spec.operands}
+    taken = " ".join(kernel.blocks for kernel in every).split()
+    for name, arg in call.args.items():
+        dtype = graph.values[arg].dtype if isinstance(arg, str) else ""
+        if dtype in _WHOLE and operands[name].storage not in (*taken, dtype):
+            yield name, graph.root(arg), operands[name].mode != "r"
+
+
+def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
+    """Root of each value that has to be floats for these calls -> whether they write it."""
+    found: dict[str, bool] = {}
+    for call in calls:
+        for _, root, writes in _blocks(call, graph):
+            found[root] = found.get(root, False) or writes
+    return found
+
+
+def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:
+    """Whether one call alone writes all of a gradient, so that it need not add.
+
+    A copy may be one of a slice, which leaves the rest as it was.
+    """
+    writers = [c for c in calls for _, r, writes in _blocks(c, graph) if writes and r == root]
+    alone = len(writers) == 1 and writers[0].kernel != "copy"
+    return alone and "acc" in writers[0].args and not writers[0].skip
+
+
+def _on_floats(
+    call: Call, floats: Mapping[str, str], calls: Sequence[Call], graph: Graph, room: int
+) -> Call:
+    args = dict(call.args)
+    pooled = [a for a in args.values() if isinstance(a, str) and graph.values[a].dtype in BLOCKED]
+    if "held" in args and any(map(_is_pool, pooled)):
+        args["held"] = room
+    for operand, root, writes in _blocks(call, graph):
+        args[operand] = floats[root]
+        if writes and _overwritten(root, calls, graph):
+            args["acc"] = 0
+        if _is_pool(root):
+            args["room"] = graph.values[floats[root]].size
+    return replace(call, args=args)

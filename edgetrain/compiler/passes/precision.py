@@ -1,0 +1,81 @@
+"""Storage types by role: decided before remat, so that every plan reads the same stored bytes.
+
+precision fp16 stores activations, gradients, weight matrices, their accumulators and optimizer
+state in fp16; vectors (biases, norms) and statistics stay fp32. `model_memory` sets the weights'
+side alone, `weights`, `state` and `grads` a part of it. What is stored in blocks of 8 bits are
+matrices of a block or more.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from ...formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
+from ...ir import Graph, Value
+from ..options import Options
+from .packed import spread
+
+
+def storages(options: Options) -> dict[str, str]:
+    """Role of a value -> dtype of matrices; "activation" stands for all that is no model memory."""
+    whole = options.model_memory or options.precision
+    chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
+    out = {role: MEMORIES[name or whole].name for role, name in chosen.items()}
+    frozen = FROZEN.get(options.frozen or options.weights or whole, FROZEN["int8"]).name
+    return out | {"activation": PRECISIONS[options.precision].name, "mapped": frozen}
+
+
+def mark_derived(forward: Graph) -> Graph:
+    """Values computed from fp32 vectors alone (scales, biases) are kept in fp32 too.
+
+    What reads them together with an activation takes two storages; their maker takes one.
+    """
+    values = dict(forward.values)
+    for node in forward.nodes:
+        if node.reads and all(_is_vector(forward, values[name]) for name in node.reads):
+            for name in node.writes:
+                if values[name].role == "activation":
+                    values[name] = replace(values[name], role="statistic")
+    return replace(forward, values=values)
+
+
+def _is_vector(graph: Graph, value: Value) -> bool:
+    """Whether the value is stored in fp32 whatever the precision."""
+    root = graph.values[graph.root(value.name)]
+    short = root.role in ("parameter", "constant") and len(root.shape) < 2
+    return short or value.role == "statistic"
+
+
+def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()) -> Graph:
+    """The graph with every value's dtype as it will be stored; `still`: roots that are mapped."""
+    if still:
+        mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
+        graph = replace(graph, values=mapped)
+    chosen = storages(options)
+    values = dict(graph.values)
+    for name, value in graph.values.items():
+        dtype = _stored(graph, value, chosen)
+        if dtype != value.dtype:
+            values[name] = replace(value, dtype=dtype)
+    return spread(replace(graph, values=values), chosen["activation"])
+
+
+def stored_as(value: Value, dtype: str) -> str:
+    """The dtype of model memory where `dtype` is that of matrices."""
+    if len(value.shape) < 2 or value.size < FORMATS[dtype].block:
+        return "f32"
+    return dtype
+
+
+def _stored(graph: Graph, value: Value, chosen: Mapping[str, str]) -> str:
+    if value.dtype != "f32":
+        return value.dtype
+    root = graph.values[graph.root(value.name)]
+    if root.mapped and root.role == "parameter":
+        return stored_as(root, chosen["mapped"])
+    if root.role in chosen and root.role != "activation":
+        return stored_as(root, chosen[root.role])
+    if root.role == "constant" and len(root.shape) < 2:
+        return "f32"
+    if root.role in ("activation", "gradient", "input", "constant"):
+        return chosen["activation"]
+    return "f32"

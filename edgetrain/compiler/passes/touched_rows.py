@@ -1,0 +1,183 @@
+"""Gradients of embeddings by the rows that a minibatch touches.
+
+A table of words has a gradient at the rows of the minibatch's tokens alone, and there are at most
+as many rows as tokens. Where those are fewer than words, the accumulator has a row for each token
+instead, given out as words are met, and a map from word to row. The update spreads it over some
+words at a time, with zeros elsewhere, so optimizers see what they would see: weights in float32 get
+the same bits. What is rounded stochastically takes other random numbers; the gradient's norm is
+summed over other chunks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import ModelError, UsageError
+from ...formats import decoded
+from ...ir import Call, Graph, Node, Value
+from ...units.rungs import ROWS
+from ..options import Options
+from .autodiff import accumulator_name
+
+SPREAD = "update.rows"  # the words at work in an update
+_MOST, _PARTS = 2**18, 16  # float32 of them, and least parts of a table
+_LAST = ".rows"  # ends the name of a map, after that of its gradient
+
+
+def map_name(gradient: str) -> str:
+    """Name of the map from rows of a table to those of its gradient."""
+    return f"{gradient}{_LAST}"
+
+
+def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
+    """The training graph whose tables have gradients by rows, where `options` allow it.
+
+    Raises:
+      ModelError: rows are allowed, and no table has fewer touched ones.
+    """
+    if ROWS not in options.allow:
+        return graph
+    if options.fused_update:
+        raise UsageError(
+            f"allow {ROWS}: with fused_update gradients have no buffer. Leave one of them out."
+        )
+    values, rooms = dict(graph.values), _rooms(graph, options, options.minibatch // microbatch)
+    if not rooms:
+        raise ModelError(
+            f"allow {ROWS}: no table that is read by index alone has more rows than the "
+            f"{options.minibatch} samples of a minibatch touch, beside {options.optimizer.name}. "
+            f"Leave {ROWS} out."
+        )
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        out = node.outputs[0] if node.outputs else ""
+        if out in rooms:
+            table, room = values[out], rooms[out]
+            rows = graph.values[out].shape[0]
+            index = values[node.inputs[1]]
+            places = Value(f"{node.name}.places", (index.size,), "i32", "statistic")
+            known = Value(map_name(out), (rows + 1,), "i32", "accumulator")
+            values |= {places.name: places, known.name: known}
+            values[out] = replace(table, shape=(room, *table.shape[1:]))
+            attrs = {"rows": rows, "room": room}
+            nodes.append(
+                Node(
+                    places.name,
+                    "row_places",
+                    (index.name,),
+                    (places.name, known.name),
+                    attrs,
+                    node.phase,
+                    node.origin,
+                )
+            )
+            node = replace(node, inputs=(node.inputs[0], places.name))
+        nodes.append(node)
+    return graph.with_nodes(nodes, values)
+
+
+def _rooms(graph: Graph, options: Options, microbatches: int) -> dict[str, int]:
+    """Gradient of a table -> rows that a minibatch touches at most, where they are fewer."""
+    written: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in node.writes:
+            written.setdefault(graph.root(name), []).append(node)
+    out = {}
+    for name, parameter in graph.values.items():
+        gradient = accumulator_name(name)
+        writers = written.get(gradient, [])
+        if parameter.role != "parameter" or not writers or len(parameter.shape) != 2:
+            continue
+        by_index = all(
+            node.op == "gather_bwd" and node.attrs["axis"] == 0 and node.outputs == (gradient,)
+            for node in writers
+        )
+        if not by_index:
+            continue
+        tokens = microbatches * sum(graph.values[node.inputs[1]].size for node in writers)
+        if tokens < parameter.shape[0] and _elementwise(parameter, options):
+            out[gradient] = tokens
+    return out
+
+
+def _elementwise(parameter: Value, options: Options) -> bool:
+    """Whether the optimizer treats each number of a table by itself, in one call."""
+    optimizer = options.optimizer
+    state = optimizer.init(parameter)
+    calls = optimizer.update(parameter, parameter, state, 0)
+    return optimizer.sums == 1 and len(calls) == 1 and {s.size for s in state} <= {parameter.size}
+
+
+def spread_value(graph: Graph) -> Value | None:
+    """Where an update has the words at work; None where no gradient is by rows."""
+    sizes = []
+    for name in _by_rows(graph):
+        width = graph.values[name].shape[1]
+        sizes.append(_step(graph.values[map_name(name)].size - 1, width) * width)
+    return Value(SPREAD, (max(sizes),), "f32", "statistic") if sizes else None
+
+
+def _by_rows(graph: Graph) -> Iterator[str]:
+    for name in graph.values:
+        if name.endswith(_LAST) and graph.values[name].role == "accumulator":
+            yield name.removesuffix(_LAST)
+
+
+def _step(rows: int, width: int) -> int:
+    """Words at a time: whole blocks of 64 numbers in every storage, a part of a small table."""
+    return max(64, min(_MOST // width, rows // _PARTS) // 64 * 64)
+
+
+def spread_updates(calls: Sequence[Call], graph: Graph) -> list[Call]:
+    """Calls of an update; one that takes a gradient by rows comes for each part of the table."""
+    gradients = set(_by_rows(graph))
+    out: list[Call] = []
+    for call in calls:
+        gradient = call.args.get("g")
+        if gradient in gradients and call.kernel != "grad_sumsq":
+            out += _parts(call, graph.values[gradient], graph.values)
+        else:
+            out.append(call)
+    return out
+
+
+def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator[Call]:
+    room, width = gradient.shape
+    known = values[map_name(gradient.name)]
+    rows, step = known.size - 1, _step(known.size - 1, width)
+    whole = rows * width
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        spread = {"x": gradient.name, "map": known.name, "y": SPREAD}
+        sizes = {"count": count, "width": width, "room": room}
+        yield Call("row_spread", spread | sizes, {"map": start} if start else {})
+        moved = [
+            name
+            for name, arg in call.args.items()
+            if isinstance(arg, str) and arg not in ("ctl", gradient.name)
+        ]
+        key = (call.args["key"] + start) & 0x7FFFFFFF
+        args = {**call.args, "g": SPREAD, "n": count * width, "key": key}
+        assert call.args["n"] == whole, call
+        yield Call(call.kernel, args, dict.fromkeys(moved, start * width) if start else {})
+    yield Call(
+        "row_reset",
+        {"g": gradient.name, "g_map": known.name, "n": gradient.size, "size": known.size},
+    )
+
+
+def whole(arrays: Mapping[str, np.ndarray], gradient: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A gradient in its parameter's shape, decoded; rows that were not touched are zeros.
+
+    Args:
+      arrays: persistent values by name, as they are stored.
+    """
+    known = arrays.get(map_name(gradient))
+    if known is None:
+        return decoded(arrays[gradient], shape)
+    touched, out = np.flatnonzero(known[:-1]), np.zeros(shape, np.float32)
+    rows = decoded(arrays[gradient]).reshape(-1)
+    room = rows.size // shape[1]
+    out[touched] = rows[: room * shape[1]].reshape(room, shape[1])[known[touched] - 1]
+    return out

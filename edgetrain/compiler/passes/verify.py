@@ -1,0 +1,53 @@
+"""The grammar that every pass must leave intact. A breach is a bug of ours, not of the model."""
+
+from ...ir import Graph
+
+
+class GraphError(AssertionError):
+    """A pass produced a graph that cannot be run."""
+
+
+def verify(graph: Graph) -> Graph:
+    """Check definitions, views and names; returns the graph.
+
+    Raises:
+      GraphError: a value that is read before it is written, unknown, or a view of another size.
+    """
+    _check_views(graph)
+    values = graph.values
+    roots = {name: graph.root(name) for name in values}
+    there = {name for name, value in values.items() if value.persistent}
+    there.update(roots[name] for name in graph.inputs)
+    names = set()
+    for node in graph.nodes:
+        if node.name in names:
+            raise GraphError(f"two nodes are named {node.name!r}")
+        names.add(node.name)
+        for name in (*node.reads, *node.writes):
+            if name not in values:
+                raise GraphError(f"node {node.name!r}: value {name!r} is unknown")
+        for name in node.reads:
+            if roots[name] not in there:
+                raise GraphError(f"node {node.name!r} reads {name!r} before it is written")
+        for name in node.writes:
+            there.add(roots[name])
+    for name in graph.outputs:
+        if roots[name] not in there:
+            raise GraphError(f"output {name!r} is never written")
+    return graph
+
+
+def _check_views(graph: Graph) -> None:
+    for value in graph.values.values():
+        name = value.view_of
+        seen = {value.name} if name else set()
+        while name:
+            if name not in graph.values:
+                raise GraphError(f"view {value.name!r}: value {name!r} is unknown")
+            if name in seen:
+                raise GraphError(f"view {value.name!r} is a view of itself")
+            parent = graph.values[name]
+            if (parent.size, parent.dtype) != (value.size, value.dtype):
+                raise GraphError(f"view {value.name!r} has another size or dtype than {name!r}")
+            seen.add(name)
+            name = parent.view_of

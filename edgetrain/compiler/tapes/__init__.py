@@ -1,0 +1,1 @@
+"""From a planned graph to tapes of kernel calls with offsets."""

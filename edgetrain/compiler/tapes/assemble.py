@@ -1,0 +1,294 @@
+"""Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ...formats import FORMATS
+from ...ir import Graph, Value
+from ...kernels import targets
+from ...kernels.tapes.decode import bound, revisions_of, work_of
+from ...ops.model import Model
+from ...optim.base import PARTIALS
+from ...program import TARGET, Account, Program, Slot
+from ...program.account import KIND_OF_ROLE
+from ..advice.listing import training_facts
+from ..arena.problem import aligned
+from ..model.lora import lora_recipe
+from ..options import Options
+from ..passes.touched_rows import SPREAD
+from ..pipeline import Graphs
+from ..plan.candidates import Plan
+from ..plan.frontier import peak_of
+from .lowering import Instruction, encode
+from .steps import ALIGN, Placed, TapeProblem
+
+
+class KernelTable:
+    """Indices of kernels in a Program, in order of first use."""
+
+    def __init__(self) -> None:
+        self.index: dict[tuple, int] = {}
+
+    def __call__(self, instruction: Instruction) -> int:
+        return self.index.setdefault(instruction.key, len(self.index))
+
+    def revisions(self) -> dict[str, int]:
+        """What a Program says of its kernels, so that others are not taken for them."""
+        return revisions_of(tuple(self.index))
+
+    def work(
+        self, tapes: Mapping[str, np.ndarray], threads: int, lanes: int
+    ) -> dict[str, dict[str, int]]:
+        """Tape -> kernel -> turns of loops, for a Program's readers to hold its tapes against."""
+        words = {name: tape.tolist() for name, tape in tapes.items()}
+        return work_of(words, bound(tuple(self.index)), threads, lanes)
+
+
+def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+    """Encode a plan.
+
+    Args:
+      facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
+        out of the Program, which has the same bytes whenever it is compiled.
+    """
+    candidate, kernels = plan.candidate, KernelTable()
+    lanes = targets.get(options.target).lanes
+    persistent = candidate.update.persistent
+    offsets: dict[str, int] = {}
+    at = 0
+    for value in persistent:
+        offsets[value.name] = at
+        at += aligned(value.nbytes, ALIGN)
+    mapped = _mapped(plan)
+    offsets |= {slot.name: plan.arena_nbytes + slot.offset for slot in mapped}
+    micro = TapeCode(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
+    order = tuple(range(len(candidate.evaluate.problem.steps)))
+    evaluate = TapeCode(
+        candidate.evaluate,
+        order,
+        candidate.eval_simulation,
+        candidate.eval_placed,
+        candidate.eval_offsets,
+        at,
+    )
+    tapes = {
+        "micro": micro.encode(offsets, kernels),
+        "update": _update(plan, offsets, at, kernels, options.threads),
+        "rewire": _rewire(plan, offsets, kernels),
+        "eval": evaluate.encode(offsets, kernels),
+    }
+    graph = candidate.train.graph
+    shape = candidate.graphs.shape
+    return Program(
+        arena_nbytes=plan.arena_nbytes,
+        threads=options.threads,
+        minibatch=options.minibatch,
+        microbatch=candidate.microbatch,
+        kernels=tuple(kernels.index),
+        tapes=tapes,
+        persistent=tuple(
+            Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role) for v in persistent
+        ),
+        inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
+        targets={"micro": micro.target(), "eval": evaluate.target()},
+        outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
+        init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
+        account=_facts(plan, options, tapes, facts),
+        recipe=_recipe(model, options, candidate.graphs),
+        limits=input_limits(graph, options, shape),
+        aliases=dict(model.aliases),
+        onnx=model.weightless,
+        model_name=model.name,
+        target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
+        work=kernels.work(tapes, options.threads, lanes),
+        mapped=mapped,
+        revisions=kernels.revisions(),
+    )
+
+
+def _mapped(plan: Plan) -> tuple[Slot, ...]:
+    """Where frozen weights lie behind the arena's offsets, in the order of the graph."""
+    out, at = [], 0
+    for value in plan.candidate.update.mapped:
+        out.append(Slot(value.name, at, value.shape, value.dtype, value.role))
+        at += aligned(value.nbytes, ALIGN)
+    return tuple(out)
+
+
+def _facts(
+    plan: Plan, options: Options, tapes: Mapping[str, np.ndarray], facts: Mapping
+) -> dict[str, Any]:
+    candidate = plan.candidate
+    found = {
+        "feasible": True,
+        "arena_nbytes": plan.arena_nbytes,
+        "by_kind": asdict(account(plan)),
+        "peak_live_nbytes": candidate.persistent_nbytes
+        + max(plan.simulation.peak_nbytes, candidate.floor_nbytes),
+        "tape_nbytes": sum(tape.nbytes for tape in tapes.values()),
+        "mapped_nbytes": candidate.mapped_nbytes,
+        "minibatch": options.minibatch,
+        "microbatch": candidate.microbatch,
+        "threads": options.threads,
+        "extra_forward_flops": plan.extra_forward,
+        "steps": len(plan.schedule) - 1,
+        "training": training_facts(candidate.graphs),
+        **facts,
+    }
+    found.pop("plan_seconds", None)
+    return found
+
+
+def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
+    """Initial weights as they are stored, rounded to nearest."""
+    return FORMATS[graph.values[name].dtype].encode(array)
+
+
+def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
+    method = graphs.rewiring
+    sliced = {"output_shape": list(graphs.shape)} if graphs.sliced else {}
+    own = options.recipe() | sliced | lora_recipe(model, options.lora)
+    return own | {
+        "sparse_layers": [layer.to_json() for layer in graphs.layers],
+        "rewiring": method.to_json() if method is not None else None,
+    }
+
+
+def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
+    """The slot of an output that evaluation does not keep: of no sample."""
+    return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
+
+
+def input_limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
+    """Upper bounds of integer inputs: classes for the target, rows for token ids."""
+    limits = {}
+    classes = options.loss.limit(shape)
+    if classes is not None:
+        limits[TARGET] = classes
+    for node in graph.nodes:
+        if node.op in ("gather", "gather_csr"):
+            root = graph.root(node.inputs[-1])
+            if graph.values[root].role == "input":
+                shape = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
+                rows = shape[node.attrs.get("axis", 0)]
+                limits[root] = min(rows, limits.get(root, rows))
+    return limits
+
+
+class TapeCode:
+    """Offsets of a schedule's values as positions advance."""
+
+    def __init__(self, tape: TapeProblem, schedule, simulation, placed: Placed, offsets, base: int):
+        self._tape, self._schedule, self._placed = tape, schedule, placed
+        self._offsets, self._base = offsets, base
+        self._starts: dict[int, list[tuple[int, int]]] = {}
+        for k, instance in enumerate(simulation.instances):
+            where = base + offsets[placed.of_instance[k]]
+            self._starts.setdefault(instance.start, []).append((instance.value, where))
+
+    def encode(self, persistent: Mapping[str, int], kernels: KernelTable) -> np.ndarray:
+        words: list[int] = []
+        graph, current = self._tape.graph, dict(persistent)
+        self._first: dict[str, int] = {}
+        for position, step in enumerate(self._schedule):
+            for value, where in self._starts.get(position, ()):
+                current[self._tape.roots[value]] = where
+            if position == 0:
+                self._first = dict(current)
+            node = self._tape.nodes[step]
+            if node is None:
+                continue
+            of = {name: graph.root(name) for name in (*node.reads, *node.writes)}
+            # What unpacks a weight for a node names its root; the node may name a view of it.
+            names = {
+                name: current[root] for name, root in (of | {r: r for r in of.values()}).items()
+            }
+            names["ctl"] = persistent["ctl"]
+            buffer = self._placed.scratch_of.get(position)
+            scratch = 0 if buffer is None else self._base + self._offsets[buffer]
+            for instruction in self._tape.instructions[step]:
+                words += encode(
+                    instruction, kernels(instruction), names, scratch, instruction.scratch
+                )
+        self._last = current
+        return np.array(words, np.int64)
+
+    def _slots(self, names, where: Mapping[str, int]) -> tuple[Slot, ...]:
+        graph = self._tape.graph
+        values = [graph.values[name] for name in names]
+        return tuple(
+            Slot(v.name, where[graph.root(v.name)], v.shape, v.dtype, v.role) for v in values
+        )
+
+    def first(self, names) -> tuple[Slot, ...]:
+        """Where values lie before the first step."""
+        return self._slots(names, self._first)
+
+    def last(self, names) -> tuple[Slot, ...]:
+        """Where values lie after the last step."""
+        return self._slots(names, self._last)
+
+    def inputs(self) -> tuple[Slot, ...]:
+        return self.first(self._tape.graph.inputs[:-1])
+
+    def target(self) -> Slot:
+        return self.first(self._tape.graph.inputs[-1:])[0]
+
+    def outputs(self) -> tuple[Slot, ...]:
+        return self.last(self._tape.graph.outputs)
+
+
+def _update(plan: Plan, persistent, base: int, kernels: KernelTable, threads: int) -> np.ndarray:
+    update = plan.candidate.update
+    scratch = base + update.sums_nbytes
+    names = {**persistent, PARTIALS: base, SPREAD: scratch - update.rows_nbytes}
+    words: list[int] = []
+    for instruction in plan.candidate.update.instructions:
+        words += encode(instruction, kernels(instruction), names, scratch, instruction.scratch)
+    return np.array(words, np.int64)
+
+
+def _rewire(plan: Plan, persistent, kernels: KernelTable) -> np.ndarray:
+    words: list[int] = []
+    for instruction in plan.candidate.update.rewire:
+        words += encode(instruction, kernels(instruction), persistent, 0, 0)
+    return np.array(words, np.int64)
+
+
+def account(plan: Plan) -> Account:
+    """Bytes by kind at the step where most are live; they add up to the arena."""
+    by_kind = asdict(Account())
+    for value in plan.candidate.update.persistent:
+        by_kind[KIND_OF_ROLE[value.role]] += aligned(value.nbytes, ALIGN)
+    train = plan.candidate.train
+    (position, _), _ = peak_of(plan)
+    step = train.problem.steps[plan.schedule[position]]
+    by_kind["workspace"] = step.workspace
+    backward = read_by_backward(train)
+    seen = set()
+    for k, instance in enumerate(plan.simulation.instances):
+        buffer = plan.placed.of_instance[k]
+        if instance.start <= position < instance.stop and buffer not in seen:
+            seen.add(buffer)
+            value = train.graph.values[train.roots[instance.value]]
+            by_kind[kind_of(value, backward)] += train.problem.nbytes[instance.value]
+    by_kind["padding"] = plan.arena_nbytes - sum(by_kind.values())
+    return Account(**by_kind)
+
+
+def kind_of(value: Value, backward: set[str]) -> str:
+    """The kind of a value in the account; `backward`: names that the backward pass reads."""
+    if value.role in KIND_OF_ROLE:
+        return KIND_OF_ROLE[value.role]
+    return "saved" if value.role != "gradient" and value.name in backward else "transient"
+
+
+def read_by_backward(tape: TapeProblem) -> set[str]:
+    """Roots that some step of the backward pass reads."""
+    graph = tape.graph
+    return {
+        graph.root(name) for node in graph.nodes if node.phase == "backward" for name in node.reads
+    }

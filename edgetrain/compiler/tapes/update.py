@@ -1,0 +1,136 @@
+"""The update tape: gradient norm, skip decision, running statistics committed, what the optimizer
+calls for each parameter, and the counters that end a step.
+
+Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...formats.csr import POOL, Layer
+from ...ir import Call, Graph, Value
+from ...ir.keys import key_of
+from ...kernels.cache import jit
+from ...optim.base import CHUNKS, PARTIALS
+from ...optim.loss_scale import loss_scale_of
+from ...sparse import Rewiring
+from ..arena.problem import aligned
+from ..options import Options
+from ..passes.autodiff import accumulator_name
+from ..passes.batch_norm import staged_name
+from ..passes.fused_update import states_of, trained
+from ..passes.touched_rows import spread_updates, spread_value
+from .lowering import Instruction, bind_call
+from .steps import ALIGN
+
+
+@dataclass(frozen=True)
+class UpdateTape:
+    """Instructions of an update and every persistent value of the run, optimizer state included.
+
+    Attributes:
+      rewire: instructions of a rewiring; they need no scratch.
+      calls, rewire_calls: what the instructions were made from, on `values`.
+      mapped: values that stay in the Program's file; they are none of `persistent`.
+      sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin, with
+        `rows_nbytes` of SPREAD (passes/touched_rows.py) at their end.
+    """
+
+    instructions: tuple[Instruction, ...]
+    rewire: tuple[Instruction, ...]
+    calls: tuple[Call, ...]
+    rewire_calls: tuple[Call, ...]
+    values: Mapping[str, Value]
+    persistent: tuple[Value, ...]
+    persistent_nbytes: int
+    sums_nbytes: int
+    transient_nbytes: int
+    rows_nbytes: int = 0
+    mapped: tuple[Value, ...] = ()
+
+
+def update_tape(
+    graph: Graph,
+    options: Options,
+    target: jit.Target,
+    layers: Sequence[Layer] = (),
+    method: Rewiring | None = None,
+) -> UpdateTape:
+    """Build the update of every parameter that has an accumulator in `graph`."""
+    optimizer = options.optimizer
+    values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
+    moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
+    states = states_of(graph, options)
+    for state in states.values():
+        values |= {value.name: value for value in state}
+    partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")
+    spread = spread_value(graph)
+    extra = {value.name: value for value in (partials, spread) if value is not None}
+    scope = replace(graph, values={**values, **extra})
+    check = [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
+    commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
+    scaled = any(optimizer.is_scaled(value) for state in states.values() for value in state)
+    finish = {"partials": PARTIALS, "ctl": "ctl"}
+    if options.fused_update:
+        calls = [Call("fused_sums", {"partials": PARTIALS}), *check]
+        calls += [Call("fused_finish", finish), *commit]
+    else:
+        ready = [*commit, Call("state_begin", {"ctl": "ctl"})] if scaled else commit
+        calls = _updates(graph, options, states, [*check, Call("grad_finish", finish)], ready)
+    if scaled:
+        calls.append(Call("state_end", {"ctl": "ctl"}))
+    calls.append(loss_scale_of(options.precision, options.loss_scale).call())
+    if layers and method is not None:
+        calls += method.due_calls()
+    calls = spread_updates(calls, graph)
+    instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
+    scratch = max((i.scratch for i in instructions), default=0) * options.threads
+    rows = aligned(spread.nbytes, ALIGN) if spread is not None else 0
+    sums = aligned(partials.nbytes, ALIGN) + rows
+    mapped = tuple(value for value in values.values() if value.mapped)
+    persistent = tuple(value for value in values.values() if not value.mapped)
+    nbytes = sum(aligned(value.nbytes, ALIGN) for value in persistent)
+    rewire: list[Call] = []
+    if layers and method is not None:
+        roots = {s.name for s in states[POOL] if optimizer.is_root(s)}
+        rewire = method.calls(layers, states[POOL], roots)
+    return UpdateTape(
+        instructions,
+        tuple(bind_call(call, scope, options.threads, target) for call in rewire),
+        tuple(calls),
+        tuple(rewire),
+        scope.values,
+        persistent,
+        nbytes,
+        sums,
+        sums + scratch,
+        rows,
+        mapped,
+    )
+
+
+def _updates(
+    graph: Graph,
+    options: Options,
+    states: Mapping[str, list[Value]],
+    finish: Sequence[Call],
+    commit: Sequence[Call],
+) -> list[Call]:
+    """The norm of all gradients, what follows from it, and each parameter's update.
+
+    Args:
+      finish: calls behind the norm; the last one is `grad_finish`.
+      commit: what follows when it is known whether the update is skipped.
+    """
+    optimizer, parameters = options.optimizer, trained(graph)
+    b1, b2 = optimizer.betas
+    *check, last = finish
+    decide = {"max_norm": options.max_grad_norm, "c1": 1.0 - b1, "c2": 1.0 - b2}
+    sums, updates = [], []
+    for k, parameter in enumerate(parameters):
+        grad = graph.values[accumulator_name(parameter.name)]
+        args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
+        sums.append(Call("grad_sumsq", args))
+        key = key_of(f"update {parameter.name}")
+        updates += optimizer.update(parameter, grad, states[parameter.name], key)
+    return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]

@@ -1,0 +1,1 @@
+"""Values, axes and counts, held against what a model takes."""

@@ -1,0 +1,1 @@
+"""Which sample comes when: shuffles, minibatches, what is held out."""

@@ -1,0 +1,82 @@
+"""What a run trains on, and what it is evaluated on; nothing is held out unasked."""
+
+from typing import Any
+
+from edgetrain.errors import UsageError
+
+from ..registry import open_data, open_evaluation
+from ..source import Source
+from .holdout import Subset
+
+
+class Division:
+    """The samples of a run.
+
+    Attributes:
+      train: those that weights are fitted to.
+      held_out: samples of the same data that are kept from training.
+      chosen: what to evaluate on, where it was asked for; None: the data's own test split.
+
+    Args:
+      data: as in `open_data`; None: what is trained on is not opened here.
+      validation: None, or 0: nothing is held out; a fraction of the training samples to hold
+        out; or other data, of which the test split is taken, or all where it has none.
+    Raises:
+      UsageError: a number that is no fraction.
+      DataError: as in `open_data`; too few samples.
+    """
+
+    def __init__(self, data: Any, validation: Any = None) -> None:
+        self.train: Source | None = None if data is None else open_data(data, split="train")
+        self.chosen: Source | None = None
+        self._own: Source | None = None
+        if isinstance(validation, bool | int | float):
+            fraction = _fraction(validation)
+            if fraction and self.train is None:
+                raise UsageError(
+                    f"validation {validation}: no samples can be held out of data that gives "
+                    "batches. Give other data to evaluate on."
+                )
+            if fraction and self.train is not None:
+                whole = self.train
+                self.train, self.chosen = (Subset(whole, k, fraction) for k in ("train", "test"))
+        elif validation is not None:
+            self.chosen = open_evaluation(validation)
+        self.held_out = 0 if self.train is None else self.train.held_out
+
+    def evaluation(self) -> Source | None:
+        """What to evaluate on: what was chosen, else the data's own test split, else None."""
+        train = self.train
+        if self.chosen is None and self._own is None and train and "test" in train.splits:
+            self._own = train.for_split("test")
+        return self.chosen or self._own
+
+    def describe(self, evaluate: bool) -> str:
+        """What a user would not expect, in a line; "" where there is nothing of the kind."""
+        if self.train is None:
+            return ""
+        return "; ".join(filter(None, (self._divided(evaluate, self.train), self.train.note)))
+
+    def _divided(self, evaluate: bool, train: Source) -> str:
+        n, held = train.n, self.held_out
+        if held:
+            whole = n + held
+            share = f"{100 * held / whole:.3g} %"
+            return (
+                f"held out {held} of {whole} samples ({share}) for evaluation, {n} are trained on"
+            )
+        if evaluate and self.evaluation() is None:
+            return (
+                f"{train.name} has no test split and nothing is held out: all {n} samples are "
+                "trained on, there is nothing to evaluate on (validation 0.2 holds out a fifth)"
+            )
+        return ""
+
+
+def _fraction(value: float) -> float:
+    if isinstance(value, bool) or not 0 <= value < 1:
+        raise UsageError(
+            f"validation {value}: expected a fraction of the samples, from 0 (none) to below 1, or "
+            "data to evaluate on, such as 'npz:FILE'."
+        )
+    return float(value)

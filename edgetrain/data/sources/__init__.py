@@ -1,0 +1,1 @@
+"""One file for each kind of source; registry.py lists them."""

@@ -1,0 +1,249 @@
+"""Data whose samples are the rows of arrays, in memory or in files."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from ..checks.values import check_integers
+from ..rows import ArrayRows, Rows
+from ..source import Field, Options, Scale, Source
+
+SPLITS = ("train", "test")
+VALIDATION = ("val", "valid", "validation")  # what the test split may be called, too
+Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
+_SCAN_ROWS = 2**16
+_AHEAD_NBYTES = 2**30  # of a field: with more, values are checked as they are used only
+_CHUNK_NBYTES = 2**20
+_IGNORED = -100  # torch's default of ignore_index
+
+
+class RowsSource(Source):
+    """One `Rows` for each field.
+
+    Args:
+      rows: by field, all of one length.
+      classes, scale, limits: as in `Source`.
+      shapes: by field, of one sample, where it is not that of the rows.
+      flat: fields that are `Field.flat`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Mapping[str, Rows],
+        *,
+        split: str,
+        classes: int | None = None,
+        scale: Mapping[str, Scale] | None = None,
+        limits: Mapping[str, int] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        flat: tuple[str, ...] = (),
+    ) -> None:
+        scale, shapes = dict(scale or {}), shapes or {}
+        fields = {
+            key: _field(shapes.get(key, part.shape[1:]), part.dtype, key in scale, key in flat)
+            for key, part in rows.items()
+        }
+        n = next(iter(rows.values())).shape[0]
+        super().__init__(name, n, fields, classes=classes, split=split, scale=scale, limits=limits)
+        self.rows = dict(rows)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        return {
+            name: self.rows[name].take(indices).reshape(len(indices), *self.fields[name].shape)
+            for name in names
+        }
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        for name, limit in limits.items():
+            rows, ignored = self.rows[name], ignore_index if name == "y" else None
+            row_nbytes = math.prod(rows.shape[1:]) * rows.dtype.itemsize
+            if self.n * row_nbytes > _AHEAD_NBYTES:
+                continue
+            step = max(1, _CHUNK_NBYTES // max(1, row_nbytes))
+            for start in range(0, self.n, step):
+                part = np.arange(start, min(start + step, self.n))
+                found = self.read((name,), part, (0, 0), False)[name]
+                check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+
+
+def plain_rows(
+    name: str,
+    rows: Mapping[str, Rows],
+    split: str,
+    target: str | None = None,
+    words: Callable[[], tuple[str, ...]] | None = None,
+) -> RowsSource:
+    """A source of arrays whose meaning is told by their types alone.
+
+    Bytes (u8) other than "y" and weights of samples ("w", one number each) are scaled to [0, 1]
+    for a model that takes floats; floats stay as they are; other integers are token ids. A "y" of
+    one integer per sample is a class.
+
+    Raises:
+      DataError: no inputs, no "y", lengths that differ, or values that are not numbers.
+    """
+    rows, labels = dict(rows), None
+    if target is not None and "y" not in rows and target in rows:
+        rows["y"] = rows[target]
+    if "y" in rows and _is_text(rows["y"]):
+        from .labels import LabelRows, names_of
+
+        labels = names_of(rows["y"], name) if words is None else words()
+        rows["y"] = LabelRows(rows["y"], labels, name)
+    _check_rows(name, rows)
+    scale = {
+        key: Scale.normalised(0.0, 1.0, 255.0)
+        for key, part in rows.items()
+        if key != "y" and part.dtype == np.uint8 and not _may_weigh(key, part)
+    }
+    classes = _count_classes(rows["y"]) if labels is None else len(labels)
+    made = RowsSource(name, rows, split=split, classes=classes, scale=scale)
+    made.labels = labels
+    return made
+
+
+def splits_of(
+    name: str, rows: Mapping[str, Callable[[], Rows]], options: Options | None = None
+) -> Splits:
+    """Tell the splits apart by their names: x_train, y_train, x_test, ... or just x, y.
+
+    Where there is no _test, what is called _val, _valid or _validation is that.
+
+    Args:
+      rows: by array name; called when the split is opened.
+    Raises:
+      DataError: as in `plain_rows`.
+    """
+
+    target = options.target if options else None
+
+    def words() -> tuple[str, ...]:
+        from .labels import names_of
+
+        return names_of(rows["y_train"](), name)
+
+    def opened(suffix: str, split: str) -> Callable[[], Source]:
+        chosen = {key.removesuffix(suffix): rows[key] for key in rows if key.endswith(suffix)}
+        known = words if split == "test" and "y_train" in rows else None
+        return lambda: plain_rows(
+            name, {key: make() for key, make in chosen.items()}, split, target, known
+        )
+
+    rows = _with_test(rows)
+    suffixes = {part for key in rows for part in ("_train", "_test") if key.endswith(part)}
+    if "_train" in suffixes:
+        return {split: opened(f"_{split}", split) for split in SPLITS if f"_{split}" in suffixes}
+    return {"train": opened("", "train")}
+
+
+def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same names, those of a validation split made those of the test split."""
+    held = next((s for s in VALIDATION if any(key.endswith(f"_{s}") for key in rows)), None)
+    if held is None or any(key.endswith("_test") for key in rows):
+        return rows
+    end = f"_{held}"
+    return {f"{k.removesuffix(end)}_test" if k.endswith(end) else k: rows[k] for k in rows}
+
+
+def array_splits(data: object, options: Options | None = None) -> Splits:
+    """The splits of a tuple (x, y), or (x, y, w) with weights of samples, or of a dict of arrays.
+
+    Those of a dict are named as in an npz file.
+
+    Raises:
+      DataError: neither of them, or as in `plain_rows`.
+    """
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        data = dict(zip(("x", "y", "w"), data, strict=False))
+    if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
+        raise DataError(
+            f"data of type {type(data).__name__}: expected a text such as 'digits' or 'npz:FILE', "
+            "a Source, a tuple (x, y) or a dict of arrays. Pass one of these."
+        )
+    try:
+        arrays = {key: _array(key, value) for key, value in data.items()}
+    except ValueError as error:
+        raise DataError(f"arrays: {error}. Pass arrays of numbers.") from None
+
+    def rows(array: np.ndarray) -> Callable[[], Rows]:
+        return lambda: ArrayRows(array)
+
+    return splits_of("arrays", {key: rows(array) for key, array in arrays.items()}, options)
+
+
+def _array(name: str, value: object) -> np.ndarray:
+    """An array of numbers, or of words as they are."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+        from ..tensors import as_array
+
+        return as_array(name, value)
+    if hasattr(value, "filled"):
+        from ..tensors import check_mask
+
+        check_mask(f"array {name!r}", value)
+    array = np.asarray(value)
+    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.reshape(-1)):
+        array = array.astype(str)
+    return array
+
+
+def _is_text(rows: Rows) -> bool:
+    """Whether these are words, one a sample."""
+    return rows.dtype.kind == "U" and rows.shape[1:] in ((), (1,))
+
+
+def _may_weigh(key: str, rows: Rows) -> bool:
+    return key == "w" and rows.shape[1:] in ((), (1,))
+
+
+def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:
+    floats = scaled or dtype.kind == "f"
+    return Field(shape, np.dtype(np.float32 if floats else np.int64), flat)
+
+
+def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
+    if "y" not in rows or len(rows) < 2:
+        raise DataError(
+            f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
+            "inputs by name) and 'y', or the same with _train and _test. Rename them, or say which "
+            "input is the target (--target x)."
+        )
+    for key, part in rows.items():
+        if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:
+            raise DataError(
+                f"{name}: array {key!r} is {part.dtype} {list(part.shape)}; expected numbers of "
+                f"at most 8 bytes, (samples, ...). {_move(part.dtype)}"
+            )
+    lengths = {key: part.shape[0] for key, part in rows.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        found = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
+        raise DataError(f"{name}: samples per array: {found}; expected one number above 0.")
+
+
+def _move(dtype: np.dtype) -> str:
+    return "Make them texts: array.astype(str)." if dtype.kind == "S" else "Convert it."
+
+
+def _count_classes(rows: Rows) -> int | None:
+    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample.
+
+    None also where there are too many to look at.
+    """
+    if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
+        return None
+    if rows.shape[0] * rows.dtype.itemsize > _AHEAD_NBYTES:
+        return None
+    top = -1
+    for start in range(0, rows.shape[0], _SCAN_ROWS):
+        part = rows.take(np.arange(start, min(start + _SCAN_ROWS, rows.shape[0])))
+        if (part[part < 0] != _IGNORED).any():
+            return None
+        top = max(top, int(part.max()))
+    return top + 1 if top >= 0 else None

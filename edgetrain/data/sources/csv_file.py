@@ -1,0 +1,272 @@
+"""`csv:FILE`: one sample per line; the last or a named column is the target, all others numbers.
+
+Targets are numbers, or words: the names of classes, which are numbered in their order.
+
+Opening streams through the file once and keeps only where its lines start (8 bytes each).
+Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
+is the header. Values are taken as they are: scale them before, or start the model with a
+normalisation. Columns fill the axes of a model's input in order, the last axis first.
+"""
+
+import threading
+import weakref
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
+
+import numpy as np
+
+from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
+from edgetrain.units.hints import did_you_mean
+
+from ..checks.values import check_integers
+from ..files.reading import file_size
+from ..source import Field, Options, Source
+from .arrays import Splits
+from .labels import MOST, check_names
+
+_LINE_NBYTES = 2**20
+_CHUNK_CELLS = 2**15
+_WORD_NBYTES = 1024  # kept of a label, which is refused where it is as long
+_SEPARATORS = (b",", b";", b"\t")  # else blanks
+_AROUND = b' \t\r\n"'  # what may stand around a number
+_MISSING = (b"", b"NA", b"N/A", b"NULL", b"NONE", b"?", b"-")
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16's
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class CsvSource(Source):
+    """Lines parsed when they are asked for; "x" is float32 [columns - 1].
+
+    "y" is a class where every target is a whole number from 0, or a word, else a float.
+
+    Args:
+      alone: there is no target: every column is of "x".
+    """
+
+    def __init__(self, path: str, label: str | None, alone: bool = False) -> None:
+        self._nbytes = file_size(path, "a CSV file")
+        table = _scan(path, label)
+        y_dtype = np.dtype(np.float32 if table.classes is None else np.int64)
+        x = Field((table.columns - (not alone),), np.dtype(np.float32), flat=True)
+        fields = {"x": x} if alone else {"x": x, "y": Field((), y_dtype)}
+        classes = None if alone else table.classes
+        super().__init__(path, len(table.starts), fields, classes=classes)
+        self.labels = table.words or None
+        self._numbers = {word: k for k, word in enumerate(table.words)}
+        self._table, self._lock, self._alone = table, threading.Lock(), alone
+        self._file = open_regular(path)  # lives as long as the source
+        weakref.finalize(self, self._file.close)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        values = np.empty((len(indices), self._table.columns))
+        for row, index in zip(values, indices.tolist(), strict=True):
+            with self._lock:
+                self._file.seek(self._table.starts[index])
+                line = self._file.readline(_LINE_NBYTES)
+            if not line.endswith(b"\n") and self._table.starts[index] + len(line) != self._nbytes:
+                raise self._gone(index)  # cut short: half a number is a number, too
+            row[:] = self._parse(line, index)
+        target = self._table.target
+        if self._alone:
+            return {name: values for name in names}
+        found = {"x": np.delete(values, target, axis=1), "y": values[:, target]}
+        return {name: found[name] for name in names}
+
+    def where(self, index: int) -> str:
+        return f"line {_line_number(self.name, self._table.starts[index])}"
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        limit = limits.get("y")
+        if limit is None or (self.classes is not None and self.classes <= limit):
+            return  # opening has counted them
+        step = max(1, _CHUNK_CELLS // self._table.columns)
+        for start in range(0, self.n, step):
+            part = np.arange(start, min(start + step, self.n))
+            found = self.read(("y",), part, (0, 0), False)["y"]
+            check_integers(found, found.dtype, limit, ignore_index, self._label("y", part))
+
+    def _gone(self, index: int) -> DataError:
+        return DataError(
+            f"{self.name}: sample {index} is gone: the file was changed since it was opened. "
+            "Start again."
+        )
+
+    def _parse(self, line: bytes, index: int) -> list[float]:
+        cells = _cells(line, self._table.separator)
+        if len(cells) != self._table.columns:
+            raise self._gone(index)
+        values = []
+        for column, cell in enumerate(cells):
+            value: float | None = _number(cell)
+            if self._numbers and column == self._table.target:
+                value = self._numbers.get(_word(cell))
+            if value is None:
+                raise DataError(
+                    f"{self.name}: {self.where(index)}, column {column + 1}: {_shown(cell)}; "
+                    f"expected a number. {_move(cell)}"
+                )
+            values.append(value)
+        return values
+
+
+def open_csv(where: str, options: Options) -> Splits:
+    """One file, split by a fixed shuffled order.
+
+    Raises:
+      DataError: lines of different lengths, too long or none; no column `options.label`.
+    """
+    alone = options.target is not None and options.label is None
+    return {"train": partial(CsvSource, where, options.label, alone)}
+
+
+@dataclass(frozen=True)
+class _Table:
+    separator: bytes | None
+    columns: int
+    target: int
+    starts: array  # byte offset of each sample's line
+    classes: int | None
+    words: tuple[str, ...] = ()
+
+
+def _scan(path: str, label: str | None) -> _Table:
+    """One pass over the file: where lines start, that they are alike, what the targets are."""
+    starts = array("Q")
+    lines = _lines(path)
+    first = next(lines, (1, 0, b""))
+    separator = next((mark for mark in _SEPARATORS if mark in first[2]), None)
+    head = _cells(first[2], separator)
+    if len(head) < 2:
+        raise DataError(
+            f"{path}: line {first[0]}: {_shown(first[2])}; expected two columns or more. "
+            "Separate them by commas."
+        )
+    is_header = _is_header(head)
+    target = _target(path, label, head if is_header else [], len(head))
+    largest: float | None = -1.0
+    words: set[str] = set()
+    numbers = False
+    for number, start, line in lines if is_header else chain([first], lines):
+        cells = _split(line, separator)
+        if len(cells) != len(head):
+            raise DataError(
+                f"{path}: line {number} has {len(cells)} columns; expected {len(head)} as in the "
+                "first line. Correct the line."
+            )
+        starts.append(start)
+        cell = cells[target].strip(_AROUND)
+        value = _number(cell)
+        largest, numbers = _largest_class(largest, value), numbers or value is not None
+        if value is None and not numbers and len(words) <= MOST:
+            words.add(_word(cell[:_WORD_NBYTES]))
+    if not starts:
+        raise DataError(f"{path}: no line of numbers below the header. Add samples.")
+    if words and not numbers:
+        check_names(words, path)
+        return _Table(separator, len(head), target, starts, len(words), tuple(sorted(words)))
+    classes = None if largest is None else int(largest) + 1
+    return _Table(separator, len(head), target, starts, classes)
+
+
+def _word(cell: bytes) -> str:
+    return cell.decode("utf-8", "surrogateescape")  # which check_names refuses
+
+
+def _is_header(cells: list[bytes]) -> bool:
+    """No cell is a number, but for columns that are called by their place (0, 1, 2, ...)."""
+    named = [_number(cell) is None for cell in cells]
+    places = [cell == str(place).encode() for place, cell in enumerate(cells)]
+    return any(named) and all(a or b for a, b in zip(named, places, strict=True))
+
+
+def _largest_class(largest: float | None, value: float | None) -> float | None:
+    """None as soon as one target is no class; what is no number is refused when it is read."""
+    if largest is None or value is None or not 0 <= value < 2**31 or value != int(value):
+        return None
+    return max(largest, value)
+
+
+def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
+    """(line number from 1, byte offset, content) of each line that is not blank."""
+    start = 0
+    with open_regular(path) as file:
+        for number in count(1):
+            line = file.readline(_LINE_NBYTES)
+            if not line:
+                return
+            if len(line) == _LINE_NBYTES:
+                raise DataError(
+                    f"{path}: line {number} is longer than {_LINE_NBYTES} bytes; expected text "
+                    "with one sample per line. Use an npz file for such data."
+                )
+            if start == 0 and line.startswith(_WIDE_MARKS):
+                raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
+            skip = 3 if start == 0 and line.startswith(_BYTE_ORDER_MARK) else 0
+            if line.strip():
+                yield number, start + skip, line[skip:]
+            start += len(line)
+
+
+def _line_number(path: str, start: int) -> int:
+    """Which line starts at a byte; found anew, as only messages want it."""
+    return next((number for number, begin, _ in _lines(path) if begin == start), 0)
+
+
+def _cells(line: bytes, separator: bytes | None) -> list[bytes]:
+    return [cell.strip(_AROUND) for cell in _split(line, separator)]
+
+
+def _split(line: bytes, separator: bytes | None) -> list[bytes]:
+    """Cells as they stand; a separator between quotes is part of a cell."""
+    parts = line.rstrip(b"\r\n").split(separator)
+    if separator is None or b'"' not in line:
+        return parts
+    cells: list[bytes] = []
+    begun: list[bytes] = []
+    for part in parts:
+        begun.append(part)
+        cell = separator.join(begun)
+        if not begun[0].lstrip().startswith(b'"') or not cell.count(b'"') % 2:
+            cells.append(cell.replace(b'""', b'"'))
+            begun = []
+    return parts if begun else cells
+
+
+def _number(cell: bytes) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _move(cell: bytes) -> str:
+    """What to do about a cell that is no number."""
+    if cell.upper() in _MISSING:
+        return "Fill it in, or leave the line out."
+    if _number(cell.replace(b",", b".", 1)) is not None:
+        return "Write a point before decimals, and nothing between thousands."
+    return "Encode text as numbers first."
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "replace"))
+
+
+def _target(path: str, label: str | None, header: list[bytes], columns: int) -> int:
+    """Which column is the target, from 0: the named or the last one."""
+    if label is None:
+        return columns - 1
+    names = [cell.decode("utf-8", "replace") for cell in header]
+    if label not in names:
+        found = ", ".join(names)[:200] if names else "no header"
+        last = "Write one, or leave the label out, which is the last column then."
+        hint = did_you_mean(label, names)
+        move = f"Choose one of these.{hint}" if names else last
+        raise DataError(f"{path}: no column {label!r}; found {found}. {move}")
+    return names.index(label)

@@ -1,0 +1,126 @@
+"""`dir:DIR`: one folder per class with one file per sample; or DIR/train and DIR/test.
+
+Files are .npy arrays, or pictures (pictures.py), or wav sounds (sounds.py), one kind of them.
+
+Classes are numbered in the order of their folders' names. All samples have the shape and type
+of the first; u8 is scaled to [0, 1] for models that take floats.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
+
+from ..files.npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
+from ..files.reading import directory, file_size
+from ..rows import ArrayRows, Rows
+from ..source import Options, Scale
+from . import pictures, sounds
+from .arrays import SPLITS, RowsSource, Splits
+from .class_files import class_names, kinds, nowhere
+
+_AHEAD = 2**17  # files looked at before training: a few seconds
+
+
+class SampleFiles:
+    """Rows that are files of their own; a file is looked at when its sample is asked for."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        head, _ = _load(paths[0], None)
+        self._head = head
+        self.shape, self.dtype = (len(paths), *head.shape), head.dtype
+
+    def check(self) -> None:
+        """Sizes and heads of the first files are those of the first.
+
+        Raises:
+          DataError: naming the first that is not.
+        """
+        first = b""
+        for path in self._paths[:_AHEAD]:
+            size = file_size(path, "a .npy file")
+            with open_regular(path) as file:
+                head = file.read(self._head.offset)
+            first = first or head
+            if head != first or size != self._head.offset + self._head.nbytes:
+                _load(path, self._head)  # which parses: heads may be written in several ways
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for row, index in enumerate(indices.tolist()):
+            out[row] = _load(self._paths[index], self._head)[1]
+        return out
+
+
+class Folders(RowsSource):
+    """Rows whose samples are files; all of them are looked at before training begins."""
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        files = self.rows["x"]
+        assert isinstance(files, SampleFiles)
+        files.check()
+        super().scan({name: limit for name, limit in limits.items() if name == "y"}, ignore_index)
+
+
+def open_folders(where: str, options: Options) -> Splits:
+    """DIR/<class>/*.npy (or pictures, or sounds), or the same below DIR/train and DIR/test.
+
+    Raises:
+      DataError: no classes or samples, or a sample unlike the first.
+    """
+    folder = directory(where, "a directory with one folder per class")
+    found = kinds(folder)
+    if ".npy" not in found and found & {*pictures.SUFFIXES}:
+        return pictures.open_pictures(where, options)
+    if ".npy" not in found and found & {*sounds.SUFFIXES}:
+        return sounds.open_sounds(where, options)
+    if (folder / "train").is_dir():
+        classes = class_names(folder / "train")
+        there = [split for split in SPLITS if (folder / split).is_dir()]
+        return {split: partial(_opened, folder / split, classes, split) for split in there}
+    return {"train": partial(_opened, folder, class_names(folder), "train")}
+
+
+def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
+    strange = sorted(set(class_names(folder)) - set(classes))
+    if strange:
+        raise DataError(f"{folder}: class {strange[0]!r} has no training samples. Add some.")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        files = sorted((folder / name).glob("*.npy"))
+        paths += files
+        labels += [label] * len(files)
+    if not paths:
+        raise nowhere(folder, "pictures, .wav or .npy files")
+    x = SampleFiles(paths)
+    scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
+    rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
+    made = Folders(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+    made.labels = tuple(classes)
+    return made
+
+
+def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:
+    """Header and array of one sample, which must be like `expected`."""
+    size = file_size(path, "a .npy file")
+    with open_regular(path) as file:
+        head = parse_npy_header(file.read(HEAD_NBYTES), str(path))
+        if expected and (head.shape, head.dtype) != (expected.shape, expected.dtype):
+            raise DataError(
+                f"{path}: {head.dtype.name} {list(head.shape)}; expected "
+                f"{expected.dtype.name} {list(expected.shape)} as the first sample. Convert it."
+            )
+        if size != head.offset + head.nbytes:
+            raise DataError(
+                f"{path}: {size} bytes; expected {head.offset + head.nbytes} for "
+                f"{list(head.shape)}. Save it again."
+            )
+        file.seek(head.offset)
+        data = np.frombuffer(file.read(head.nbytes), head.dtype)
+    return head, data.reshape(head.shape, order="F" if head.fortran_order else "C")

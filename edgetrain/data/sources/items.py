@@ -1,0 +1,211 @@
+"""Data that is a sequence of samples, or gives batches one after the other: known by its methods.
+
+A list of (x, y), a Dataset of torch, a DataLoader, a generator: no library is imported for them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from ..source import Field, Source
+from ..tensors import as_array, as_samples
+
+Shapes = Mapping[str, tuple[int, ...]]  # of one sample, by the model's input names
+
+
+class Items(Source):
+    """Samples of a sequence, such as a list of (x, y): made when they are asked for.
+
+    Args:
+      items: has a length, and a sample for each index below it.
+      shapes: of the model's inputs.
+    """
+
+    def __init__(self, items: Any, shapes: Shapes) -> None:
+        self._items, self._names = items, tuple(shapes)
+        first = self._arrays(0)
+        fields = {name: Field(array.shape, _kind(array)) for name, array in first.items()}
+        super().__init__(type(items).__name__, len(items), fields)
+
+    def _arrays(self, index: int) -> dict[str, np.ndarray]:
+        x, y, weight = batch_of(_item(self._items, index), self._names)
+        label = f"sample {index}"
+        inputs = named_inputs(x, self._names, label)
+        if len(inputs) == 1:
+            inputs = {"x": next(iter(inputs.values()))}
+        found = inputs | ({} if y is None else {"y": y}) | ({} if weight is None else {"w": weight})
+        return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        rows = [self._arrays(index) for index in indices.tolist()]
+        for index, row in zip(indices.tolist(), rows, strict=True):
+            shapes = {name: array.shape for name, array in row.items()}
+            if shapes != {name: field.shape for name, field in self.fields.items()}:
+                found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+                raise DataError(f"{self.name}: sample {index}: {found}; unlike sample 0.")
+        return {name: np.stack([row[name] for row in rows]) for name in names}
+
+
+class Batches:
+    """Batches of samples, or single samples, one after the other.
+
+    Attributes:
+      again: whether another pass may begin from the front.
+      length: batches of a pass; None where that is not known.
+    """
+
+    def __init__(self, data: Any) -> None:
+        called = callable(data) and not isinstance(data, Iterable) and not _indexed(data)
+        self._make: Callable[[], Iterator[Any]]
+        if called:
+            self._make, self.again = lambda: iter(data()), True
+        elif isinstance(data, Iterable):
+            first = iter(data)
+            self.again = first is not data
+            self._make = (lambda: iter(data)) if self.again else (lambda: first)
+        else:
+            self._make, self.again = lambda: _indexed_items(data), True
+        self.name = type(data).__name__
+        self.length: int | None = None
+        if not called:
+            try:
+                self.length = len(data)
+            except (TypeError, NotImplementedError):
+                self.length = None
+
+    def __repr__(self) -> str:
+        return f"Batches({self.name})"
+
+    def __iter__(self) -> Iterator[Any]:
+        """From the front, or, where that cannot be, from where it stands.
+
+        Raises:
+          DataError: a function gave nothing that can be gone through.
+        """
+        try:
+            return self._make()
+        except TypeError as error:
+            raise DataError(
+                f"{self.name}: {error}; expected a function that gives (x, y) batches."
+            ) from error
+
+
+def opened(data: Any, shapes: Shapes) -> Source | Batches | None:
+    """Data of this kind; None where it is none: a text, a Source, arrays.
+
+    Args:
+      shapes: of one sample of each input of the model: what tells samples from batches.
+    Raises:
+      DataError: it is empty, or holds neither.
+    """
+    if data is None or isinstance(data, str | Source | tuple | Mapping | np.ndarray):
+        return None
+    if isinstance(data, list) and len(data) == 2 and not any(map(_is_item, data)):
+        return None
+    if isinstance(data, type):
+        raise DataError(f"data: the class {data.__name__}; expected data. Make one of it.")
+    if _indexed(data):
+        if not len(data):
+            raise DataError(f"data: an empty {type(data).__name__}. Give samples.")
+        return Items(data, shapes) if _is_sample(_item(data, 0), shapes) else Batches(data)
+    return Batches(data) if callable(data) or isinstance(data, Iterable) else None
+
+
+def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, Any]:
+    """Inputs by the model's names.
+
+    Args:
+      x: a mapping; of several inputs also a tuple in their order; of one input it alone.
+    Raises:
+      DataError: some are missing, or others are there.
+    """
+    where = f"{label}: " if label else ""
+    if isinstance(x, tuple | list) and len(names) > 1 and len(x) == len(names):
+        return dict(zip(names, x, strict=True))
+    if not isinstance(x, Mapping):
+        if len(names) > 1:
+            raise DataError(
+                f"{where}the model has inputs {', '.join(names)}. Pass a dict of arrays by these "
+                "names."
+            )
+        return {names[0]: x}
+    if {*x} != {*names}:
+        raise DataError(
+            f"{where}inputs {', '.join(map(str, x)) or 'none'}; the model's are "
+            f"{', '.join(names)}. Name the arrays after them."
+        )
+    return {name: x[name] for name in names}
+
+
+def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
+    """(x, y, weights) of an item of a data loader: a tuple or list of them, or a mapping.
+
+    A mapping has the model's inputs by name, "w" for weights, and the target as "y" or under the
+    one name that is left.
+
+    Raises:
+      DataError: it is none of these.
+    """
+    if isinstance(item, Mapping):
+        rest = dict(item)
+        x = {name: rest.pop(name) for name in names if name in rest}
+        if not x and len(names) == 1 and "x" in rest:
+            x = {names[0]: rest.pop("x")}
+        weights = rest.pop("w", None)
+        if len(rest) <= 1:
+            return x, next(iter(rest.values()), None), weights
+        if "y" in rest:
+            return x, rest["y"], weights
+    if isinstance(item, tuple | list) and 1 <= len(item) <= 3:
+        x, y, weights = (*item, None, None)[:3]
+        return x, y, weights
+    raise DataError(
+        f"an item of the data is {_shown(item)}; expected (x, y), (x, y, weights), or a mapping "
+        f"with {', '.join(names)} and y."
+    )
+
+
+def _shown(item: Any) -> str:
+    if isinstance(item, tuple | list):
+        return f"a {type(item).__name__} of {len(item)}"
+    if isinstance(item, Mapping):
+        return f"a mapping of {', '.join(map(str, item))}"[:80]
+    return f"of type {type(item).__name__}"
+
+
+def _kind(array: np.ndarray) -> np.dtype:
+    return np.dtype(np.float32 if array.dtype.kind == "f" else np.int64)
+
+
+def _indexed(data: Any) -> bool:
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def _indexed_items(data: Any) -> Iterator[Any]:
+    return (_item(data, index) for index in range(len(data)))
+
+
+def _item(data: Any, index: int) -> Any:
+    try:
+        return data[index]
+    except (IndexError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{type(data).__name__}: no item {index} ({error!r}). Give a list or a data set."
+        ) from error
+
+
+def _is_item(value: Any) -> bool:
+    return isinstance(value, tuple | list | Mapping) and not (
+        isinstance(value, list) and value and not hasattr(value[0], "shape")
+    )
+
+
+def _is_sample(item: Any, shapes: Shapes) -> bool:
+    x, _, _ = batch_of(item, tuple(shapes))
+    inputs = named_inputs(x, tuple(shapes), "item 0 of the data")
+    return all(as_samples(f"input {n!r}", inputs[n], shape)[1] for n, shape in shapes.items())

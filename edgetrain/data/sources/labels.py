@@ -1,0 +1,172 @@
+"""Labels that are words: numbered in the order of their names, which go into the trained model."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgetrain.errors import DataError, UsageError
+
+from ..rows import Rows
+from ..source import Source
+
+_CHUNK = 2**14
+MOST = 2**16  # more words than this are no classes
+_LONGEST = 200  # characters of a name
+_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of pairs, ends of lines and paragraphs
+
+
+class LabelRows:
+    """Words as whole numbers.
+
+    Args:
+      rows: of texts, one a sample.
+      names: rising; a word that is not there is refused when it is read.
+    """
+
+    def __init__(self, rows: Rows, names: Sequence[str], where: str) -> None:
+        self._rows, self._names, self._where = rows, np.array(names), where
+        self.shape, self.dtype = (rows.shape[0],), np.dtype(np.int64)
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        words = _characters(self._rows.take(indices), self._where).reshape(len(indices))
+        found = np.minimum(np.searchsorted(self._names, words), len(self._names) - 1)
+        wrong = np.flatnonzero(self._names[found] != words)
+        if wrong.size:
+            raise DataError(
+                f"{self._where}: sample {int(indices[wrong[0]])}: label {str(words[wrong[0]])!r}; "
+                f"expected one of the training samples': {', '.join(self._names[:10])}"
+                f"{' ..' * (len(self._names) > 10)}."
+            )
+        return found
+
+
+def names_of(rows: Rows, where: str) -> tuple[str, ...]:
+    """The words that occur, in their order.
+
+    Raises:
+      DataError: an empty one, or more than MOST.
+    """
+    found: set[str] = set()
+    for start in range(0, rows.shape[0], _CHUNK):
+        part = rows.take(np.arange(start, min(start + _CHUNK, rows.shape[0])))
+        found |= set(np.unique(_characters(part, where)).tolist())
+        check_names(found, where)
+    return tuple(sorted(found))
+
+
+def _characters(words: np.ndarray, where: str) -> np.ndarray:
+    """Words of a file as they are: Python would raise errors of its own for what is no character.
+
+    Raises:
+      DataError: a number beyond those of characters.
+    """
+    words = np.ascontiguousarray(words.astype(words.dtype.newbyteorder("=")))
+    if words.dtype.itemsize and (words.view(np.uint32) > sys.maxunicode).any():
+        raise DataError(f"{where}: a label that is no text; expected Unicode. Save it again.")
+    return words
+
+
+def check_names(found: set[str], where: str) -> None:
+    """Raises DataError: a name that is none (`is_name`), or more than MOST."""
+    if len(found) > MOST:
+        raise DataError(
+            f"{where}: more than {MOST} different labels; expected the names of classes. Correct "
+            "the data."
+        )
+    wrong = sorted(name for name in found if not is_name(name))
+    if wrong:
+        shown = f"label {wrong[0][:40]!r} of {len(wrong[0])} characters"
+        what = shown if wrong[0] else "an empty label"
+        raise DataError(
+            f"{where}: {what}; expected the names of classes: 1 to {_LONGEST} characters of text "
+            "in UTF-8 on one line. Correct the data."
+        )
+
+
+def is_name(text: str) -> bool:
+    """Whether a terminal, a file of JSON and a model's metadata can hold it.
+
+    Control characters (a line's end among them) and what is no Unicode are refused.
+    """
+    import unicodedata  # only where labels are words
+
+    return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
+
+
+class Renumbered(Source):
+    """Another source whose classes have the numbers that a run gave their names.
+
+    Raises:
+      DataError: a class that the run does not know.
+    """
+
+    def __init__(self, whole: Source, names: Sequence[str]) -> None:
+        known = {name: k for k, name in enumerate(names)}
+        strange = [name for name in whole.labels or () if name not in known]
+        if strange:
+            raise DataError(
+                f"{whole.name}: class {strange[0]!r}; the run's are {', '.join(names[:10])}"
+                f"{' ..' * (len(names) > 10)}. Use data of the run's classes."
+            )
+        super().__init__(
+            whole.name,
+            whole.n,
+            whole.fields,
+            classes=len(names),
+            split=whole.split,
+            scale=whole.scale,
+            limits=whole.limits,
+        )
+        self.labels, self.held_out, self.splits = tuple(names), whole.held_out, whole.splits
+        self.allow_nonfinite = whole.allow_nonfinite
+        self._whole = whole
+        self._numbers = np.array([known[name] for name in whole.labels or ()], np.int64)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        found = self._whole.read(names, indices, key, train)
+        if "y" in names:
+            found["y"] = self._numbers[found["y"].astype(np.int64)]
+        return found
+
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._whole.adapt(shapes)
+        self.fields, self.note = self._whole.fields, self._whole.note
+
+    def where(self, index: int) -> str:
+        return self._whole.where(index)
+
+
+def class_counts(source: Source) -> np.ndarray:
+    """Samples of each class, int64 [classes].
+
+    Raises:
+      UsageError: the targets are no classes.
+    """
+    if source.classes is None:
+        raise UsageError(
+            f"{source.name}: its targets are no classes, so there are none to balance."
+        )
+    counts = np.zeros(source.classes, np.int64)
+    for start in range(0, source.n, _CHUNK):
+        part = np.arange(start, min(start + _CHUNK, source.n))
+        found = source.read(("y",), part, (0, 0), False)["y"].reshape(-1)
+        found = found[(found >= 0) & (found < source.classes)].astype(np.int64)
+        counts += np.bincount(found, minlength=source.classes)
+    return counts
+
+
+def class_weights(source: Source) -> tuple[float, ...]:
+    """Weights that give each class the same share of the loss: samples / (classes * its own).
+
+    A class without samples gets 0.
+
+    Raises:
+      UsageError: the targets are no classes.
+    """
+    counts = class_counts(source)
+    present = int((counts > 0).sum())
+    weights = [counts.sum() / (present * count) if count else 0.0 for count in counts.tolist()]
+    return tuple(float(weight) for weight in weights)

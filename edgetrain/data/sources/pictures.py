@@ -1,0 +1,187 @@
+"""`images:DIR`: png, jpeg and other pictures, one folder per class; needs Pillow.
+
+A picture becomes what the model takes: [channels, height, width] or [height, width, channels],
+three channels or one (grey). It is scaled so that it covers the model's size, and what stands over
+is cut off on both sides; its values are 0 to 1, of 16 bits the upper eight. Without a model samples
+have the first picture's size.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgetrain.errors import DataError
+from edgetrain.units.files import open_regular
+
+from ..files.reading import file_size
+from ..source import Options, Scale
+from .arrays import Splits
+from .class_files import ClassFiles, Shape, open_classes
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # others may run other programs
+_OF_16_BITS = ("PNG", "PPM")  # whose whole numbers Pillow may say are of 32
+_MOST_PIXELS, _MOST_WORK, _MOST_NBYTES = 2**25, 2**29, 2**28
+_TURNED, _SIDEWAYS = 0x0112, (5, 6, 7, 8)  # of notes (exif): how a picture is to be turned
+
+
+class Pictures(ClassFiles):
+    """Pictures, decoded when their samples are asked for."""
+
+    way = "scaled to cover it and cut on both sides"
+
+    def __init__(
+        self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
+    ) -> None:
+        with _opened(paths[0]) as first:
+            grey = first.mode[:1] in ("1", "L", "I", "F")
+            turned = first.getexif().get(_TURNED, 1) in _SIDEWAYS
+            width, height = first.size[::-1] if turned else first.size
+        shape = (1 if grey else 3, height, width)
+        scale = {"x": Scale.normalised(0.0, 1.0, 255.0)}
+        super().__init__(name, paths, labels, names, split, shape, scale)
+
+    def look(self, path: Path) -> tuple[int, int]:
+        with _opened(path) as found:
+            return found.size
+
+    def fits(self, shape: Shape) -> bool:
+        return _order(shape) is not None
+
+    def load(self, path: Path, shape: Shape) -> np.ndarray:
+        order = _order(shape)
+        channels, height, width = shape if order is None else order
+        with _opened(path) as found:
+            picture = _plain(found, "L" if channels == 1 else "RGB")
+            if picture.size != (width, height):
+                picture = _covering(picture, width, height)
+            pixels = np.array(picture, np.uint8).reshape(height, width, channels)
+        last = len(shape) == 3 and shape[0] not in (1, 3)
+        return pixels if last else np.moveaxis(pixels, 2, 0).reshape(shape)
+
+
+def open_pictures(where: str, options: Options) -> Splits:
+    """DIR/<class>/*.png and the like, or the same below DIR/train and DIR/test.
+
+    Raises:
+      UsageError: Pillow is not installed.
+      DataError: no classes or pictures.
+    """
+    return open_classes(where, SUFFIXES, Pictures)
+
+
+def _order(shape: Shape) -> tuple[int, int, int] | None:
+    """(channels, height, width) that a model's shape means; None where it is no picture."""
+    if len(shape) == 2:
+        return 1, *shape
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return shape[0], shape[1], shape[2]
+    if len(shape) == 3 and shape[2] in (1, 3):
+        return shape[2], shape[0], shape[1]
+    return None
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        from edgetrain.units.packages import explained
+
+        raise explained(error) from error
+    return Image
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A picture whose pixels are not yet read; what goes wrong in here names it.
+
+    Raises:
+      DataError: it is none, or too large.
+    """
+    image = _pillow()
+    file_size(path, "a picture")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a decoder finds odd, on lines of their own
+            with open_regular(path) as file, image.open(file, formats=_FORMATS) as found:
+                _check_size(path, found)
+                yield found
+    except DataError:
+        raise
+    except Exception as error:  # decoders raise what they like
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise DataError(
+            f"{path}: not a picture that can be read ({reason}). Save it again, or remove it."
+        ) from None
+
+
+def _check_size(path: Path, picture: Any) -> None:
+    """What a picture's head says it takes; of a photograph that is too large every 2nd pixel goes.
+
+    Raises:
+      DataError: too much memory, or too much work: each scan of a progressive jpeg, of which few
+        bytes make many, passes over all of its pixels.
+    """
+    width, height = picture.size
+    if picture.format == "JPEG":
+        for part in (2, 4, 8):
+            if width * height > _MOST_PIXELS >= (width // part) * (height // part):
+                picture.draft(None, (width // part, height // part))
+                break
+    pixels = picture.size[0] * picture.size[1]
+    if not 0 < pixels <= _MOST_PIXELS:
+        raise DataError(
+            f"{path}: {width} x {height} pixels; expected at most {_MOST_PIXELS}. Make it smaller."
+        )
+    if picture.info.get("progressive"):
+        with open_regular(path) as file:
+            scans = file.read(_MOST_NBYTES).count(b"\xff\xda")
+        if scans * pixels > _MOST_WORK:
+            raise DataError(
+                f"{path}: {scans} scans of {pixels} pixels; expected at most "
+                f"{max(1, _MOST_WORK // pixels)} scans. Save it again, not as a progressive jpeg."
+            )
+
+
+def _plain(picture: Any, mode: str) -> Any:
+    """Its pixels in 8 bits, "L" or "RGB", turned as its notes say.
+
+    Raises:
+      ValueError: its numbers have no known range.
+    """
+    from PIL import ImageOps
+
+    ImageOps.exif_transpose(picture, in_place=True)
+    if picture.mode[:1] == "I":  # 16 bits, which Pillow would cut off at 255
+        wide = np.asarray(picture)
+        if wide.min() < 0 or wide.max() > 2**16 - 1:
+            raise ValueError("its pixels have more than 16 bits")
+        narrow = picture.mode == "I" and picture.format not in _OF_16_BITS
+        if narrow and wide.max() > 255:
+            raise ValueError("its pixels have 32 bits: save them with 8 or 16")
+        picture = _pillow().fromarray((wide >> (0 if narrow else 8)).astype(np.uint8))
+    if picture.mode[:1] == "F":
+        raise ValueError("its pixels are floats: save them as .npy files")
+    return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _covering(picture: Any, width: int, height: int) -> Any:
+    """The picture scaled to cover width x height, its middle cut out."""
+    image = _pillow()
+    factor = max(width / picture.size[0], height / picture.size[1])
+    size = tuple(
+        max(least, round(side * factor))
+        for side, least in zip(picture.size, (width, height), strict=True)
+    )
+    if size[0] * size[1] > max(_MOST_PIXELS, width * height):  # a strip: its middle alone
+        sides = width / factor, height / factor
+        left, top = ((p - s) / 2 for p, s in zip(picture.size, sides, strict=True))
+        box = (left, top, left + sides[0], top + sides[1])
+        return picture.resize((width, height), image.Resampling.BILINEAR, box=box)
+    picture = picture.resize(size, image.Resampling.BILINEAR)
+    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    return picture.crop((left, top, left + width, top + height))

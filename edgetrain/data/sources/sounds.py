@@ -1,0 +1,136 @@
+"""`sounds:DIR`: wav files, one folder per class: whole numbers of 8 to 32 bits, or floats.
+
+What the model takes says what a sound becomes. A model of [time] or [1, time] gets the samples,
+-1 to 1, of the first channels' mean; one of [mels, frames] or [1, mels, frames] gets log-mel
+features: power spectra of windows of 25 ms (Hann) every 10 ms, a discrete Fourier transform of
+the next power of two, `mels` triangles between 20 Hz and half the rate on the scale
+2595 log10(1 + f / 700), and the natural logarithm of their sums, of 1e-6 at least. Sounds that are
+shorter are followed by silence, longer ones are cut in the middle. Without a model samples are
+those of the first file's length. All files have one rate. Of a long file only the part is read
+that the model takes.
+"""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from ..files.wav import WavHead, wav_head, wav_samples
+from ..source import Options
+from .arrays import Splits
+from .class_files import ClassFiles, Shape, open_classes
+
+SUFFIXES = (".wav", ".wave")
+_WINDOW, _HOP, _LOWEST, _FLOOR = 0.025, 0.010, 20.0, 1e-6
+_CHUNK_VALUES = 2**21  # of windows that are transformed at once
+
+
+class Sounds(ClassFiles):
+    """Sounds, read when their samples are asked for."""
+
+    way = "log-mel features of two axes, samples of one; silence behind shorter sounds"
+
+    def __init__(
+        self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
+    ) -> None:
+        first = wav_head(paths[0])
+        self.rate = first.rate
+        super().__init__(name, paths, labels, names, split, (1, first.count))
+
+    def fits(self, shape: Shape) -> bool:
+        return 1 <= len(_wide(shape)) <= 2
+
+    def look(self, path: Path) -> WavHead:
+        head = wav_head(path)
+        if head.rate != self.rate:
+            raise DataError(
+                f"{path}: {head.rate} samples a second; expected {self.rate} as in "
+                f"{self.paths[0]}. Convert it."
+            )
+        return head
+
+    def load(self, path: Path, shape: Shape) -> np.ndarray:
+        head, wide = self.look(path), _wide(shape)
+        if len(wide) < 2:
+            return _middle(path, head, math.prod(shape)).reshape(shape)
+        if head.rate <= 2 * _LOWEST:
+            raise DataError(
+                f"{path}: {head.rate} samples a second; log-mel features take more than "
+                f"{2 * _LOWEST:g}. Use a model that takes the samples themselves."
+            )
+        samples = _middle(path, head, _spanned(head.rate, wide[1]))
+        return log_mel(samples, head.rate, *wide).reshape(shape)
+
+
+def open_sounds(where: str, options: Options) -> Splits:
+    """DIR/<class>/*.wav, or the same below DIR/train and DIR/test.
+
+    Raises:
+      DataError: no classes or sounds.
+    """
+    return open_classes(where, SUFFIXES, Sounds)
+
+
+def _wide(shape: Shape) -> Shape:
+    """Without a first axis of one channel."""
+    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
+
+
+def _middle(path: Path, head: WavHead, count: int) -> np.ndarray:
+    """`fitted` of a file's samples, of which no others are read."""
+    start = max(0, (head.count - count) // 2)
+    return fitted(wav_samples(path, head, start, min(head.count, count)), count)
+
+
+def fitted(samples: np.ndarray, count: int) -> np.ndarray:
+    """So many samples: silence behind shorter ones, the middle of longer ones."""
+    start = max(0, (len(samples) - count) // 2)
+    part = samples[start : start + count]
+    return np.pad(part, (0, count - len(part)))
+
+
+def _lengths(rate: int) -> tuple[int, int]:
+    """Samples of a window, and from one to the next."""
+    return max(2, round(rate * _WINDOW)), max(1, round(rate * _HOP))
+
+
+def _spanned(rate: int, frames: int) -> int:
+    """Samples that so many windows look at."""
+    window, hop = _lengths(rate)
+    return window + (frames - 1) * hop
+
+
+def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarray:
+    """Log-mel features, float32 [mels, frames]; see the head of this file.
+
+    Args:
+      samples: float32, -1 to 1.
+      rate: a second; more than 40.
+    """
+    window, hop = _lengths(rate)
+    size = 1 << (window - 1).bit_length()
+    samples = fitted(samples, _spanned(rate, frames))
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    triangles, out = _triangles(rate, size, mels), np.empty((mels, frames), np.float32)
+    step = max(1, _CHUNK_VALUES // size)
+    for first in range(0, frames, step):
+        starts = np.arange(first, min(frames, first + step))[:, None] * hop
+        with np.errstate(all="ignore"):  # what is not finite is refused where it arrives
+            pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
+            sums = np.abs(np.fft.rfft(pieces, size)) ** 2 @ triangles
+            out[:, first : first + step] = np.log(np.maximum(sums, _FLOOR)).T
+    return out
+
+
+@lru_cache(maxsize=4)
+def _triangles(rate: int, size: int, mels: int) -> np.ndarray:
+    """Weights of the frequencies of a transform in each mel band, [size / 2 + 1, mels]."""
+    low, high = (2595.0 * math.log10(1.0 + f / 700.0) for f in (_LOWEST, rate / 2.0))
+    edges = 700.0 * (10.0 ** (np.linspace(low, high, mels + 2) / 2595.0) - 1.0)
+    frequencies = np.arange(size // 2 + 1)[:, None] * rate / size
+    rising = (frequencies - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - frequencies) / (edges[2:] - edges[1:-1])
+    return np.maximum(0.0, np.minimum(rising, falling))

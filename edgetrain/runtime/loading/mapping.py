@@ -1,0 +1,79 @@
+"""Frozen weights where they are mapped: what tapes read of them lies outside the arena.
+
+A tape's word for one is its offset behind the arena (program/program.py). Here such tapes become
+tapes of addresses, which run from base 0: a mapped file may lie anywhere.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...kernels.tapes.decode import Bound, decode
+from ...program import Program
+from ...program.mapped_file import check_files, files_of
+from ..arena import Arena, views
+
+
+def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
+    """Read-only arrays by name, of the mapped file where the Program comes from one."""
+    out = {}
+    for slot in program.mapped:
+        given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
+        array = given.reshape(slot.stored_shape).view()
+        array.flags.writeable = False
+        out[slot.name] = array
+    return out
+
+
+def first_values(arena: Arena, program: Program) -> dict[str, np.ndarray]:
+    """Every slot by name, with its initial value; those outside the arena are read-only.
+
+    Raises:
+      RunError: the Program's file was cut short or written over since it was read.
+    """
+    check_files(program.init)
+    values = views(arena, program)
+    for name in values.keys() & program.init.keys():
+        values[name][...] = program.init[name]
+    return values | mapped_arrays(program)
+
+
+class Placed:
+    """Turns offsets of proved tapes into addresses.
+
+    Args:
+      address: of the arena.
+      kernels: by the index that tapes use.
+    """
+
+    def __init__(self, program: Program, address: int, kernels: Sequence[Bound]) -> None:
+        self._address, self._end, self._kernels = address, program.arena_nbytes, kernels
+        self._arrays = mapped_arrays(program)  # kept where they are
+        self._files = files_of(self._arrays.values())
+        slots = sorted(program.mapped, key=lambda slot: slot.offset)
+        self._starts = [slot.offset for slot in slots]
+        self._addresses = [self._arrays[slot.name].ctypes.data for slot in slots]
+
+    def check(self) -> None:
+        """Raises RunError: the file of these weights was cut short or written over."""
+        for file in self._files:
+            file.check()
+
+    def words(self, tape: np.ndarray) -> np.ndarray:
+        """The tape with addresses for offsets; what is absent stays negative."""
+        out = np.array(tape, np.int64)
+        for found in decode(tape.tolist(), self._kernels):
+            at = found.at + 2
+            for operand in found.kernel.spec.operands:
+                if operand.mode == "t" or (operand.is_reference and out[at] >= 0):
+                    out[at] = self._placed(int(out[at]))
+                at += 2 if operand.mode == "t" else 1
+        return out
+
+    def _placed(self, offset: int) -> int:
+        if offset < self._end:
+            return self._address + offset
+        behind = offset - self._end
+        slot = bisect_right(self._starts, behind) - 1
+        return self._addresses[slot] + behind - self._starts[slot]

@@ -1,0 +1,109 @@
+"""Sparse patterns that come from a file are proved before a kernel trusts them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputFileError, ProgramError
+from ...formats import csr
+from ...formats.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
+from ...program import Program
+
+# What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
+REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
+
+
+def sparse_layers(program: Program) -> tuple[Layer, ...]:
+    """The sparse layers of a Program, in pool order.
+
+    Raises:
+      ProgramError: they are not what the compiler writes.
+    """
+    try:
+        layers = csr.layers_of(program.recipe)
+        sound = all(
+            min(*layer.shape, layer.share, layer.cap) > 0 and len(layer.shape) >= 2
+            for layer in layers
+        )
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise ProgramError(_damaged(program.model_name, repr(error))) from error
+    if not sound:
+        raise ProgramError(_damaged(program.model_name, "a layer without elements"))
+    return layers
+
+
+def check_pattern(
+    layers: Sequence[Layer],
+    state: Mapping[str, np.ndarray],
+    label: str,
+    error: type[InputFileError],
+) -> None:
+    """Raise `error` where columns, pointers or caps would lead a kernel astray."""
+    found = csr.fault(layers, state) if layers else ""
+    if found:
+        raise error(_damaged(label, found))
+
+
+def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
+    """Prove that instructions on a pattern have the shape of its layer, and that a rewiring takes
+    the layers in the order in which it leaves a pattern; tapes are well formed.
+
+    Raises:
+      ProgramError: an instruction that would take a layer's pointers for another shape's.
+    """
+    slots = {slot.name: slot for slot in program.persistent}
+    offsets = {name: slots[name].offset for name in (COLUMNS, TABLE, POOL) if name in slots}
+    numbers = {slots[pointers_name(layer.name)].offset: k for k, layer in enumerate(layers)}
+    rewired: dict[str, list[tuple[str, int]]] = {name: [] for name in program.tapes}
+    for tape, name, storages, values in _pattern_instructions(program):
+        if name in REWIRING:
+            rewired[tape].append((name, values.get("layer", 0)))
+        operands = {"columns": offsets.get(COLUMNS), "table": offsets.get(TABLE)}
+        if name in REWIRING:
+            operands["w"] = offsets.get(POOL)
+        sound = bool(layers) and all(values.get(key, at) == at for key, at in operands.items())
+        if sound:
+            columns = slots[COLUMNS]
+            sound = values.get("slots", columns.size) == columns.size
+            sound = sound and storages.get("I", columns.dtype) == columns.dtype
+        number = numbers.get(values.get("pointers", -1), -1)
+        if not sound or ("pointers" in values and number < 0):
+            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
+        wanted = _shape(layers[number], number, len(layers))
+        for key in ("room", "held"):  # the layer's slots alone, as many as it may come to have
+            if values.get(key):
+                wanted[key] = min(layers[number].cap, columns.size)
+        if "kh" in values:
+            values |= {"rows": values["k"], "channels": values["c"] // values["g"]}
+            values |= {"taps": values["kh"] * values["kw"]}
+        if any(values[key] != wanted[key] for key in wanted.keys() & values.keys()):
+            raise ProgramError(_damaged(program.model_name, f"integers of {name}"))
+    whole = [(name, k) for name in REWIRING[:2] for k in range(len(layers))]
+    whole += [(REWIRING[2], 0)] + [(REWIRING[3], k) for k in reversed(range(len(layers)))]
+    for tape, found in rewired.items():
+        if found and (tape != "rewire" or found != whole):
+            raise ProgramError(_damaged(program.model_name, "the order of a rewiring"))
+
+
+def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
+    shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
+    return shape | {"chunk": layer.chunk, "groups": layer.groups, "layer": number, "layers": count}
+
+
+def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
+    """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
+    from ...kernels.tapes.decode import bound, decode
+
+    kernels = bound(program.kernels, program.revisions)
+    for tape, words in program.tapes.items():
+        for found in decode(words.tolist(), kernels):
+            if "pointers" in found.values or "table" in found.values:
+                yield tape, found.kernel.name, found.storages, dict(found.values)
+
+
+def _damaged(label: str, what: str) -> str:
+    return (
+        f"{label}: its sparse weights are damaged ({what}); expected the pattern that edgetrain "
+        "wrote. Compile the model again or use an older checkpoint."
+    )

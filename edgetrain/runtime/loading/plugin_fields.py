@@ -1,0 +1,72 @@
+"""What a file may say of a loss, an optimizer, a schedule or a rewiring, by its class's fields."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import UsageError
+from ...program.schema import (
+    Check,
+    Wrong,
+    boolean,
+    integer,
+    number,
+    one_of,
+    optional,
+    plain,
+    record,
+    several,
+    text,
+)
+from ...units.plugin import about, item_type, kinds_of
+
+
+def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
+    """{"name": one of `kinds`, its fields}: types by `known` or defaults, ranges by the kind."""
+
+    def check(value: Any, name: str) -> None:
+        record({"name": one_of(*kinds)}, others=plain())(value, name)
+        kind = kinds[value["name"]]
+        own = {f.name: known.get(f.name) or _like(f.default) for f in dataclasses.fields(kind)}
+        _make(kind, own, value, name)
+
+    return check
+
+
+def member_of(kinds: Mapping[str, Any]) -> Check:
+    """{"name": one of a family's members, its options}; types and bounds as they are declared."""
+
+    def check(value: Any, name: str) -> None:
+        record({"name": one_of(*kinds)}, others=plain())(value, name)
+        kind = kinds[value["name"]]
+        hints = typing.get_type_hints(kind)
+        own = {f.name: _declared(f, hints[f.name]) for f in dataclasses.fields(kind)}
+        _make(kind, own, value, name)
+
+    return check
+
+
+def _make(kind: Any, own: Mapping[str, Check], value: Any, name: str) -> None:
+    record({"name": text(), **own})(value, name)
+    try:
+        kind(**{field: value[field] for field in own})
+    except (UsageError, OverflowError) as reason:
+        raise Wrong(name, f"what can be trained with ({reason})", "these numbers") from None
+
+
+def _declared(field: dataclasses.Field, hint: Any) -> Check:
+    bounds: Any = about(field).bounds
+    item = item_type(hint)
+    kinds = kinds_of(hint) if item is None else {item}
+    least = bounds.get("least", -(2**63))
+    check = boolean if bool in kinds else integer(least, 2**63 - 1)
+    if float in kinds:
+        check = number(**bounds)
+    if item is not None:
+        return several(check)
+    return optional(check) if type(None) in kinds else check
+
+
+def _like(default: Any) -> Check:
+    return boolean if isinstance(default, bool) else number()

@@ -1,0 +1,135 @@
+"""Where the slots of a Program lie, and which tape may write which of them.
+
+Roles that a crash could hide behind follow from names that the recipe gives: the control block, the
+positions of sparse weights, gradients. The others decide what a checkpoint holds, and have to agree
+with the operands of optimizers.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ...errors import ProgramError
+from ...formats.csr import COLUMNS, TABLE, pointers_name
+from ...kernels.spec import ALIGN
+from ...kernels.tapes.decode import Decoded
+from ...program import Program, Slot
+from .patterns import REWIRING, sparse_layers
+
+TOUCHED = ".rows"  # what ends the name of a map of rows, after that of its gradient
+GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter
+_WRITERS = {
+    "parameter": ("update", "rewire"),
+    "state": ("update", "rewire"),
+    "index": ("rewire",),
+    "accumulator": ("micro", "update"),
+    "buffer": ("update",),
+    "staged": ("micro",),
+}
+_ROLES = (*_WRITERS, "constant", "control")
+# What update and rewire write, by operand; `v_rows` is a `v`.
+_UPDATED = {"w": "parameter", "g": "accumulator", "m": "state", "v": "state", "y": "state"}
+
+
+class Slots:
+    """The persistent slots of a Program, none on another, each in the role that is its own.
+
+    Raises:
+      ProgramError: names a slot that lies elsewhere or is not what it says.
+    """
+
+    def __init__(self, program: Program, arena_nbytes: int) -> None:
+        self._label = program.model_name
+        self._fused = bool(program.recipe.get("fused_update"))
+        taken = self._disjoint(program.persistent, arena_nbytes)
+        # Behind the arena and read alone, whatever they were.
+        taken += self._disjoint(
+            [
+                replace(slot, offset=arena_nbytes + slot.offset, role="constant")
+                for slot in program.mapped
+            ],
+            arena_nbytes + program.mapped_nbytes,
+        )
+        self._slots = [slot for slot in taken if slot.size]
+        self._starts = [slot.offset for slot in self._slots]
+        self._check_roles(program)
+        for tape, slots in program.inputs.items():
+            staged = [*slots, *([program.targets[tape]] if tape in program.targets else [])]
+            inside = [slot for slot in self._slots if slot.offset < arena_nbytes]
+            self._disjoint([*inside, *staged], arena_nbytes)
+        for slots in program.outputs.values():
+            for slot in slots:
+                self._disjoint([slot], arena_nbytes)
+
+    def meeting(self, start: int, stop: int) -> list[Slot]:
+        """Slots of which some byte lies in [start, stop)."""
+        first = max(0, bisect_right(self._starts, start) - 1)
+        last = bisect_right(self._starts, stop - 1)
+        return [slot for slot in self._slots[first:last] if slot.offset + slot.nbytes > start]
+
+    def writer(self, slot: Slot, tape: str) -> str:
+        """The tape whose rights `tape` has on a slot: fused updates are in that of a microbatch."""
+        moves = self._fused and tape == "micro" and slot.role in ("parameter", "state")
+        return "update" if moves else tape
+
+    def _disjoint(self, slots: Iterable[Slot], arena_nbytes: int) -> list[Slot]:
+        """`slots` in order of their places."""
+        ordered = sorted(slots, key=lambda slot: (slot.offset, slot.nbytes))
+        end, last = 0, ""
+        for slot in ordered:
+            if slot.offset < end and slot.size:
+                raise self._fault(slot, f"it lies on {last!r}")
+            stop = slot.offset + slot.nbytes
+            if slot.offset % ALIGN or stop > arena_nbytes:
+                raise self._fault(slot, f"bytes {slot.offset} to {stop} of {arena_nbytes}")
+            if slot.size:
+                end, last = stop, slot.name
+        return ordered
+
+    def _check_roles(self, program: Program) -> None:
+        slots = {slot.name: slot for slot in program.lasting}
+        layers = sparse_layers(program)
+        indices = {COLUMNS, TABLE, *(pointers_name(layer.name) for layer in layers)}
+        special = dict.fromkeys(indices if layers else (), "index") | {"ctl": "control"}
+        if len(slots) != len(program.lasting):
+            raise ProgramError(f"{self._label}: two slots have one name. Compile the model again.")
+        for name, slot in slots.items():
+            own = special.get(name)
+            if slot.role not in _ROLES or (own or slot.role) != slot.role:
+                raise self._fault(slot, f"its role is {slot.role!r}, not {own or _ROLES!r}")
+            if own is None and slot.role in ("index", "control"):
+                raise self._fault(slot, f"nothing makes it a slot of role {slot.role!r}")
+            if slot.role == "accumulator":
+                self._check_gradient(slot, slots)
+
+    def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
+        """One of a parameter has its shape; one by touched rows has fewer, and a map of them."""
+        owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
+        known = slots.get(slot.name + TOUCHED)
+        shapes: list[tuple[int, ...]] = []
+        if owner is not None and owner.role == "parameter":
+            shapes = [owner.shape]
+            if slot.name.endswith(TOUCHED):
+                shapes = [(owner.shape[0] + 1,)] if slot.dtype == "i32" and owner.shape else []
+            elif known is not None and len(owner.shape) == len(slot.shape) == 2:
+                shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
+        if slot.shape not in shapes:
+            raise self._fault(slot, "it is the gradient of no parameter")
+
+    def _fault(self, slot: Slot, what: str) -> ProgramError:
+        return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")
+
+
+def may_write(found: Decoded, operand: str, slot: Slot, tape: str) -> bool:
+    """Whether an instruction of this tape may write a persistent slot by this operand."""
+    if slot.role == "control":
+        return True
+    if tape not in _WRITERS.get(slot.role, ()):
+        return False
+    if slot.role == "index":
+        return found.kernel.name in REWIRING
+    return (
+        tape == "micro"
+        or slot.role == "buffer"
+        or _UPDATED.get(operand.partition("_")[0]) == slot.role
+    )

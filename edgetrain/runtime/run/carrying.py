@@ -1,0 +1,116 @@
+"""A run's state, brought from the Program it was trained with to another one of the same model.
+
+Every tensor goes on under its name, byte for byte where both Programs store it alike; weights and
+running statistics may be stored otherwise, and are then converted. Nothing else is taken: a state
+that has no place, or a place that has no state, is named.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import CheckpointError
+from ...formats import decoded
+from ...program import Program, Slot
+from ..loading.patterns import sparse_layers
+from .checkpoint import Loaded
+from .state import check_state
+
+_CONVERTED = ("parameter", "buffer")
+
+
+class Carried(NamedTuple):
+    """What a state came to.
+
+    Attributes:
+      tensors: for the new Program, by name.
+      converted: names of those that it stores otherwise.
+      begun: optimizer state that the old Program did not have; it begins at zero.
+      dropped: optimizer state that the new Program does not have.
+    """
+
+    tensors: dict[str, np.ndarray]
+    converted: tuple[str, ...]
+    begun: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def carried(old: Program, new: Program, tensors: dict[str, np.ndarray], label: str) -> Carried:
+    """The tensors of a checkpoint of `old` as a checkpoint of `new` holds them.
+
+    Args:
+      label: the checkpoint, for messages.
+    Raises:
+      CheckpointError: the checkpoint is not one of `old`; a tensor is missing, or `new` has it in
+        another shape or in a storage that it cannot be converted to.
+    """
+    check_state(old, tensors, label)
+    before = {slot.name: slot for slot in old.saved}
+    after = {slot.name: slot for slot in new.saved}
+    if sparse_layers(old) != sparse_layers(new):
+        raise CheckpointError(
+            f"{label}: this build lays out its sparse weights otherwise; their positions cannot be "
+            "carried over. Go on with the version of edgetrain that wrote it."
+        )
+    for slot in before.values():
+        if slot.name not in after and slot.role != "state":
+            raise _unlike(slot, None, label)
+    out, converted, begun = {}, [], []
+    for slot in after.values():
+        was = before.get(slot.name)
+        if was is None and slot.role == "state":
+            out[slot.name] = np.zeros(slot.stored_shape, slot.format.dtype)
+            begun.append(slot.name)
+            continue
+        if was is None or was.shape != slot.shape or was.role != slot.role:
+            raise _unlike(slot, was, label)
+        array = tensors[slot.name]
+        if was.dtype != slot.dtype:
+            if slot.role not in _CONVERTED or not (was.format.floats and slot.format.floats):
+                raise _unlike(slot, was, label)
+            array = slot.format.encode(decoded(array, slot.shape)).reshape(slot.stored_shape)
+            converted.append(slot.name)
+        out[slot.name] = array
+    dropped = tuple(name for name in before if name not in after)
+    check_state(new, out, label)
+    return Carried(out, tuple(converted), tuple(begun), dropped)
+
+
+def with_values(new: Program, old: Program) -> dict[str, np.ndarray]:
+    """Initial arrays of `new`, those of weights as `old` holds them where both store them alike:
+    of frozen weights these are the values."""
+    before = {slot.name: slot for slot in old.lasting}
+    out = dict(new.init)
+    for slot in new.lasting:
+        was = before.get(slot.name)
+        alike = was is not None and (was.shape, was.dtype) == (slot.shape, slot.dtype)
+        if alike and slot.role in _CONVERTED and slot.name in out and slot.name in old.init:
+            out[slot.name] = old.init[slot.name]
+    return out
+
+
+def carried_meta(loaded: Loaded, new: Program) -> dict[str, Any]:
+    """The metadata of a checkpoint that goes on with `new`: all of it, but for which Program."""
+    return {**loaded.meta, "recipe": new.digest()}
+
+
+def departures(old: Program, new: Program) -> list[str]:
+    """Kernels that `new` does not compute with as `old` did, each in a few words."""
+    before, after = ({f"{n}.{v}" for n, v, _ in program.kernels} for program in (old, new))
+    # The control of a step is in no table; its revisions are known all the same.
+    told = {*old.revisions, *new.revisions}
+    revised = sorted((before & after) | (told - (before ^ after)))
+    pairs = [(name, old.revisions.get(name, 1), new.revisions.get(name, 1)) for name in revised]
+    out = [f"{name} revision {was} is now {now}" for name, was, now in pairs if was != now]
+    out += [f"{name} is used no more" for name in sorted(before - after)]
+    return out + [f"{name} is new" for name in sorted(after - before)]
+
+
+def _unlike(slot: Slot, was: Slot | None, label: str) -> CheckpointError:
+    found = "is missing on one side"
+    if was is not None:
+        found = f"was {was.dtype} {list(was.shape)}, expected {slot.dtype} {list(slot.shape)}"
+    return CheckpointError(
+        f"{label}: {slot.name!r} ({slot.role}) {found}. Give the model that the run was compiled "
+        "from, or go on with the version of edgetrain that wrote it."
+    )

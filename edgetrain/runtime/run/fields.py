@@ -1,0 +1,94 @@
+"""What the JSON of a run's checkpoint may say; fields that are not listed are refused."""
+
+from typing import Any
+
+from ...errors import CheckpointError
+from ...optim import SCHEDULES
+from ...optim.loss_scale import MAX_SCALE
+from ...program.schema import (
+    boolean,
+    integer,
+    number,
+    optional,
+    plain,
+    record,
+    row,
+    several,
+    text,
+    verify,
+)
+from ..loading.plugin_fields import member_of
+from .checkpoint import Loaded
+
+_COUNT = integer(0, 2**62)
+
+
+def _sum(value: Any, name: str) -> None:
+    """A number or null; one that is not finite is no reason to refuse the state beside it."""
+    if type(value) is not float:
+        optional(number())(value, name)
+
+
+_EXPONENT = integer(-64, 64)
+COUNTERS = record(
+    {
+        "updates": _COUNT,
+        "good_steps": _COUNT,
+        "bad_steps": _COUNT,
+        "loss_scale": number(1, MAX_SCALE),
+        "bias1": number(0, 1),
+        "bias2": number(0, 1),
+    },
+    {"state_exponent": _EXPONENT, "next_exponent": _EXPONENT},  # older builds wrote none
+)
+# What older builds did not write.
+_LATER = {
+    "started_lr": number(0),
+    "keep_last": boolean,
+    "position": record(
+        {
+            "epoch": _COUNT,
+            "done": _COUNT,
+            "ended": boolean,
+            "loss": _sum,
+            "counted": _COUNT,
+        },
+        {"skipped": _COUNT},
+    ),
+    "failed": several(_COUNT, most=1000),
+    "callbacks": several(row(text(256), plain(8)), most=1000),
+    "labels": optional(several(text(1024), most=2**20)),
+}
+
+
+def _run(seen: tuple[str, ...]):
+    """Fields of a run whose schedule remembers `seen`."""
+    seen = (*seen, "last_loss") if seen else ()
+    return record(
+        {
+            "step": _COUNT,
+            "total_steps": _COUNT,
+            "lr": number(0),
+            "counters": COUNTERS,
+            "schedule": member_of(SCHEDULES),
+            "seen": record({name: optional(number()) for name in seen}),
+            "recipe": text(64),
+            "samples": _COUNT,
+            "held_out": _COUNT,
+        },
+        _LATER,
+    )
+
+
+def check_run(loaded: Loaded) -> Loaded:
+    """The checkpoint of a run, its fields proved.
+
+    Raises:
+      CheckpointError: a field is missing, unknown, or not what training writes.
+    """
+    label, move = str(loaded.used), "Remove it, so that an older one is used."
+    schedule = loaded.meta.get("schedule")
+    name = schedule.get("name") if isinstance(schedule, dict) else None
+    seen = SCHEDULES[name].seen if isinstance(name, str) and name in SCHEDULES else ()
+    verify(_run(seen), loaded.meta, label, CheckpointError, move)
+    return loaded

@@ -1,0 +1,112 @@
+"""Which checkpoints a run may go on from, and where in its epochs it is."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...errors import CheckpointError
+from ...optim import Schedule
+from .checkpoint import Loaded
+from .folder import PROGRAM_FILE
+
+
+@dataclass
+class Position:
+    """Where a run is in its passes over the data, and what of the epoch is told at its end.
+
+    Attributes:
+      epoch, done: passes that have ended, steps of the present one; of data that gives batches.
+      ended: an epoch has ended, and callbacks have not been told of it.
+      loss, counted: sum of the losses of the epoch's steps so far, and how many: of those whose
+        loss is finite and that were not skipped.
+      skipped: steps of the epoch so far that were skipped.
+    """
+
+    epoch: int = 0
+    done: int = 0
+    ended: bool = False
+    loss: float = 0.0
+    counted: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> "Position":
+        """Of what `to_json` gave; a sum that is not finite begins anew."""
+        position = cls(**found)
+        if position.loss is None or not math.isfinite(position.loss):
+            position.loss, position.counted = 0.0, 0
+        return position
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def add(self, loss: float, skipped: bool) -> None:
+        """Count a step, and its loss."""
+        self.done, self.skipped = self.done + 1, self.skipped + skipped
+        if not skipped and math.isfinite(loss):
+            self.loss, self.counted = self.loss + loss, self.counted + 1
+
+    @property
+    def mean(self) -> float:
+        """The epoch's loss so far; NaN before the first step that counts."""
+        return self.loss / self.counted if self.counted else math.nan
+
+    def close(self) -> None:
+        """The epoch was told of; another one begins."""
+        self.ended, self.loss, self.counted, self.skipped = False, 0.0, 0, 0
+
+
+def check_recipe(loaded: Loaded, digest: str, where: Any) -> None:
+    """Raises CheckpointError: it is the state of another Program than that of this digest."""
+    if loaded.meta["recipe"] != digest:
+        raise CheckpointError(
+            f"{loaded.used}: written by a run with another model or recipe. Resume with the "
+            f"Program in {where / PROGRAM_FILE}, or choose another directory."
+        )
+
+
+def check_counts(loaded: Loaded, samples: int, held_out: int, keep_last: bool) -> None:
+    """Raises CheckpointError: the run had other data than so many samples, or divided otherwise."""
+    meta = loaded.meta
+    ran = meta["samples"], meta["held_out"]
+    if ran != (samples, held_out):
+        raise CheckpointError(
+            f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
+            f"data now has {samples} and {held_out}. Resume with the same data and validation."
+        )
+    if meta.get("keep_last", False) != keep_last:
+        raise CheckpointError(
+            f"{loaded.used}: the run {'kept' if not keep_last else 'dropped'} the last samples of "
+            f"a pass. Resume {'with' if not keep_last else 'without'} keep_last."
+        )
+
+
+def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
+    """Raises CheckpointError: the run gave its classes other names, or another order."""
+    ran = loaded.meta.get("labels")
+    if ran is not None and labels is not None and list(labels) != ran:
+        raise CheckpointError(
+            f"{loaded.used}: the run's classes are {', '.join(ran)[:120]}; the data now has "
+            f"{', '.join(labels)[:120]}. Resume with data of the same classes."
+        )
+
+
+def check_rates(loaded: Loaded, lr: float | None, schedule: Schedule | None) -> None:
+    """Learning rate and schedule are the run's own; others were asked for by mistake.
+
+    Raises:
+      CheckpointError: they are others.
+    """
+    ran, began = Schedule.of_json(loaded.meta["schedule"]), _began(loaded.meta)
+    asked = ran if schedule is None else replace(schedule, total_steps=ran.total_steps)
+    if lr not in (None, began, loaded.meta["lr"]) or asked != ran:
+        raise CheckpointError(
+            f"{loaded.used}: the run has learning rate {began:g} and a {ran.name} "
+            "schedule, asked for are others. Resume without these options."
+        )
+
+
+def _began(meta: Mapping[str, Any]) -> float:
+    """The rate that a run began with."""
+    return float(meta.get("started_lr", meta["lr"]))

@@ -1,0 +1,215 @@
+"""What a run leaves on disk, and what it says when it comes to nothing.
+
+A step that moves no weight is skipped: its gradients are not finite, or all its targets are
+ignored. It counts as a step (counter, data cursor, learning rate), not as an update. Many in a row
+end the run, and so does a run that had no other.
+"""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import RunError, UsageError
+from ...kernels import control
+from ...program.finite import finite_part, nonfinite
+from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
+from .checkpoint import load_checkpoint, save_checkpoint
+from .folder import BEST_FILE, RunFolder
+from .state import load_state
+
+MAX_BAD_STEPS = 25
+
+
+class Keeper:
+    """Checkpoints of a session, and the record of its skipped steps.
+
+    Args:
+      folder: None keeps nothing on disk.
+      save_total_limit: checkpoints to keep; None keeps all.
+      emit: takes events.
+      verify: read checkpoints back from the medium.
+    Attributes:
+      saved: step of the last checkpoint written; -1 before.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        folder: RunFolder | None,
+        save_total_limit: int | None,
+        emit: Callable[[dict[str, Any]], None],
+        verify: bool = False,
+    ) -> None:
+        self.saved, self._verify = -1, verify
+        self._session, self._folder, self._limit = session, folder, save_total_limit
+        self._emit = emit
+        self._skipped: Counter[str] = Counter()  # reasons since the last update
+        self._best: dict[str, np.ndarray] | None = None
+        program = session.program
+        # What training does not move need not be finite.
+        self._fixed = {
+            slot.name: np.array(program.init[slot.name])  # its file may be cut short later
+            for slot in program.persistent
+            if slot.role == "buffer" and slot.name in program.init
+        }
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the run's directory, and pass on what was found there."""
+        if self._folder is None:
+            yield
+            return
+        with self._folder.held():
+            while self._folder.warnings:
+                self._emit({"event": "warning", "message": self._folder.warnings.pop(0)})
+            yield
+
+    def save(self, meta: Mapping[str, Any]) -> Path | None:
+        """Write a checkpoint.
+
+        Returns:
+          None without a directory, and where the state is not finite amid steps that are skipped:
+          a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or cannot be written.
+        """
+        if self._folder is None:
+            return None
+        with self._session.turn:
+            return self._save(self._folder, meta)
+
+    def _save(self, folder: RunFolder, meta: Mapping[str, Any]) -> Path | None:
+        step, bad_steps = self._session.step, self._session.bad_steps
+        wrong = self._not_finite()
+        if wrong and not bad_steps:
+            raise RunError(self._broken(wrong))
+        if wrong:
+            text = f"step {step}: not saved, for {wrong} is not finite; "
+            message = f"{text}{self.last_state()}."
+            self._emit({"event": "warning", "message": message})
+            return None
+        with self.writing():
+            path = folder.save(
+                step,
+                self._session.state(),
+                meta,
+                save_total_limit=self._limit,
+                bad_steps=bad_steps,
+                initial=self._fixed,
+                verify=self._verify,
+            )
+        self.saved = step
+        self._emit({"event": "save", "step": step, "path": str(path)})
+        return path
+
+    def check_finite(self) -> None:
+        """Raises RunError: the state is not finite."""
+        wrong = self._not_finite()
+        if wrong:
+            raise RunError(self._broken(wrong))
+
+    def keep_best(self) -> None:
+        """Keep the state as it is apart from the checkpoints: in a file, or without one in memory.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
+        state = self._session.state()
+        self.check_finite()
+        if self._folder is None:
+            self._best = {name: array.copy() for name, array in state.items()}
+            return
+        with self.writing():
+            path = self._folder.path / BEST_FILE
+            save_checkpoint(path, state, {"step": self._session.step}, keep_previous=False)
+
+    def restore_best(self) -> None:
+        """Go back to the weights of `keep_best`.
+
+        Raises:
+          UsageError: nothing was kept.
+          CheckpointError: the file cannot be used.
+        """
+        found, label = self._best, "the best state"
+        if self._folder is not None and os.path.lexists(self._folder.path / BEST_FILE):
+            loaded = load_checkpoint(self._folder.path / BEST_FILE)
+            found, label = loaded.tensors, str(loaded.used)
+        if found is None:
+            raise UsageError("restore_best: nothing was kept yet. Train with KeepBest().")
+        load_state(self._session, found, label)
+
+    def count(self, result: StepResult) -> None:
+        """Take note of a step.
+
+        Raises:
+          RunError: it is the last of MAX_BAD_STEPS in a row that were skipped.
+        """
+        if result.reason is None:
+            self._skipped.clear()
+        else:
+            self._skipped[result.reason] += 1
+        bad_steps = self._session.bad_steps
+        if bad_steps >= MAX_BAD_STEPS:
+            raise RunError(
+                f"step {self._session.step}: {bad_steps} steps in a row did not move the weights: "
+                f"{self._reasons()}; {self.last_state()}."
+            )
+
+    def conclude(self, meta: Mapping[str, Any]) -> None:
+        """Save the end of a run.
+
+        Raises:
+          RunError: no step of the run moved the weights, or they are not finite.
+        """
+        if not self._session.ints[control.ADAM_T]:
+            raise RunError(
+                f"none of {self._session.step} steps moved the weights: {self._reasons()}; "
+                f"{self.last_state()}."
+            )
+        self.check_finite()
+        if self.saved != self._session.step:
+            self.save(meta)
+
+    def last_state(self) -> str:
+        """Where the last state is, from before the steps that were skipped, if there is one."""
+        good = self._session.step - self._session.bad_steps
+        path = self._folder.last_good(good) if self._folder else None
+        return f"the last good state is {path}" if path else "no state was saved"
+
+    def _not_finite(self) -> str:
+        return nonfinite(finite_part(self._session.state(), self._fixed))
+
+    def _broken(self, name: str) -> str:
+        return (
+            f"step {self._session.step}: {name} is not finite. Lower the learning rate; "
+            f"{self.last_state()}."
+        )
+
+    def _reasons(self) -> str:
+        """Why steps were skipped since the last update, and what to do about it."""
+        ignored = self._session.program.recipe["loss"].get("ignore_index")
+        advice = {
+            IGNORED: f"all targets are ignored (ignore_index {ignored}); check the labels",
+            ALL_ZERO: "all weights of samples are 0; check the data's field w",
+            NEITHER: f"all targets are ignored (ignore_index {ignored}) or of weight 0; check the "
+            "labels and the data's field w",
+            "gradients not finite": "gradients or statistics are not finite; lower the learning "
+            f"rate{_of_transformers(self._session)}",
+        }
+        found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
+        return ", ".join(found) or "all were skipped"
+
+
+def _of_transformers(session: Session) -> str:
+    """What usually helps a model with layer-norms, which diverges at rates that suit others."""
+    program = session.program
+    if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
+        return ""
+    rates = {"sgd": "0.01", "adagrad": "0.01", "lion": "1e-4"}
+    rate = rates.get(program.recipe["optimizer"]["name"], "3e-4")
+    return f" (transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1)"

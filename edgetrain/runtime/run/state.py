@@ -1,0 +1,107 @@
+"""The state of a run and its Program: which belong together, and how one comes from a file."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import CheckpointError, OutdatedError
+from ...formats import from_file
+from ...program import Program
+from ..loading.patterns import check_pattern, sparse_layers
+from ..loading.program import load_program
+from ..session import Session
+from .checkpoint import latest, load_checkpoint
+from .fields import check_run
+from .folder import BEST_FILE, PROGRAM_FILE
+from .resuming import check_recipe
+
+
+def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
+    """Copy a checkpoint's tensors into the arena, all of them or none.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ from the Program's.
+    """
+    check_state(session.program, tensors, label)
+    with session.turn:
+        state = session.state()
+        for name, array in tensors.items():
+            state[name][...] = array
+
+
+def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) -> None:
+    """Prove that tensors from a file are a state of this Program; rows of bytes become blocks.
+
+    Raises:
+      CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
+    """
+    for slot in program.saved:
+        if slot.name in tensors:
+            tensors[slot.name] = from_file(tensors[slot.name], slot.format)
+    wanted = {slot.name: (slot.stored_shape, slot.format.dtype) for slot in program.saved}
+    if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
+        raise CheckpointError(
+            f"{label}: its tensors are not those of this Program. Resume with the Program it was "
+            "written with."
+        )
+    check_pattern(sparse_layers(program), tensors, label, CheckpointError)
+
+
+@contextlib.contextmanager
+def of_run(directory: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Within the block a Program is made ready that comes from a run's directory (None: it does
+    not): one that this build cannot run is told of with the command that brings the run along.
+
+    Raises:
+      ProgramError: names the directory.
+    """
+    try:
+        yield
+    except OutdatedError as error:
+        if directory is None:
+            raise
+        raise error.of_run(directory) from error
+
+
+class Run(NamedTuple):
+    """What a run's directory holds.
+
+    Attributes:
+      state: its newest; None before the first checkpoint.
+      labels: names of the classes, where its data had them.
+    """
+
+    program: Program
+    state: dict[str, np.ndarray] | None
+    labels: tuple[str, ...] | None = None
+
+
+def open_run(directory: str | Path, *, best: bool = False) -> Run:
+    """The Program of a run's directory and its newest state.
+
+    Args:
+      best: that of the best epoch, which was kept apart.
+
+    Raises:
+      CheckpointError, ProgramError: what is there cannot be used.
+    """
+    directory = Path(directory)
+    program = load_program(directory / PROGRAM_FILE, links=False)
+    loaded = latest(directory)
+    if loaded is None:
+        return Run(program, None)
+    check_recipe(check_run(loaded), program.digest(), directory)
+    found = loaded.meta.get("labels")
+    if best:
+        path = directory / BEST_FILE
+        if not os.path.lexists(path):
+            raise CheckpointError(
+                f"{directory}: no best state was kept. Train with --keep-best (KeepBest)."
+            )
+        loaded = load_checkpoint(path)
+    check_state(program, loaded.tensors, str(loaded.used))
+    return Run(program, loaded.tensors, None if found is None else tuple(found))

@@ -1,0 +1,91 @@
+"""What a bundle will compute on made-up samples, found out here: a Session is given the same."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import RunError
+from ...optim import Schedule
+from ...program import Program
+from ...program.samples import made_up
+from ...units.stages import stage
+from ..session import Session
+
+MINIBATCHES = 4  # of made-up samples, taken again in another order
+
+
+def digest_of(session: Session) -> int:
+    """CRC-32 of what a checkpoint holds, as NAME_digest of a bundle."""
+    value = 0
+    for array in session.state().values():
+        value = zlib.crc32(array.tobytes(), value)
+    return value
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a run of made-up samples came to.
+
+    Attributes:
+      digest: CRC-32 of the state after it.
+      skipped, rewired: steps that moved no weight; that moved nonzeros.
+      scales: loss scale before the run and after it.
+    """
+
+    digest: int
+    skipped: int
+    rewired: int
+    scales: tuple[float, float]
+
+
+def state_digest(program: Program, steps: int, spike: float | None = None) -> int:
+    """CRC-32 of the state after `checked_run`, on one worker: a bundle is emitted meanwhile."""
+    return checked_run(program, steps, spike, threads=1).digest
+
+
+def checked_run(
+    program: Program, steps: int, spike: float | None = None, threads: int | None = None
+) -> Checked:
+    """Train `steps` minibatches of made-up samples.
+
+    Args:
+      spike: as in `made_up`.
+      threads: workers, which change no bit; None: as many as the Program has.
+    Raises:
+      RunError: a step was refused.
+    """
+    session = Session(program, threads)
+    try:
+        session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
+        filler, before = made_up_filler(session, spike), session.loss_scale
+        results = []
+        for step in range(steps):
+            with stage(f"step {step + 1} of {steps} of made-up samples"):
+                result = session.minibatch(MINIBATCHES * program.minibatch, filler)
+            if result is None:
+                raise RunError(f"step {step + 1} of made-up samples was discarded.")
+            results.append(result)
+        return Checked(
+            digest_of(session),
+            sum(r.skipped for r in results),
+            sum(r.rewired is not None for r in results),
+            (before, session.loss_scale),
+        )
+    finally:
+        session.close()
+
+
+def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np.ndarray], None]:
+    """What fills the staging bytes of a microbatch with made-up samples."""
+    program, buffers = session.program, session._staging["micro"]
+    staged = program.staged("micro")
+
+    def filler(indices: np.ndarray) -> None:
+        for row, sample in enumerate(indices.tolist()):
+            for k, (name, slot) in enumerate(staged.items()):
+                value = made_up(program, slot, k, sample, name, spike)
+                buffers[name][row] = slot.format.encode(value).reshape(buffers[name][row].shape)
+
+    return filler

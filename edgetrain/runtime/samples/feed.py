@@ -1,0 +1,165 @@
+"""The callback by which the drive asks for samples, and which field of a source fills what."""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...data.source import Source
+from ...errors import DataError
+from ...formats import coded, of_dtype
+from ...kernels import control
+from ...losses import Loss
+from ...program import TARGET, WEIGHT, Program
+
+if TYPE_CHECKING:
+    from ..executor import Executor
+
+DISCARD = 1  # what the callback returns to have a minibatch discarded
+_FAILED = 2
+_FILL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
+# Stages the samples of one microbatch; False discards the minibatch.
+Filler = Callable[[np.ndarray], bool | None]
+
+
+class Feed:
+    """The callback by which the drive asks for samples; what it raises is raised by `run`.
+
+    Attributes:
+      indices: int64 [microbatch], where the drive leaves the samples that it wants.
+      address: of the C function.
+      uncounted: a control block of which no sample is valid then: such a minibatch moves nothing.
+    Args:
+      executor: holds signals back while the drive runs, and checks the files that tapes read.
+    """
+
+    def __init__(self, microbatch: int, executor: "Executor") -> None:
+        self.indices, self._executor = np.zeros(microbatch, np.int64), executor
+        self._filler: Filler | None = None
+        self._raised: BaseException | None = None
+        self.uncounted: np.ndarray | None = None
+        self._callback = _FILL(self._called)  # no exception may leave it
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def _called(self, user, split, count, indices, none) -> int:
+        try:
+            with self._executor.signals.open():
+                assert self._filler is not None
+                self._executor.check_files()
+                found = self._filler(self.indices)
+                if self.uncounted is not None:
+                    self.uncounted[control.COUNT] = 0
+                return DISCARD if found is False else 0
+        except BaseException as error:
+            self._raised = error
+            return _FAILED
+
+    def run(self, drive: Callable[[], None], filler: Filler) -> None:
+        """Call `drive` with this filler.
+
+        Raises:
+          BaseException: what the filler raised.
+        """
+        self._filler, self._raised = filler, None
+        try:
+            drive()
+        finally:
+            self._filler = None
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+
+def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> dict[str, str]:
+    """Field of a source -> the staged value that it fills, as in `Program.staged`.
+
+    One input takes the one field that is left, whatever their names; more go by name. Targets are
+    "y" (of a model that computes its loss itself: an input, where one has the name), weights of
+    samples "w".
+
+    Args:
+      loss: the Program's.
+      tape: evaluation counts each sample alike where the source has no weights.
+    Raises:
+      DataError: the source has not the fields that the Program needs, or others.
+    """
+    inputs = [slot.name for slot in program.inputs["micro"] if slot.name != WEIGHT]
+    own = {"y"} | ({"w"} if loss.sample_weights else set())
+    given = [name for name in source.fields if name not in own]
+    named = {*inputs} == {*given} if loss.takes_target else {*inputs} <= {*source.fields}
+    if named:
+        found = {name: name for name in inputs}
+    elif len(inputs) == len(given) == 1:
+        found = {given[0]: inputs[0]}
+    elif {*given} - {*inputs} == {"w"}:
+        raise DataError(
+            f"{source.name}: it has weights of samples, field 'w', and the loss takes none. "
+            "Compile the model with --sample-weights, or leave them out."
+        )
+    else:
+        raise DataError(
+            f"{source.name}: its inputs are {', '.join(given) or 'none'}; the model's are "
+            f"{', '.join(inputs)}. Use data with fields of these names."
+        )
+    if loss.sample_weights and "w" in source.fields:
+        found["w"] = WEIGHT
+    elif loss.sample_weights and tape == "micro":
+        raise DataError(
+            f"{source.name}: it has no weights of samples, field 'w' (w_train of an npz file), "
+            "which the Program weighs them by. Add them, or compile without --sample-weights."
+        )
+    if loss.takes_target and "y" not in source.fields:
+        raise DataError(f"{source.name}: it has no target field 'y'.")
+    return found | ({"y": TARGET} if loss.takes_target else {})
+
+
+def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:
+    """Raises DataError: names the first that is below 0 or not finite."""
+    good = np.isfinite(weights) & (weights >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise DataError(
+            f"{where(row)}: weight {weights[row]:g}, expected a finite number from 0. Correct the "
+            "weights, or leave the sample out."
+        )
+
+
+def _fill_coded(source: Source, indices: np.ndarray, staged, chosen, how) -> None:
+    """`Source.fill` where numpy lacks a buffer's numbers: sample by sample, through float32."""
+    for row in range(len(indices)):
+        part = slice(row, row + 1)
+        wide = {name: np.empty(b[part].shape, np.float32) for name, b in chosen.items()}
+        others = {name: b[part] for name, b in staged.items() if name not in chosen}
+        source.fill(indices[part], others | wide, **how)
+        for name, values in wide.items():
+            chosen[name][part] = of_dtype(chosen[name].dtype).encode(values)
+
+
+def fill(
+    source: Source,
+    indices: np.ndarray,
+    staged: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    **how: Any,
+) -> None:
+    """`Source.fill` of a microbatch, its weights checked.
+
+    Args:
+      weights: where the loss has any: one of `staged`, else the samples get 1 each.
+    Raises:
+      DataError: as in `Source.fill`; a weight below 0.
+    """
+    wide = {name: buffer for name, buffer in staged.items() if coded(buffer)}
+    if wide:
+        _fill_coded(source, indices, staged, wide, how)
+    else:
+        source.fill(indices, staged, **how)
+    if weights is None:
+        return
+    if all(buffer is not weights for buffer in staged.values()):
+        weights[...] = 1
+    name = f"{source.name}: %s: field 'w'"
+    check_weights(weights, lambda row: name % source.where(int(indices[row])))

@@ -1,0 +1,76 @@
+"""A source's samples in the file that a bundle's main reads."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from ...data.source import Source
+from ...losses import Loss
+from ...program import Program, Slot
+from ...program.atomic import write_atomically
+from ...program.samples import elements, record_nbytes
+from .feed import fields
+
+MAGIC = 0x4D534445  # "EDSM"
+HEAD_NBYTES = 32
+_F32, _U8 = 0, 4  # as in the header's enum
+_CHUNK = 256  # samples
+
+
+def write_samples(program: Program, source: Source, path: str | Path) -> int:
+    """Write the training and test samples of `source` for this Program's bundle; returns the bytes.
+
+    Grey levels and the like stay bytes, with one factor for all; other values are float32 as the
+    model takes them.
+
+    Raises:
+      DataError: another layout than the model's, or a value out of range.
+      RunError: it cannot be written.
+    """
+    parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
+    staged = program.staged("micro")
+    loss = Loss.of_json(program.recipe["loss"])
+    filled = {name: field for field, name in fields(source, program, loss, "micro").items()}
+    pairs = [(filled[name], slot) for name, slot in staged.items()]
+    for part in parts:
+        part.adapt({name: slot.shape[1:] for name, slot in pairs})
+    source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs})
+    first, slot = pairs[0]
+    small = len(pairs) == 2 and slot.format.floats and _are_bytes(source, first)
+    factor, shift = 0.0, 0.0
+    if small:
+        scale = source.scale[first]
+        factor, shift = float(scale.factor.reshape(-1)[0]), float(scale.shift.reshape(-1)[0])
+    width = record_nbytes(program) - (3 * elements(program, slot) if small else 0)
+    counts = [part.n for part in parts] + [0] * (2 - len(parts))
+    head = struct.pack("<4I2f2I", MAGIC, *counts, _U8 if small else _F32, factor, shift, width, 0)
+
+    def write(file) -> None:
+        file.write(head)
+        for part in parts:
+            for first in range(0, part.n, _CHUNK):
+                rows = np.arange(first, min(part.n, first + _CHUNK))
+                file.write(_records(part, pairs, rows, small))
+
+    write_atomically(path, write, links=False)
+    return HEAD_NBYTES + width * sum(counts)
+
+
+def _are_bytes(source: Source, name: str) -> bool:
+    scale = source.scale.get(name)
+    if scale is None or scale.factor.size != 1 or scale.shift.size != 1 or not source.n:
+        return False
+    return source.read((name,), np.zeros(1, np.int64), (0, 0), False)[name].dtype == np.uint8
+
+
+def _records(source: Source, pairs: list[tuple[str, Slot]], rows: np.ndarray, small: bool) -> bytes:
+    parts: list[np.ndarray] = []
+    for name, slot in pairs:
+        if small and not parts:
+            values = source.read((name,), rows, (0, 0), False)[name]
+        else:
+            values = np.zeros((len(rows), *slot.shape[1:]), slot.format.raw.dtype)
+            source.fill(rows, {name: values})
+        parts.append(values.reshape(len(rows), -1).view(np.uint8))
+    return np.concatenate(parts, 1).tobytes()

@@ -1,0 +1,188 @@
+"""Samples that a caller hands over: one or several, staged for one step or one prediction."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...data.sources.items import named_inputs
+from ...data.tensors import as_samples, as_targets
+from ...errors import DataError, UsageError
+from ...program import TARGET, WEIGHT
+from ..session import Session, StepResult
+from .staging import stage
+
+if TYPE_CHECKING:
+    from ..training.skipped import Fed
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of one step.
+
+    Attributes:
+      inputs: by the model's input names, each [n, ...].
+      target: [n, ...]; None where the loss takes none.
+      weights: float [n], or None: all alike.
+      alone: it was one sample, without the axis that counts samples.
+    """
+
+    inputs: dict[str, np.ndarray]
+    target: np.ndarray | None
+    weights: np.ndarray | None
+    alone: bool
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+
+class Given:
+    """Steps and predictions of a session on samples that are handed over.
+
+    A step takes up to a minibatch of samples: the loss and its gradient are the mean over those
+    given, as for a whole minibatch. What is left of the last microbatch repeats them: it counts
+    nothing and gets no gradient of its own, but a batch-norm on batch statistics sees it, which
+    leaves mean and variance as they are where the samples divide the microbatch.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session, program = session, session.program
+        self._buffers = session.buffers("micro")
+        shapes = {slot.name: slot.shape[1:] for slot in program.inputs["micro"]}
+        self._shapes = {name: shapes[name] for name in program.input_names}
+        self._target = program.targets["micro"].shape[1:]
+
+    def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
+        """What was handed over, by the names and shapes of the model.
+
+        Args:
+          x: one sample or several [n, ...]: of a model with several inputs a mapping of their
+            names, or a tuple in their order.
+          y: as many targets.
+          weights: as many numbers from 0 on.
+        Raises:
+          DataError: inputs are missing, or of other shapes or numbers.
+        """
+        takes = y is None and self._session.loss.takes_target
+        if takes and isinstance(x, tuple) and len(x) == 2 and len(self._shapes) == 1:
+            raise DataError("step: a pair; expected inputs and targets apart: step(x, y).")
+        inputs, alone = self._inputs(x)
+        counts = {name: len(array) for name, array in inputs.items()}
+        n = next(iter(counts.values()))
+        if {*counts.values()} != {n} or not n:
+            found = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise DataError(f"samples per input: {found}; expected one number, 1 or more.")
+        target = None
+        if self._session.loss.takes_target:
+            if y is None:
+                raise DataError(
+                    f"target: none; expected {[n, *self._target]} for loss "
+                    f"{self._session.loss.name}. Pass y."
+                )
+            target = as_targets("target", y, self._target, n)
+        elif y is not None:
+            raise DataError("target: the model's output is the loss; its targets are inputs.")
+        return Samples(inputs, target, self._weights(weights, n), alone)
+
+    def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
+        x = named_inputs(x, tuple(self._shapes))
+        found = {k: as_samples(f"input {k!r}", x[k], shape) for k, shape in self._shapes.items()}
+        alone = all(single for _, single in found.values())
+        if not alone and any(single for _, single in found.values()):
+            raise DataError("inputs: some are one sample, some are several. Give as many for each.")
+        return {name: array for name, (array, _) in found.items()}, alone
+
+    def _weights(self, weights: Any, n: int) -> np.ndarray | None:
+        if weights is None:
+            return None
+        if WEIGHT not in self._buffers:
+            raise UsageError(
+                "weights: this Program has none for samples. Compile the model with "
+                f"loss=et.Loss({self._session.loss.name!r}, sample_weights=True)."
+            )
+        array = as_targets("weights", weights, (), n).astype(np.float64).reshape(n)
+        if not np.isfinite(array).all() or (array < 0).any():
+            raise DataError("weights: expected finite numbers from 0 on, one for each sample.")
+        return array
+
+    def step(self, samples: Samples) -> StepResult | None:
+        """Train on them: one step.
+
+        Raises:
+          UsageError: they are more than a minibatch.
+          DataError: a value is out of range.
+        """
+        n, program = len(samples), self._session.program
+        if n > program.minibatch:
+            raise UsageError(
+                f"step: {n} samples; this Program's minibatch is {program.minibatch}. Give fewer, "
+                f"or compile with minibatch={n} (the microbatch sets the memory)."
+            )
+        if n < program.minibatch and (mixed := program.account.get("mixed_by")):
+            raise DataError(
+                f"step: {n} samples; {mixed}, so that every step takes the whole minibatch. Give "
+                f"{program.minibatch}."
+            )
+        rest = n % program.microbatch
+        if rest and program.microbatch % rest and self._session.is_mean:
+            raise DataError(
+                f"step: {n} samples in microbatches of {program.microbatch}; the model's output is "
+                "the mean of a microbatch. Give a number of samples that divides it."
+            )
+        return self._session.given(n, lambda start, count: self.stage(samples, start, count))
+
+    def stage(self, samples: Samples, start: int, count: int) -> None:
+        """Samples [start, start + count) as the next microbatch, repeated until it is full."""
+        arrays = dict(samples.inputs)
+        if samples.target is not None:
+            arrays[TARGET] = samples.target
+        for name, array in arrays.items():
+            buffer, part = self._buffers[name], array[start : start + count]
+            stage(self._session.program, name, buffer[:count], part)
+        if samples.target is None and TARGET in self._buffers:
+            self._buffers[TARGET][...] = 0
+        if WEIGHT in self._buffers:
+            weights = samples.weights
+            found = 1.0 if weights is None else weights[start : start + count]
+            self._buffers[WEIGHT][:count] = found
+        for buffer in self._buffers.values():
+            if count < len(buffer):
+                buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
+
+    def put(self, samples: Samples, indices: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
+        """Stage some of the samples, which may occur more than once."""
+        for name, array in samples.inputs.items():
+            stage(self._session.program, name, buffers[name], array[indices])
+        if samples.target is not None:
+            stage(self._session.program, TARGET, buffers[TARGET], samples.target[indices])
+        elif TARGET in buffers:
+            buffers[TARGET][...] = 0
+        if WEIGHT in buffers:
+            buffers[WEIGHT][...] = 1 if samples.weights is None else samples.weights[indices]
+
+    def fed(self, samples: Samples, where: str = "", batch: int | None = None) -> "Fed":
+        """What a step on them was fed.
+
+        Args:
+          where, batch: which batch of the data they are.
+        """
+        from ..training.skipped import Fed
+
+        buffers = self._session.buffers("eval")
+        return Fed(
+            np.arange(len(samples)),
+            lambda rows: self.put(samples, rows, buffers),
+            lambda row: f"{where}sample {row}",
+            batch,
+        )
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The model's output in evaluation mode; of one sample without axis 0.
+
+        Raises:
+          DataError: as in `samples`.
+        """
+        inputs, alone = self._inputs(x)
+        found = self._session.predict(inputs)
+        return found[0] if alone else found

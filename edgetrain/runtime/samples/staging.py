@@ -1,0 +1,56 @@
+"""A caller's arrays, put into the staging bytes of an arena: same axes, or refused."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ...data.checks.layout import check_layout
+from ...data.checks.values import check_integers
+from ...errors import DataError
+from ...formats import of_dtype
+from ...program import TARGET, Program, Slot
+from ..arena import Arena
+
+
+def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) -> None:
+    """Copy `array` into `buffer`; nothing is broadcast, and no axes but those of size 1 differ.
+
+    Args:
+      name: of the input, or TARGET; integers must lie within the Program's limit for it.
+      buffer: [n, ...].
+    Raises:
+      DataError: another number or shape of samples, no numbers, or a value out of range.
+    """
+    label = "target" if name == TARGET else f"input {name!r}"
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{label}: {array.dtype} values; expected numbers. Convert them.")
+    if array.shape[:1] != buffer.shape[:1]:
+        raise DataError(
+            f"{label} has shape {list(array.shape)}; expected {list(buffer.shape)}: "
+            f"{len(buffer)} samples. Give as many for each input and the target."
+        )
+    check_layout(label, array.shape[1:], buffer.shape[1:])
+    limit = program.limits.get(name)
+    if limit is not None or buffer.dtype.kind in "iu":
+        ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
+        check_integers(array, buffer.dtype, limit, ignored, lambda row: f"{label}: sample {row}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        buffer[...] = of_dtype(buffer.dtype).encode(array.reshape(buffer.shape))
+
+
+def stage_inputs(
+    program: Program, arena: Arena, slots: Iterable[Slot], inputs: Mapping[str, np.ndarray]
+) -> None:
+    """`stage` for each of a tape's inputs.
+
+    Raises:
+      DataError: one is missing, or as in `stage`.
+    """
+    for slot in slots:
+        if slot.name not in inputs:
+            raise DataError(
+                f"input {slot.name!r} is missing; found {', '.join(inputs) or 'none'}. Name the "
+                "arrays after the model's inputs."
+            )
+        stage(program, slot.name, arena.view(slot), inputs[slot.name])

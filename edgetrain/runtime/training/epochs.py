@@ -1,0 +1,216 @@
+"""Passes over what is trained on: which samples the next step takes."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ...data.order.batches import steps_per_epoch
+from ...data.order.permute import permuted
+from ...data.source import Source
+from ...errors import DataError, RunError, UsageError
+from ..session import Session, StepResult
+
+if TYPE_CHECKING:
+    from ...data.sources.items import Batches
+    from ..samples.handed_over import Samples
+    from .skipped import Fed
+
+
+class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
+    """There is no other batch in this pass."""
+
+
+class SourcePasses:
+    """Passes over a source, each in another order, which depends on seed and epoch alone.
+
+    Args:
+      stopped: whether the minibatch is to be discarded.
+    Attributes:
+      length: steps of a pass.
+    """
+
+    def __init__(
+        self, session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
+    ) -> None:
+        self._session, self._source, self._stopped = session, source, stopped
+        self._keep_last = keep_last and source.n % session.program.minibatch != 0
+        self.length: int = steps_per_epoch(source.n, session.program.minibatch, keep_last)
+        self.samples = source.n
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Nothing: a step's number says which samples it takes."""
+
+    def check_again(self) -> None:
+        """Nothing: any step can be done again."""
+
+    def ready(self) -> None:
+        """Nothing: samples are read as the step asks for them."""
+
+    def run(self) -> StepResult | None:
+        """The next step; None where it was discarded."""
+        session, source = self._session, self._source
+        buffers = session.staging(source, "micro")
+        key = self._key(session.step)
+
+        def fill(indices: np.ndarray) -> bool:
+            if self._stopped():
+                return False
+            session.fill(source, indices, "micro", buffers, key=key, train=True)
+            return True
+
+        if not self._keep_last:
+            return session.minibatch(source.n, fill)
+        microbatch, order = session.program.microbatch, self._samples_of(session.step)
+
+        def part(first: int, valid: int) -> bool:
+            indices = order[first : first + valid]
+            return fill(indices[np.arange(microbatch) % valid])
+
+        return session.given(len(order), part)
+
+    def fed(self) -> "Fed":
+        """What the last step was fed."""
+        from .skipped import Fed
+
+        session, source, step = self._session, self._source, self._session.step - 1
+        buffers, indices = session.staging(source, "eval"), self._samples_of(step)
+
+        def put(rows: np.ndarray) -> None:
+            session.fill(source, indices[rows], "eval", buffers, key=self._key(step), train=True)
+
+        return Fed(indices, put, lambda row: source.where(int(indices[row])))
+
+    def _key(self, step: int) -> tuple[int, int]:
+        """Seed and epoch of a step, by which samples are ordered and changed."""
+        return self._session.program.recipe["seed"], step // self.length
+
+    def _samples_of(self, step: int) -> np.ndarray:
+        """The samples of a step in their order, int64."""
+        minibatch, n = self._session.program.minibatch, self._source.n
+        start = step % self.length * minibatch
+        positions = np.arange(start, min(start + minibatch, n))
+        return permuted(*self._key(step), positions, n)
+
+
+class BatchPasses:
+    """Passes over batches that come one after the other, each of them a step.
+
+    Samples that come one by one are gathered to minibatches.
+
+    Attributes:
+      length: steps of a pass; None where that is not known.
+    """
+
+    samples = 0
+
+    def __init__(
+        self, session: Session, batches: "Batches", keep_last: bool, stopped: Callable[[], bool]
+    ) -> None:
+        self._session, self._batches, self._keep_last = session, batches, keep_last
+        from ..samples.handed_over import Given
+
+        self._given, self._stopped = Given(session), stopped
+        self._names = session.program.input_names
+        self._items: Iterator[Any] | None = None
+        self._ended, self._number = False, 0
+        self._last: Samples | None = None
+        self.length = batches.length
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Begin a pass, or go on in one.
+
+        Args:
+          done: its steps that were taken already: they are passed over, where the data begins
+            from the front again.
+        Raises:
+          UsageError: the data has ended, and cannot begin again.
+        """
+        self._number = done
+        if self._items is not None and done:
+            return
+        if self._ended and not self._batches.again:
+            raise UsageError(
+                f"{self._batches.name}: gave its last batch, and a generator cannot begin again. "
+                "Give a list, a DataLoader, or a function that makes the generator."
+            )
+        self._items = iter(self._batches)
+        if done and self._batches.again:
+            for _ in range(done):
+                self._next()
+
+    def check_again(self) -> None:
+        """Make steps that were done come again.
+
+        Raises:
+          RunError: the data cannot begin again.
+        """
+        if not self._batches.again:
+            raise RunError(
+                f"{self._batches.name}: a generator cannot begin again, so the steps since the "
+                "last checkpoint are gone. Give a list, a DataLoader, or a function that makes the "
+                "generator, and resume."
+            )
+        self._items = None
+
+    def ready(self) -> None:
+        """Have the batch of the next step; other threads may use the session meanwhile.
+
+        Raises:
+          EndOfPass: there is none.
+        """
+        self._last = None  # its bytes are free before the next batch is made
+        self._last = self._next()
+        self._number += 1
+
+    def run(self) -> StepResult | None:
+        """The next step; None where it was discarded."""
+        assert self._last is not None
+        return None if self._stopped() else self._given.step(self._last)
+
+    def fed(self) -> "Fed":
+        """What the last step was fed."""
+        assert self._last is not None
+        batch = self._number - 1
+        return self._given.fed(self._last, f"batch {batch}, ", batch)
+
+    def _next(self) -> "Samples":
+        assert self._items is not None
+        first = next(self._items, None)
+        if first is None:
+            self._end()
+        samples = self._samples(first)
+        if not samples.alone:
+            return samples
+        minibatch = self._session.program.minibatch
+        more = [self._samples(item) for item in islice(self._items, minibatch - 1)]
+        if len(more) < minibatch - 1 and not self._keep_last:
+            self._end()
+        if not all(one.alone for one in more):
+            raise DataError(f"{self._batches.name}: gave samples and batches in turn. Give one.")
+        return _joined([samples, *more])
+
+    def _end(self) -> NoReturn:
+        self._items, self._ended = None, True
+        raise EndOfPass
+
+    def _samples(self, item: Any) -> "Samples":
+        from ...data.sources.items import batch_of
+
+        return self._given.samples(*batch_of(item, self._names))
+
+
+def _joined(parts: "list[Samples]") -> "Samples":
+    first = parts[0]
+    inputs = {k: np.concatenate([part.inputs[k] for part in parts]) for k in first.inputs}
+    targets = [part.target for part in parts if part.target is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    if weights and len(weights) != len(parts):
+        raise DataError("weights: some samples have one, some have none. Give it to each.")
+    return type(first)(
+        inputs,
+        np.concatenate(targets) if targets else None,
+        np.concatenate(weights) if weights else None,
+        False,
+    )

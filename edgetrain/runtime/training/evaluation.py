@@ -1,0 +1,143 @@
+"""Loss, accuracy and other metrics of a session over samples, in evaluation mode."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...data.source import Source
+from ...errors import DataError
+from ...program import TARGET, WEIGHT
+from ..session import Session
+
+if TYPE_CHECKING:
+    from .metrics import Metrics
+
+
+def check_source(session: Session, source: Source, tape: str) -> None:
+    """Have the source refuse what the model cannot take, before anything is run or written.
+
+    Raises:
+      DataError: its fields are not the model's inputs, of another layout, or a label or token is
+        out of range.
+    """
+    session.staging(source, tape)
+    source.check_limits(session.limits(source), session.program.recipe["loss"].get("ignore_index"))
+    source.check_values()
+
+
+def evaluate_source(
+    session: Session,
+    source: Source,
+    on_batch: Callable[[], None] = lambda: None,
+    metrics: Any = (),
+) -> dict[str, Any]:
+    """Mean loss, number of samples and, for classes, accuracy.
+
+    Args:
+      on_batch: called before each microbatch; may raise to give up.
+      metrics: what else is counted, as in `Metrics`.
+    """
+    check_source(session, source, "eval")
+    buffers = session.staging(source, "eval")
+    counted = _counted(metrics, session)
+    watch = _Watch(session, counted)
+
+    def filler(indices: np.ndarray) -> None:
+        watch.take()
+        on_batch()
+        session.fill(source, indices, "eval", buffers)
+        watch.staged(source.n)
+
+    with session.turn:
+        found = session.evaluate(source.n, filler)
+        watch.take()
+    return {**found, **(counted.results(found["loss"]) if counted else {})}
+
+
+def _counted(metrics: Any, session: Session) -> "Metrics | None":
+    """What counts them; None where there is nothing to count, and nothing is imported for it."""
+    kept = not session.output.ndim or len(session.output)
+    if not metrics and not (session.loss.sample_weights and kept):
+        return None
+    from .metrics import Metrics
+
+    program = session.program
+    return Metrics(metrics, session.loss, program.output_shape, program.sliced)
+
+
+def evaluate_batches(
+    session: Session,
+    batches: Iterable[Any],
+    on_batch: Callable[[], None] = lambda: None,
+    metrics: Any = (),
+) -> dict[str, Any]:
+    """The same over (x, y) batches, each of any number of samples.
+
+    Raises:
+      DataError: there is none, or one that does not fit the model.
+    """
+    from ...data.sources.items import batch_of  # only batches need these
+    from ..samples.handed_over import Given
+
+    given, buffers = Given(session), session.buffers("eval")
+    counted = _counted(metrics, session)
+    watch = _Watch(session, counted)
+    names = session.program.input_names
+    n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
+    with session.turn:  # all of them on the same weights
+        for item in batches:
+            samples = given.samples(*batch_of(item, names))
+            watch.begin()
+
+            def filler(indices: np.ndarray, samples=samples) -> None:
+                watch.take()
+                on_batch()
+                given.put(samples, indices, buffers)
+                watch.staged(len(samples))
+
+            found = session.evaluate(len(samples), filler)
+            watch.take()
+            n += len(samples)
+            if session.tally[0]:
+                loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
+                right, targets = right + session.tally[1], targets + session.tally[0]
+    if not n:
+        raise DataError("evaluate: the data gave no batch. Give data with samples.")
+    mean = loss / weight if weight else math.nan
+    out: dict[str, Any] = {"loss": mean, "samples": n}
+    if session.loss.accuracy:
+        out["accuracy"] = right / targets if targets else math.nan
+    return {**out, **(counted.results(mean) if counted else {})}
+
+
+class _Watch:
+    """Hands outputs and targets of each microbatch to metrics, before its bytes are used again."""
+
+    def __init__(self, session: Session, metrics: "Metrics | None") -> None:
+        self._session, self._metrics = session, metrics
+        self._targets: np.ndarray | None = None
+        self._weights: np.ndarray | None = None
+        self._done = 0
+
+    def begin(self) -> None:
+        """Another run of the evaluation begins."""
+        self._done = 0
+
+    def staged(self, samples: int) -> None:
+        """A microbatch was staged, of a run over so many samples."""
+        if self._metrics is not None and self._metrics.wanted:
+            whole = self._session.buffers("eval")[TARGET]
+            valid = min(len(whole), samples - self._done)
+            self._done += valid
+            self._targets = whole[:valid].copy()
+            weights = self._session.buffers("eval").get(WEIGHT)
+            self._weights = None if weights is None else weights[:valid].copy()
+
+    def take(self) -> None:
+        """What was staged before, if anything, has been run."""
+        if self._metrics is not None and self._targets is not None:
+            outputs = self._session.output[: len(self._targets)]
+            self._metrics.update(outputs, self._targets, self._weights)
+            self._targets = None

@@ -1,0 +1,429 @@
+"""A Program that learns from samples as they come: steps, predictions, weights, checkpoints."""
+
+import contextlib
+import time
+from _thread import allocate_lock, get_ident
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...errors import UsageError
+from ...kernels import control
+from ...losses import Loss
+from ...optim import Schedule
+from ...optim.schedules import Constant
+from ...program import Program
+from ...sparse import rewiring_of
+from ...units import finite_number
+from ...units.public import Uncopied, called_by_people
+from ..loading.program import opened_program
+from ..run.checkpoint import Loaded
+from ..run.folder import RunFolder
+from ..run.rollback import Returns
+from ..run.saving import Keeper
+from ..run.state import load_state
+from ..session import Session, StepResult
+from .callbacks import Callbacks
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..parameters import Parameters
+    from ..samples.handed_over import Given
+    from .skipped import SkippedSteps
+
+
+def _silent(event: dict[str, Any]) -> None:
+    """Where nobody wants events; the dictionaries of steps are not made then."""
+
+
+@called_by_people
+class Learner(Uncopied):
+    """What a Trainer does without data of its own.
+
+    Args:
+      program, out: as in `Trainer`.
+      settings: checked here.
+    Attributes:
+      parameters: weights by torch's names, to read and to write: see `Parameters`.
+      labels: names of the classes, where the data has them; they go into the trained model.
+    """
+
+    instead = "save() it, and resume() with another Trainer of the same Program."
+
+    def __init__(
+        self, program: Program | str | Path, out: str | Path | RunFolder | None, settings: Settings
+    ) -> None:
+        settings.check(out)
+        self._settings, self.program = settings, opened_program(program)
+        metrics: list[str] = []
+        if settings.metrics:
+            from .metrics import check_metrics, names_of
+
+            metrics = names_of(settings.metrics)
+            loss = Loss.of_json(self.program.recipe["loss"])
+            check_metrics(settings.metrics, loss, self.program)
+        self._callbacks = Callbacks(settings.callbacks)
+        self._callbacks.check_monitors(metrics)
+        self.folder = RunFolder(out) if isinstance(out, str | Path) else out
+        self.out = self.folder.path if self.folder else None
+        self.session = Session(self.program, settings.threads)
+        self._emit = settings.on_event or _silent
+        limit, verify = settings.save_total_limit, settings.verify_saves
+        self._keeper = Keeper(self.session, self.folder, limit, self._emit, verify)
+        self._returns = Returns(self.program, self.folder, self._emit)
+        self.labels: tuple[str, ...] | None = None
+        self._ending, self._kept, self._saved_at = "", False, time.monotonic()
+        self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
+        self._tried = -1  # step at which a checkpoint was last begun
+        self.rewiring = rewiring_of(self.program.recipe)
+        self.total_steps = 0
+        self.schedule: Schedule = settings.schedule or Constant()
+        own = self.program.recipe["optimizer"]["lr"]
+        self._started_lr: float = own if settings.lr is None else float(settings.lr)
+        self._set_rate(self._started_lr, settings.total_steps or 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None:
+                self._keep(error)
+        finally:
+            self.close()
+
+    @property
+    def steps(self) -> int:
+        """Steps done, skipped ones included."""
+        return self.session.step
+
+    @property
+    def checkpoint_nbytes(self) -> int:
+        """About what a checkpoint takes: the tensors of the state."""
+        return sum(array.nbytes for array in self.session.state().values())
+
+    @property
+    def save_seconds(self) -> float:
+        """Seconds without a checkpoint after which one is written; 0: none is for the time."""
+        return self._settings.seconds
+
+    @property
+    def lr(self) -> float:
+        """The learning rate that the schedule multiplies; may be set at any time."""
+        return float(self.session.reals[control.BASE_LR])
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        lr = finite_number("trainer: lr", value, least=0)
+        self.schedule.check_rates(lr)
+        self.session.reals[control.BASE_LR] = lr
+
+    def _set_rate(self, lr: float, steps: int) -> None:
+        schedule = replace(self.schedule, total_steps=steps)
+        if schedule.needs_total and not steps:
+            self.session.set_rate(lr, Constant(), 0)  # `fit` is to say how long the run is
+            return
+        if schedule.needs_total and schedule.warmup_steps >= steps:
+            raise UsageError(
+                f"warmup_steps {schedule.warmup_steps} of {steps} steps: expected fewer."
+            )
+        schedule.check_rates(lr)
+        self.total_steps, self.schedule = steps, schedule
+        self.session.set_rate(lr, schedule, steps)
+
+    # Learning step by step; what it needs is imported then, a device may do without.
+
+    @cached_property
+    def _given(self) -> "Given":
+        from ..samples.handed_over import Given
+
+        return Given(self.session)
+
+    @cached_property
+    def _skips(self) -> "SkippedSteps":
+        from .skipped import SkippedSteps
+
+        return SkippedSteps(self.session, self.folder, self._emit)
+
+    @property
+    def parameters(self) -> "Parameters":
+        """Weights by torch's names, to read and to write: see `Parameters`."""
+        return self._values(buffers=False)
+
+    def _values(self, buffers: bool) -> "Parameters":
+        from ..parameters import Parameters
+
+        return Parameters(self.session, buffers=buffers)
+
+    def step(self, x: Any, y: Any = None, weights: Any = None) -> StepResult:
+        """Learn from one sample or several: one step, however many they are.
+
+        Loss and gradient are the mean over the samples given, at most a minibatch.
+
+        Args:
+          x: a sample in the model's shape, or several [n, ...]; of a model with several inputs a
+            dict of them by name. Arrays, lists, tensors.
+          y: as many targets; None where the loss takes none.
+          weights: of the samples, [n].
+        Raises:
+          DataError: they are not what the model takes.
+          UsageError: more than a minibatch, or a schedule that needs the run's length.
+          RunError: too many steps in a row were skipped.
+        """
+        if self.schedule.needs_total and not self.total_steps:
+            raise UsageError(
+                f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
+                "total_steps, or set trainer.lr as you go."
+            )
+        self._check_owner("step")
+        self._callbacks.check_outside("step", "on_step")
+        samples = self._given.samples(x, y, weights)
+        with self.session.turn:
+            self._begin("step")
+            result = self._given.step(samples)
+            assert result is not None
+            if self._returns.has_failed(result):
+                done = self.steps
+                self._take_state(self._returns.back(done - 1, result))
+                self.session.ints[control.STEP] = done  # samples in between are gone
+            elif result.skipped and not result.finite:
+                self._skips.note(result, 0, self._given.fed(samples))
+        self._tell(result)
+        if self._is_due():
+            self.save()
+        return result
+
+    @contextlib.contextmanager
+    def _owned(self, what: str) -> Iterator[None]:
+        """This thread alone trains in the block.
+
+        Raises:
+          UsageError: another one does, or this one already.
+        """
+        self._check_owner(what)
+        self._callbacks.check_outside(what)
+        if not self._fitting.acquire(False):
+            raise UsageError(f"{what}: this Trainer is in fit already. Wait until it has returned.")
+        try:
+            self._owner = get_ident()
+            yield
+        finally:
+            self._owner = 0
+            self._fitting.release()
+
+    def _check_owner(self, what: str) -> None:
+        """Raises UsageError: another thread is in `fit`, whose steps these would disturb."""
+        if self._owner not in (0, get_ident()):
+            raise UsageError(
+                f"{what}: this Trainer is in fit already, in another thread. Wait until that has "
+                "returned; predict, evaluate, save and parameters may be used meanwhile."
+            )
+
+    def _begin(self, what: str) -> None:
+        """Before the first step: there is a state to go back to, where a step may have to.
+
+        Raises:
+          UsageError: there is no directory for one.
+        """
+        self._returns.check(what)
+        if self._returns.needs_first():
+            self.save()
+
+    def _take_state(self, loaded: Loaded) -> None:
+        """Weights, counters and rates of a checkpoint of this run."""
+        meta = loaded.meta
+        load_state(self.session, loaded.tensors, str(loaded.used))
+        self._returns.astray = False
+        self.session.set_counters(meta["step"], meta["counters"])
+        self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
+        self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
+        self.session.set_seen(self.schedule, meta["seen"])
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The model's output (before a final softmax) in evaluation mode, float32.
+
+        Args:
+          x: as in `step`; of one sample without an axis that counts samples, the output has none.
+        Raises:
+          UsageError: logits are computed in slices and never whole.
+        """
+        if self.program.sliced:
+            raise UsageError(
+                "predict: this Program was compiled with allow slices: its logits "
+                f"{list(self.program.output_shape)} are never whole. Use best_classes, or compile "
+                "without."
+            )
+        return self._given.predict(x)
+
+    def best_classes(self, x: Any) -> np.ndarray:
+        """The five classes of the largest logits of each position, the best first, int32.
+
+        -1 stands behind the last of fewer classes.
+
+        Args:
+          x: as in `predict`.
+        Raises:
+          UsageError: logits are not computed in slices; `predict` gives all.
+        """
+        if not self.program.sliced:
+            raise UsageError("best_classes: of Programs compiled with allow slices. Use predict.")
+        return self._given.predict(x).astype(np.int32)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Parameters and running statistics by torch's names: float32 copies."""
+        with self.session.turn:
+            return dict(self._values(buffers=True))
+
+    def load_state_dict(self, state: Any) -> None:
+        """Write all parameters and running statistics; the optimizer's state stays.
+
+        Args:
+          state: of `state_dict`, or of the torch module that was exported.
+        Raises:
+          DataError: names or shapes are not the model's.
+        """
+        self._values(buffers=True).load(state)
+
+    def _tell(self, result: StepResult) -> None:
+        """Events, callbacks and the record of skipped steps."""
+        if self._emit is not _silent:
+            self._emit({
+                "event": "step", "step": self.steps, "total_steps": self.total_steps,
+                "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
+                "loss_scale": self.session.loss_scale, "skipped": result.skipped,
+                "reason": result.reason,
+            })  # fmt: skip
+            if result.rewired:
+                self._emit({"event": "rewire", "step": self.steps, **result.rewired})
+        self._callbacks.call("on_step", self, result)
+        self._keeper.count(result)
+
+    def stop(self, reason: str = "asked to") -> None:
+        """End `fit` after the present step; for callbacks."""
+        self._ending = reason
+
+    # What is left behind.
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the trained model: original names and layout, for inference anywhere.
+
+        Raises:
+          RunError: it is not finite, or cannot be written.
+        """
+        from ...program.trained import export_trained
+
+        with self.session.turn:
+            return export_trained(self.program, self.session.state(), path, labels=self.labels)
+
+    def export_adapter(self, directory: str | Path) -> Path:
+        """Write the adapters of a Program that has them, for peft: weights and configuration.
+
+        Raises:
+          ProgramError: it has none.
+          RunError: they are not finite, or cannot be written.
+        """
+        from ...program.adapters import write_adapter
+
+        with self.session.turn:
+            return write_adapter(self.program, self.session.state(), directory)
+
+    def save(self) -> Path | None:
+        """Write a checkpoint of the state between minibatches.
+
+        Returns:
+          None without `out`, and where the state is not finite amid steps that are skipped for
+          it: a warning says so, and older checkpoints stay.
+        Raises:
+          RunError: the state is not finite, or the disk is full.
+        """
+        if self.folder is None:
+            return None
+        self._returns.check_state("save")
+        self._tried = self.steps
+        with self.session.turn, self._keeper.writing():
+            self._keep_program()
+            path = self._keeper.save(self._meta())
+        self._saved_at = time.monotonic()
+        if path is not None:
+            self._callbacks.call("on_save", self, path)
+        return path
+
+    @contextlib.contextmanager
+    def _kept_if_it_fails(self) -> Iterator[None]:
+        """Whatever is raised in the block, the last whole minibatch's state is saved before."""
+        try:
+            yield
+        except BaseException as error:
+            self._keep(error)
+            raise
+
+    def _keep(self, error: BaseException) -> None:
+        """Save on the way out of an exception, which goes on: nothing is raised in its place."""
+        steps = self.steps
+        if self.folder is None or steps in (0, self._tried, self.folder.newest):
+            return
+        with contextlib.suppress(Exception):
+            try:
+                path = self.save()
+                if path is None:  # the state is not finite, which was said
+                    return
+                found = f"saved in {path}."
+            except Exception as failed:
+                found = f"not saved: {failed}"
+            message = f"step {steps}: the run ends by {type(error).__name__}; its state is {found}"
+            self._emit({"event": "warning", "message": message})
+
+    def _keep_program(self) -> None:
+        if self.folder is not None and not self._kept:
+            self.folder.keep_program(self.program)
+            self._kept = True
+
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is, for the steps or the time since the last one."""
+        every, seconds = self._settings.save_steps, self.save_seconds
+        if self.out is None:
+            return False
+        late = bool(seconds) and time.monotonic() - self._saved_at >= seconds
+        return late or bool(every and self.steps % every == 0)
+
+    def keep_best(self) -> None:
+        """Keep the state as it is apart from the checkpoints, for `restore_best`."""
+        with self.session.turn:
+            self._keeper.keep_best()
+
+    def restore_best(self) -> None:
+        """Go back to the weights that `keep_best` kept."""
+        self._check_owner("restore_best")
+        self._keeper.restore_best()
+
+    @abstractmethod
+    def _meta(self) -> dict[str, Any]:
+        """What a checkpoint says besides the tensors."""
+
+    def save_stored(self, path: str | Path, program: Program | str | Path | None = None) -> None:
+        """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
+
+        Args:
+          program: the bundle's, or its file; None: this one. Of another, values go on and not bits.
+        Raises:
+          CheckpointError: the other Program has other parameters.
+          RunError: it is not finite, or cannot be written.
+        """
+        from ...program.stored import write_stored
+        from ..run.stored import keep_schedule
+
+        bundled = self.program if program is None else opened_program(program)
+        with self.session.turn:
+            self._keeper.check_finite()
+            block = self.session.ints.copy()
+            keep_schedule(block, self.schedule)
+            write_stored(path, bundled, self.session.state(), block)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.session.close()

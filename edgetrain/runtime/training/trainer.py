@@ -1,0 +1,410 @@
+"""The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
+
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...data.order.validation import Division
+from ...data.registry import numbered_as, open_evaluation
+from ...data.source import Source
+from ...errors import CheckpointError, Interrupted, UsageError
+from ...program import WEIGHT, Program
+from ...units.public import as_path, called_by_people
+from ..run.checkpoint import latest
+from ..run.fields import check_run
+from ..run.folder import RunFolder
+from ..run.resuming import Position, check_counts, check_labels, check_rates, check_recipe
+from ..run.rollback import passed_over
+from ..session import StepResult
+from .epochs import BatchPasses, EndOfPass, SourcePasses
+from .evaluation import check_source, evaluate_batches, evaluate_source
+from .learner import Learner
+from .settings import Settings, check_length
+from .signals import StopRequests
+
+if TYPE_CHECKING:
+    from ...data.sources.items import Batches, Shapes
+
+Event = dict[str, Any]
+
+
+def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
+    """As data/sources/items.py, which is imported where data is neither named nor a source."""
+    if data is None or isinstance(data, str | Source):
+        return None
+    from ...data.sources.items import opened
+
+    return opened(data, shapes)
+
+
+@called_by_people
+class Trainer(Learner):
+    """Trains a Program: on data by `fit`, or on samples as they come by `step`.
+
+    Args:
+      program: what to train: of `compile`, or the path of a .edge file.
+      data: a source, a specification (`digits`, `mnist:DIR`, ...), arrays (x, y); a list of
+        samples (x, y), a torch Dataset; or what gives batches (x, y), each of them a step: a
+        DataLoader, a list, a generator, a function that makes one. None: for `step` alone.
+      out: directory for checkpoints and the Program, which one process at a time writes; None
+        keeps nothing on disk.
+      settings: see `Settings`: lr, schedule, total_steps, save_steps, save_seconds,
+        save_total_limit, threads, validation, keep_last, callbacks, metrics, on_event.
+    Attributes:
+      parameters: weights by torch's names, to read and to write: see `Parameters`.
+    Raises:
+      UsageError: a rate, a number of steps or `out` cannot be used.
+      DataError: the data is not what the model takes.
+    """
+
+    def __init__(
+        self,
+        program: Program | str | Path,
+        data: Any = None,
+        out: str | Path | RunFolder | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(program, out, Settings.of(settings))
+        self._stop, self._resumed, self._position = StopRequests(), "", Position()
+        self._fitted = False
+        self._open(data)
+        if self.folder:
+            with self.folder.held():  # whether it can be is found out before anything is trained
+                pass
+
+    def _open(self, data: Any) -> None:
+        """Open what is trained and evaluated on, and have it refused where it does not fit."""
+        shapes = {
+            slot.name: slot.shape[1:]
+            for slot in self.program.inputs["micro"]
+            if slot.name != WEIGHT
+        }
+        self._shapes, keep_last = shapes, self._settings.keep_last
+        found, other = _opened(data, shapes), _opened(self._settings.validation, shapes)
+        batches = None if found is None or isinstance(found, Source) else found
+        given = None if batches else (data if found is None else found)
+        data = tuple(given) if isinstance(given, list) else given
+        self._tested = None if other is None or isinstance(other, Source) else other
+        asked = self._settings.validation if other is None else other
+        self.data = Division(data, None if self._tested else asked)
+        self.source: Source | None = self.data.train
+        self.labels = None if self.source is None else self.source.labels
+        if self.data.chosen is not None:
+            self.data.chosen = numbered_as(self.data.chosen, self.labels)
+        self._passes: SourcePasses | BatchPasses | None = None
+
+        def discarded() -> bool:
+            return self._stop.count > 1
+
+        if batches is not None:
+            self._passes = BatchPasses(self.session, batches, keep_last, discarded)
+        elif self.source is not None:
+            self._passes = SourcePasses(self.session, self.source, keep_last, discarded)
+            check_source(self.session, self.source, "micro")
+        if self.data.chosen is not None:
+            check_source(self.session, self.data.chosen, "eval")
+
+    def __repr__(self) -> str:
+        where = f", out {str(self.out)!r}" if self.out else ""
+        steps = f" of {self.total_steps}" if self.total_steps else ""
+        data = f", {self.source!r}" if self.source is not None else ""
+        return f"Trainer({self.program!r}{data}, step {self.steps}{steps}{where})"
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Minibatches of a pass over the data; None where that is not known."""
+        return self._passes.length if self._passes else None
+
+    # Training.
+
+    def fit(
+        self, epochs: float | None = None, *, steps: int | None = None, evaluate: bool = False
+    ) -> Event:
+        """Train until `epochs` passes (or `steps` minibatches) are done, counted from the start.
+
+        Args:
+          evaluate: after each epoch, where there is something to evaluate on (`validation`).
+        Returns:
+          The last epoch's event: loss, steps, seconds; "evaluation", where there was one.
+        Raises:
+          RunError: too many steps in a row, or all, had gradients that are not finite or targets
+            that are all ignored; the weights are not finite; the disk is full.
+          UsageError: another run is in `out`, this process is a fork of the Trainer's, or `fit` is
+            at work already.
+          Interrupted: Ctrl-C, SIGTERM or SIGHUP; the minibatch was finished and saved (a second
+            Ctrl-C discards it).
+        """
+        self.session.executor.check_process()
+        passes = self._passes
+        if passes is None:
+            raise UsageError(
+                "fit: this Trainer has no data. Give it to Trainer(program, data), or call "
+                "step(x, y)."
+            )
+        with self._owned("fit"):
+            return self._fit(passes, epochs, steps, evaluate)
+
+    def _fit(
+        self,
+        passes: SourcePasses | BatchPasses,
+        epochs: float | None,
+        steps: int | None,
+        evaluate: bool,
+    ) -> Event:
+        self._set_total(epochs, steps, passes.length)
+        self._say_whether_done(epochs)
+        evaluate, self._ending = self._say_data(evaluate), ""
+        last: Event = {"event": "done", "step": self.steps}
+        with self._stop.listening(), self._keeper.writing(), self._kept_if_it_fails():
+            self._keep_program()
+            self._begin("fit")
+            self._callbacks.call("on_fit_begin", self)
+            if self._position.ended and len(self._callbacks):
+                last = self._close(self._epoch_event(self.steps, 0.0), evaluate)
+            self._position.ended = False
+            while not self._ending and self._goes_on(epochs):
+                last = self._close(self._one_epoch(passes), evaluate)
+            if self._ending:
+                self._emit({"event": "stop", "step": self.steps, "reason": self._ending})
+            self._keeper.conclude(self._meta())
+            self._callbacks.call("on_fit_end", self)
+        return last
+
+    def _say_whether_done(self, epochs: float | None) -> None:
+        """Warn of a second `fit` that has nothing to do: its length counts from the start."""
+        again, self._fitted = self._fitted, True
+        if again and not self._goes_on(epochs):
+            warnings.warn(
+                f"fit: nothing to do: {self.steps} steps are done already, and epochs and steps "
+                "count from the start of the run. Ask for more of them to go on.",
+                stacklevel=4,
+            )
+
+    def _goes_on(self, epochs: float | None) -> bool:
+        if self.total_steps:
+            return self.steps < self.total_steps
+        assert epochs is not None
+        return self._position.epoch < epochs
+
+    def _say_data(self, evaluate: bool) -> bool:
+        """Tell what is held out; whether there is something to evaluate on, if that is wanted."""
+        test = self.data.evaluation() if evaluate else None
+        if test is not None:
+            check_source(self.session, test, "eval")
+        message = self.data.describe(evaluate and self._tested is None)
+        samples = self._passes.samples if self._passes else 0
+        held = self.data.held_out
+        self._emit({"event": "data", "samples": samples, "held_out": held, "message": message})
+        return test is not None or (evaluate and self._tested is not None)
+
+    def _set_total(self, epochs: float | None, steps: int | None, length: int | None) -> None:
+        check_length(epochs, steps)
+        if epochs is not None and length is not None:
+            steps = max(1, round(epochs * length))
+        depends = f"{self.schedule.name} schedule" if self.schedule.needs_total else ""
+        depends = depends or ("rewiring" if self.rewiring else "")
+        if steps is None and depends:
+            raise UsageError(
+                f"fit: the {depends} depends on the run's length, and how many batches the data "
+                "has is not known. Give steps."
+            )
+        if self.total_steps and steps != self.total_steps and depends:
+            refuse = CheckpointError if self._resumed else UsageError
+            raise refuse(
+                f"{self._resumed or 'fit'}: the run was started for {self.total_steps} steps, now "
+                f"{steps}; its {depends} depends on it. Go on with the same number."
+            )
+        self._set_rate(self.lr, steps or 0)
+
+    def _one_epoch(self, passes: SourcePasses | BatchPasses) -> Event:
+        start, begun, position = time.perf_counter(), self.steps, self._position
+        if isinstance(passes, SourcePasses):
+            position.epoch, position.done = divmod(self.steps, passes.length)
+        passes.begin(position.epoch, position.done)
+        over = False
+        while not (over or self._ending or (self.total_steps and self.steps >= self.total_steps)):
+            over = not self._one_step(passes) or position.done == passes.length
+        if over and not position.done:
+            raise UsageError("fit: a pass over the data gave no batch. Give data with samples.")
+        if over:
+            position.epoch, position.done = position.epoch + 1, 0
+        position.ended = True
+        event = self._epoch_event(begun, time.perf_counter() - start)
+        self._emit(event)
+        if self.out is not None and not self._settings.save_steps:
+            self.save()
+        return event
+
+    def _epoch_event(self, begun: int, seconds: float) -> Event:
+        done = max(self.steps - begun, 0)  # less where the run went back
+        epoch = self._position.epoch + (self._position.done > 0)
+        return {
+            "event": "epoch", "epoch": epoch, "step": self.steps, "loss": self._position.mean,
+            "skipped": self._position.skipped, "seconds": round(seconds, 3),
+            "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
+        }  # fmt: skip
+
+    def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
+        """The next step of a pass, and what follows it; False where the pass has ended."""
+        try:
+            passes.ready()
+        except EndOfPass:
+            return False
+        with self.session.turn:
+            result = self._run(passes)
+            if result is None:
+                raise self._interrupted("interrupted twice: the minibatch was discarded")
+            if self._returns.has_failed(result):
+                self._go_back(passes, result)
+                return True
+            self._position.add(result.loss, result.skipped)
+            if result.skipped and not result.finite:
+                self._skips.note(result, self._position.epoch, passes.fed())
+        self._tell(result)
+        self._give_up()
+        if self._is_due():
+            self.save()
+        return True
+
+    def _run(self, passes: SourcePasses | BatchPasses) -> StepResult | None:
+        """The next step of a pass; one that failed before moves nothing."""
+        if self.steps not in self._returns.failed:
+            return passes.run()
+        feed = self.session.feed
+        feed.uncounted = self.session.ints
+        try:
+            result = passes.run()
+        finally:
+            feed.uncounted = None
+        return None if result is None else passed_over(result)
+
+    def _go_back(self, passes: SourcePasses | BatchPasses, result: StepResult) -> None:
+        """To the last checkpoint, after a step that cannot be undone."""
+        loaded = self._returns.back(self.steps - 1, result)
+        passes.check_again()
+        self._take_state(loaded)
+        if "callbacks" in loaded.meta:
+            self._callbacks.load_state(loaded.meta["callbacks"], str(loaded.used))
+        position = Position.of_json(loaded.meta["position"])
+        if position.ended:
+            position.close()
+        vars(self._position).update(vars(position))
+        passes.begin(position.epoch, position.done)
+
+    def _close(self, event: Event, evaluate: bool) -> Event:
+        """Evaluate after an epoch, and tell callbacks of it."""
+        if evaluate:
+            found = self.evaluate()
+            event = {**event, "evaluation": found}
+            self._emit({"event": "eval", "epoch": event["epoch"], **found})
+            self._callbacks.call("on_evaluate", self, found)
+        self._callbacks.call("on_epoch_end", self, event)
+        self._position.close()
+        return event
+
+    # Evaluation and output.
+
+    def evaluate(self, data: Any = None, metrics: Any = None) -> dict[str, Any]:
+        """Loss, accuracy and other metrics in evaluation mode.
+
+        Args:
+          data: all of it is looked at (of data with a test split, that); None: what `validation`
+            said, or the test split. Batches, as of a DataLoader, may be of any size.
+          metrics: as in `Metrics`; None: those that the Trainer was given.
+        Raises:
+          UsageError: no data, and nothing was held out.
+        """
+        metrics = self._settings.metrics if metrics is None else metrics
+        if hasattr(metrics, "dtype") or metrics:
+            from .metrics import check_metrics
+
+            check_metrics(metrics, self.session.loss, self.program)
+        found = self._tested if data is None else _opened(data, self._shapes)
+        if found is not None and not isinstance(found, Source):
+            return evaluate_batches(self.session, found, self._give_up, metrics)
+        if data is not None and found is None:
+            found = open_evaluation(tuple(data) if isinstance(data, list) else data)
+        source = self.data.evaluation() if found is None else numbered_as(found, self.labels)
+        if source is None:
+            name = self.source.name if self.source is not None else "this Trainer"
+            raise UsageError(
+                f"evaluate: {name} has no test split and nothing is held out. Give "
+                "evaluate() data, or Trainer a validation such as 0.2."
+            )
+        return evaluate_source(self.session, source, self._give_up, metrics)
+
+    def _give_up(self) -> None:
+        """End where that was asked for: after a minibatch, and at once in an evaluation."""
+        if self._stop.count:
+            self.save()
+            raise self._interrupted(f"{self._stop.word} after step {self.steps}")
+
+    def _interrupted(self, what: str) -> Interrupted:
+        state = f"; {self._keeper.last_state()}" if self.folder else ""
+        return Interrupted(f"{what}{state}", self._stop.signum)
+
+    # State on disk.
+
+    def _meta(self) -> dict[str, Any]:
+        return {
+            "step": self.steps, "total_steps": self.total_steps, "lr": self.lr,
+            "started_lr": self._started_lr, "counters": self.session.counters(),
+            "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
+            "recipe": self.program.digest(), **self._counts(),
+            "position": self._position.to_json(), "callbacks": self._callbacks.state(),
+            "labels": None if self.labels is None else list(self.labels),
+            **self._returns.to_json(),
+        }  # fmt: skip
+
+    def _counts(self) -> dict[str, Any]:
+        """What says which data a run is on."""
+        samples = self._passes.samples if self._passes else 0
+        keep_last = self._settings.keep_last
+        return {"samples": samples, "held_out": self.data.held_out, "keep_last": keep_last}
+
+    def resume(self, directory: str | Path | None = None) -> bool:
+        """Go on from the newest checkpoint of `directory` (default `out`); False where none is.
+
+        Args:
+          directory: of a run, or a file with the state of a bundle (`save_stored`).
+        Raises:
+          CheckpointError: it belongs to another run, or cannot be read.
+        """
+        where = self.out if directory is None else as_path("resume", directory, "a directory")
+        if where is None:
+            raise UsageError("resume: expected a directory.")
+        self.session.executor.check_process()
+        self._check_owner("resume")
+        counts = self._counts()
+        stored = where.is_file()
+        from ..run.stored import stored_checkpoint
+
+        loaded = stored_checkpoint(where, self.program, **counts) if stored else latest(where)
+        if loaded is None:
+            return False
+        meta = check_run(loaded).meta
+        check_recipe(loaded, self.program.digest(), where)
+        if self._passes is not None:  # without data, whatever the run was on
+            check_counts(loaded, **counts)
+            check_rates(loaded, self._settings.lr, self._settings.schedule)
+        check_labels(loaded, self.labels)
+        if self.labels is None and meta.get("labels") is not None:
+            self.labels = tuple(meta["labels"])
+        if "callbacks" in meta and self._passes is not None:
+            self._callbacks.load_state(meta["callbacks"], str(loaded.used))
+        self._resumed = str(loaded.used)
+        self._take_state(loaded)
+        self._position = Position.of_json(meta.get("position", {}))
+        self._started_lr = meta.get("started_lr", meta["lr"])
+        self._returns.failed = set(meta.get("failed", ()))
+        if self.folder and where.resolve() == self.folder.path.resolve():
+            self.folder.resumed()
+        if loaded.warning:
+            self._emit({"event": "warning", "message": loaded.warning})
+        self._emit({"event": "resume", "step": self.steps, "path": str(loaded.used)})
+        return True
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
+        self._stop.add()
