@@ -34,13 +34,6 @@ _PUBLIC = {
     "StepResult": "runtime.session",
     "Session": "runtime.session",
     "open_data": "data.registry",
-    "SGD": "optim",
-    "Adam": "optim",
-    "AdamW": "optim",
-    "RMSprop": "optim",
-    "Adagrad": "optim",
-    "Lion": "optim",
-    "Adafactor": "optim",
     "Schedule": "optim",
     "Loss": "losses",
     "EdgetrainError": "errors",
@@ -54,8 +47,6 @@ _PUBLIC = {
     "RunError": "errors",
     "ParityError": "errors",
 }
-
-__all__ = sorted(_PUBLIC)
 
 if TYPE_CHECKING:
     from .api import bundle, compile, forward, loss_and_gradients, plan
@@ -75,7 +66,7 @@ if TYPE_CHECKING:
     from .importer import load_onnx
     from .losses import Loss
     from .migration import migrate
-    from .optim import SGD, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop, Schedule
+    from .optim import *  # noqa: F403 - its list is the one list of optimizers
     from .program import Program
     from .runtime.loading.program import load_program
     from .runtime.session import Session, StepResult
@@ -83,11 +74,24 @@ if TYPE_CHECKING:
     from .runtime.training.trainer import Trainer
 
 
+def _optimizers() -> set[str]:
+    """Classes that optim/ lists."""
+    kinds = importlib.import_module(".optim", __name__).OPTIMIZERS
+    return {kinds[name].__name__ for name in kinds}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC, *_optimizers()})
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name == "__all__":
+        return sorted({*_PUBLIC, *_optimizers()})
+    if name not in _PUBLIC and not (name[0].isupper() and name in _optimizers()):
         raise AttributeError(f"module 'edgetrain' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+        home = _PUBLIC.get(name, "optim")
+        value = getattr(importlib.import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:
         from .units.packages import explained
 

@@ -25,7 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "ops": {"ir", "formats", "kernels", "errors", "units"},
     "importer": {"ir", "ops", "errors", "units"},
     "losses": {"ir", "formats", "errors", "units"},
-    "optim": {"ir", "formats", "errors", "units"},
+    "optim": {"ir", "formats", "kernels", "errors", "units"},
     "sparse": {"ir", "formats", "optim", "errors", "units"},
     "compiler": {
         "ir", "formats", "program", "checker", "ops", "losses", "optim", "sparse", "kernels",

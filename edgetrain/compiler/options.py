@@ -251,6 +251,11 @@ def _check_fused(options: Options) -> None:
       UsageError: names the option that needs it, or several microbatches.
     """
     label = "fused_update: weights move before all gradients are known"
+    if not options.optimizer.fusable:
+        raise UsageError(
+            f"fused_update: optimizer {options.optimizer.name} needs sums over a whole weight "
+            "before it moves. Take another optimizer, or leave fused_update out."
+        )
     if options.microbatch not in (None, options.minibatch):
         raise UsageError(
             f"fused_update: microbatches of {options.microbatch} in minibatches of "

@@ -40,7 +40,7 @@ class Kernel:
     Attributes:
       factory: None where only the declaration is known yet.
       when: condition for this variant, None for the plain one.
-      module: file of this package that declares it.
+      module: file that declares it, relative to this package: `gemm.plain`, `.optim.adam`.
       revision: of what it computes; see `kernel`.
       blocks: storage variables, spaces between, that may be formats in blocks.
     """
@@ -52,12 +52,23 @@ class Kernel:
     when: Later | None
     module: str = ""
     blocks: str = ""
+    writes: str = ""
     revision: int = 1
 
     @property
     def label(self) -> str:
         """Name and variant, as messages and Programs have them."""
         return f"{self.name}.{self.variant}"
+
+    @property
+    def family(self) -> str:
+        """The room that its module lies in."""
+        return self.module.lstrip(".").partition(".")[0]
+
+    def role_of(self, operand: str) -> str:
+        """The role of what an update may write by an operand; "" where it may write nothing."""
+        pairs = (pair.split("=") for pair in self.writes.split())
+        return next((role for name, role in pairs if name == operand), "")
 
     def suits(self, values: Mapping[str, int], storages: Mapping[str, str], lanes: int) -> bool:
         """Whether this variant handles these integers and storages on vectors of `lanes`."""
@@ -91,7 +102,7 @@ class Kernel:
 
         factory = self.factory
         if factory is None:
-            importlib.import_module(f"{__package__}.{self.module}")
+            importlib.import_module(f".{self.module}", __package__)
             factory = _FACTORIES[self.name, self.variant]
         return factory(*(storage_of(storages[v]) for v in self.spec.variables))
 
@@ -112,6 +123,8 @@ def kernel(
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
       blocks: storage variables that may be formats in blocks; the kernel stores them whole.
+      writes: `operand=role` of values that outlive a step, for kernels of updates and rewirings.
+      module: where the kernel comes from, where that is not the factory's own module.
       revision: a number, 1 at first, that is raised whenever equal words of a tape come to mean
         something else: operands that come, go or change places, or other bits. A Program that was
         compiled for another revision is not run.
@@ -123,9 +136,9 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         _FACTORIES[name, variant] = factory
-        module = factory.__module__.removeprefix(f"{__package__}.")
+        module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
         row = {"name": name, "variant": variant, "operands": operands, "module": module}
-        row = dict.fromkeys(("when", "check", "work", "blocks"), "") | row
+        row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         _TEXTS[name, variant] = row
         if _known(name, variant) is None:
@@ -148,7 +161,8 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     condition = Later(when) if when else None
     module = sys.intern(row["module"])
     revision = int(row["revision"])
-    known.append(Kernel(name, variant, spec, factory, condition, module, row["blocks"], revision))
+    texts = sys.intern(row["blocks"]), sys.intern(row["writes"])
+    known.append(Kernel(name, variant, spec, factory, condition, module, *texts, revision))
     known.sort(key=lambda k: k.when is None)
 
 
@@ -194,9 +208,10 @@ def declarations() -> str:
     tab, and the texts of its variants as JSON."""
     import pkgutil  # where sources are
 
-    path_of_package = importlib.import_module(__package__).__path__
-    for module in pkgutil.walk_packages(path_of_package, f"{__package__}."):
-        importlib.import_module(module.name)
+    for room in (f".{__package__.rpartition('.')[2]}", *sources.DECLARING):
+        package = importlib.import_module(f".{room}", __package__)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for row in _TEXTS.values():
         by_name.setdefault(row["name"], []).append(row)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ..formats.csr import POOL
 from ..ir import Call, Value
+from ..kernels.optimizers.rules import SECOND, SQUARE, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import PARTIALS, Optimizer
@@ -22,7 +23,7 @@ class Adafactor(Optimizer):
 
     name: ClassVar[str] = "adafactor"
     sums: ClassVar[int] = 2
-    roots: ClassVar[tuple[str, ...]] = ("square",)
+    states: ClassVar = (State("square", "v", SQUARE, SECOND),)
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     beta2_decay: float = option(
@@ -33,12 +34,16 @@ class Adafactor(Optimizer):
     clip: float = option(1.0, "root mean square that steps are clipped to", "D", least=1)
 
     @property
+    def fusable(self) -> bool:
+        return True  # its sums are instructions between those of a weight
+
+    @property
     def adaptive(self) -> bool:
         return True
 
     def init(self, parameter: Value) -> list[Value]:
         if len(parameter.shape) < 2 or parameter.name == POOL:
-            return [self._state(parameter, "square")]
+            return super().init(parameter)
         *others, rows, cols = parameter.shape
         name = parameter.name
         return [

@@ -1,9 +1,13 @@
 """Adagrad, as torch.optim.Adagrad. Source: Duchi, Hazan, Singer 2011."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir import Call, Value
+import numpy as np
+
+from ..kernels import control
+from ..kernels.optimizers.rules import SECOND, SQUARE, Arithmetic, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
@@ -11,13 +15,15 @@ from .base import Optimizer
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """v += g^2; w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps).
+    """v += g^2; w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps) for update t = 1, 2, ...
 
     In fp16 v is kept as its square root.
     """
 
     name: ClassVar[str] = "adagrad"
-    roots: ClassVar[tuple[str, ...]] = ("square",)
+    states: ClassVar = (State("square", "v", SQUARE, SECOND),)
+    numbers: ClassVar[str] = "decay:f eps:f wd:f"
+    usual_lr: ClassVar[str] = "0.01"
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     lr_decay: float = option(0.0, "by which the rate falls with the updates", "D", least=0)
@@ -27,10 +33,22 @@ class Adagrad(Optimizer):
     def adaptive(self) -> bool:
         return True
 
-    def init(self, parameter: Value) -> list[Value]:
-        return [self._state(parameter, "square")]
+    @property
+    def rates(self) -> Mapping[str, float]:
+        return {"decay": self.lr_decay, "eps": self.eps}
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        args = self._operands(parameter, grad, key)
-        args |= {"v": state[0].name, "decay": self.lr_decay, "eps": self.eps}
-        return [Call("adagrad", args)]
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        from ..kernels.language.mathf import sqrt
+        from ..kernels.language.prim import ld_i64, to_real
+
+        def begin(k, rate):
+            before = to_real(ld_i64(k.ctl, control.ADAM_T) - 1)
+            return np.float32(rate / (1.0 + before * np.float64(k.decay)))
+
+        def move(k, lr, w, g, states):
+            g = g + k.wd * w
+            square = states[0] + g * g
+            return w - lr * g / (sqrt(square) + k.eps), (square,)
+
+        return Arithmetic(begin, move)

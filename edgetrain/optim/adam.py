@@ -1,9 +1,13 @@
 """Adam and AdamW, as torch.optim. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir import Call, Value
+import numpy as np
+
+from ..kernels import control
+from ..kernels.optimizers.rules import FIRST, MOMENT, SECOND, SQUARE, Arithmetic, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
@@ -15,7 +19,11 @@ class Adam(Optimizer):
 
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[int] = 0
-    roots: ClassVar[tuple[str, ...]] = ("moment2",)
+    states: ClassVar = (
+        State("moment1", "m", MOMENT, FIRST),
+        State("moment2", "v", SQUARE, SECOND),
+    )
+    numbers: ClassVar[str] = "c1:f b2:f c2:f eps:f wd:f decoupled"
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
     beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)
@@ -30,14 +38,36 @@ class Adam(Optimizer):
     def adaptive(self) -> bool:
         return self.beta2 > 0
 
-    def init(self, parameter: Value) -> list[Value]:
-        return [self._state(parameter, "moment1"), self._state(parameter, "moment2")]
+    @property
+    def rates(self) -> Mapping[str, float]:
+        # 1 - beta comes apart: that of a float32 beta2 would be off by 1e-5 of itself.
+        second = {"b2": self.beta2, "c2": 1.0 - self.beta2}
+        return {"c1": 1.0 - self.beta1, **second, "eps": self.eps, "decoupled": self.decoupled}
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        args = self._operands(parameter, grad, key)
-        args |= {"m": state[0].name, "v": state[1].name, "decoupled": self.decoupled}
-        args |= {"c1": 1.0 - self.beta1, "b2": self.beta2, "c2": 1.0 - self.beta2, "eps": self.eps}
-        return [Call("adam", args)]
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        """Decay is added to the gradient, or multiplies the weight where it is decoupled."""
+        from ..kernels.language.mathf import sqrt
+        from ..kernels.language.prim import ld_f64
+
+        one, zero = np.float32(1), np.float32(0)
+
+        def begin(k, rate):
+            step = np.float32(rate / ld_f64(k.ctl, control.BIAS1))
+            root_bias = one / np.float32(sqrt(ld_f64(k.ctl, control.BIAS2)))
+            added = zero if k.decoupled != 0 else k.wd
+            kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else one
+            return step, root_bias, added, kept
+
+        def move(k, by, w, g, states):
+            (step, root_bias, added, kept), (first, second) = by, states
+            g = g + added * w
+            first = first + (g - first) * k.c1
+            second = second * k.b2 + k.c2 * g * g
+            w = w * kept - step * first / (sqrt(second) * root_bias + k.eps)
+            return w, (first, second)
+
+        return Arithmetic(begin, move)
 
 
 @dataclass(frozen=True)

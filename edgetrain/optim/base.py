@@ -1,32 +1,46 @@
-"""What an optimizer is: named state for each parameter, and the kernel calls that update it."""
+"""What an optimizer is: hyperparameters, what it keeps of each weight, and its arithmetic."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..formats import BLOCKED, FORMATS
 from ..ir import Call, Value
+from ..kernels.optimizers.rules import CHUNKS, SQUARE, Arithmetic, Rule, State, declare
 from ..units.plugin import Plugin, option
 
+__all__ = ["CHUNKS", "PARTIALS", "Optimizer"]
+
 # Float64 sums over a parameter in fixed chunks, shared by the instructions of an update.
-PARTIALS, CHUNKS = "update.partials", 64
+PARTIALS = "update.partials"
 
 
 @dataclass(frozen=True)
 class Optimizer(Plugin):
-    """Base; a subclass is a frozen dataclass of its hyperparameters.
+    """Base; a subclass is a frozen dataclass of its hyperparameters. One with an arithmetic has
+    kernels made of it (kernels/optimizers/rules.py), and needs nothing else.
 
     Attributes:
       lr: learning rate that a schedule scales.
       weight_decay: L2 coefficient, or decoupled decay where the optimizer says so.
-      sums: arrays of CHUNKS sums at PARTIALS that the kernels work with.
-      roots: tags of states that are second moments, of which short formats keep the roots.
+      states: what it keeps of each weight.
+      numbers: operands of its kernel that `rates` gives, as a declaration has them.
+      sums: float64 sums over a whole weight that a step needs before it moves any of it.
+      wide: a kernel by vectors too.
+      kernel: the name of what its arithmetic is compiled to.
+      usual_lr: of transformers, which diverge at rates that suit others; for advice.
     """
 
     family: ClassVar[str] = "optimizer"
     choice: ClassVar[str] = "optimizer"
     default: ClassVar[str] = "sgd"
-    sums: ClassVar[int] = 1
-    roots: ClassVar[tuple[str, ...]] = ()
+    states: ClassVar[tuple[State, ...]] = ()
+    numbers: ClassVar[str] = ""
+    sums: ClassVar[int] = 0
+    wide: ClassVar[bool] = False
+    usual_lr: ClassVar[str] = "3e-4"
+    kernel: ClassVar[str] = ""
+    arithmetic: ClassVar[Callable[[], Arithmetic]]
 
     lr: float = option(0.1, "learning rate", "R", least=0)
     weight_decay: float = option(
@@ -43,18 +57,44 @@ class Optimizer(Plugin):
         """Whether steps are divided by second moments, so that a reset makes them too large."""
         return False
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "arithmetic" in vars(cls):
+            cls.kernel, module = cls.name, f".{cls.__module__.partition('.')[2]}"
+            made_of = cls.states, cls.numbers, cls.arithmetic, cls.sums, cls.wide
+            declare(Rule(cls.kernel, *made_of, module))
+
+    @property
+    def fusable(self) -> bool:
+        """Whether a weight may be updated as soon as its gradient is there, by `fused_update`."""
+        return not self.sums
+
     def is_root(self, state: Value) -> bool:
         """Whether a state that `init` gave is divided by: where it is not zero it stays so."""
-        return state.name.rpartition(".")[2] in self.roots
+        tag = state.name.rpartition(".")[2]
+        return any(known.tag == tag and known.kind == SQUARE for known in self.states)
 
     def is_scaled(self, state: Value) -> bool:
         """Whether a state is as small as gradients, and stored in a format that loses such numbers:
         it is held times a power of two (kernels/optimizers/state.py)."""
         return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
 
+    def keeps(self, state: State) -> bool:
+        """Whether these hyperparameters need an optional state."""
+        return True
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """Of `numbers`, all but wd."""
+        return {}
+
     def init(self, parameter: Value) -> list[Value]:
         """State values of a parameter; all start at zero."""
-        raise NotImplementedError
+        return [
+            Value(f"{parameter.name}.{state.tag}", parameter.shape, parameter.dtype, "state")
+            for state in self.states
+            if not state.optional or self.keeps(state)
+        ]
 
     def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
         """The kernel calls that move `parameter` by `grad` and zero `grad`.
@@ -63,12 +103,11 @@ class Optimizer(Plugin):
           state: what `init` gave.
           key: of the random numbers of this parameter's update.
         """
-        raise NotImplementedError
-
-    def _state(self, parameter: Value, tag: str) -> Value:
-        return Value(f"{parameter.name}.{tag}", parameter.shape, parameter.dtype, "state")
-
-    def _operands(self, parameter: Value, grad: Value, key: int) -> dict:
-        """What every update takes."""
-        operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "key": key}
-        return operands | {"n": parameter.size, "wd": self.weight_decay}
+        kept = {value.name.rpartition(".")[2]: value.name for value in state}
+        operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "n": parameter.size}
+        operands |= {one.operand: kept.get(one.tag) for one in self.states}
+        operands |= {"wd": self.weight_decay, **self.rates}
+        if not self.sums:
+            return [Call(self.kernel, operands | {"key": key})]
+        operands["sums"] = PARTIALS
+        return [Call(f"{self.kernel}_sums", operands), Call(self.kernel, operands | {"key": key})]

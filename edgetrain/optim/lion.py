@@ -1,9 +1,12 @@
 """Lion. Source: Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir import Call, Value
+import numpy as np
+
+from ..kernels.optimizers.rules import FIRST, MOMENT, Arithmetic, State
 from ..units.plugin import option
 from .base import Optimizer
 
@@ -13,16 +16,33 @@ class Lion(Optimizer):
     """w -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * w); m moves by beta2."""
 
     name: ClassVar[str] = "lion"
+    states: ClassVar = (State("momentum", "m", MOMENT, FIRST),)
+    numbers: ClassVar[str] = "b1:f c1:f b2:f c2:f wd:f"
+    usual_lr: ClassVar[str] = "1e-4"
 
     lr: float = option(1e-4, "learning rate", "R", least=0)
     beta1: float = option(0.9, "share of the momentum in a step's direction", "B", least=0, below=1)
     beta2: float = option(0.99, "decay of the momentum", "B", least=0, below=1)
 
-    def init(self, parameter: Value) -> list[Value]:
-        return [self._state(parameter, "momentum")]
+    @property
+    def rates(self) -> Mapping[str, float]:
+        second = {"b2": self.beta2, "c2": 1.0 - self.beta2}
+        return {"b1": self.beta1, "c1": 1.0 - self.beta1, **second}
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        args = self._operands(parameter, grad, key)
-        args |= {"m": state[0].name, "b1": self.beta1, "c1": 1.0 - self.beta1}
-        args |= {"b2": self.beta2, "c2": 1.0 - self.beta2}
-        return [Call("lion", args)]
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        """The sign of 0 is 0."""
+        from ..kernels.language.number import where
+
+        one, zero = np.float32(1), np.float32(0)
+
+        def begin(k, rate):
+            return np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
+
+        def move(k, by, w, g, states):
+            (lr, kept), momentum = by, states[0]
+            toward = k.b1 * momentum + k.c1 * g
+            sign = where(toward > zero, one, where(toward < zero, -one, zero))
+            return w * kept - lr * sign, (k.b2 * momentum + k.c2 * g,)
+
+        return Arithmetic(begin, move)

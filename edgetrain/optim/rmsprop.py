@@ -1,10 +1,23 @@
 """RMSprop, as torch.optim.RMSprop. Source: Tieleman and Hinton 2012; Graves 2013 (centered)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from ..formats import BLOCKED
-from ..ir import Call, Value
+from ..ir import Value
+from ..kernels.optimizers.rules import (
+    FIRST,
+    MOMENT,
+    PLAIN,
+    SECOND,
+    SQUARE,
+    THIRD,
+    Arithmetic,
+    State,
+)
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
@@ -20,7 +33,13 @@ class RMSprop(Optimizer):
     """
 
     name: ClassVar[str] = "rmsprop"
-    roots: ClassVar[tuple[str, ...]] = ("square",)
+    states: ClassVar = (
+        State("square", "v", SQUARE, SECOND),
+        # of steps, which are about 1 whatever the gradients
+        State("momentum", "m", PLAIN, FIRST, optional=True),
+        State("mean", "v_mean", MOMENT, THIRD, optional=True),
+    )
+    numbers: ClassVar[str] = "alpha:f c:f eps:f wd:f mu:f"
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     alpha: float = option(0.99, "decay of the mean of squares", "A", least=0, below=1)
@@ -32,17 +51,44 @@ class RMSprop(Optimizer):
     def adaptive(self) -> bool:
         return True
 
+    def keeps(self, state: State) -> bool:
+        return self.centered if state.tag == "mean" else self.momentum != 0
+
     def init(self, parameter: Value) -> list[Value]:
-        tags = {"square": True, "momentum": self.momentum, "mean": self.centered}
-        states = [self._state(parameter, tag) for tag, wanted in tags.items() if wanted]
+        states = super().init(parameter)
         if not self.centered or parameter.dtype not in BLOCKED:
             return states
         momentum = f"{parameter.name}.momentum"
         return [s if s.name == momentum else replace(s, dtype="f32") for s in states]
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        names = {value.name.rpartition(".")[2]: value.name for value in state}
-        args = self._operands(parameter, grad, key)
-        args |= {"v": names["square"], "m": names.get("momentum"), "v_mean": names.get("mean")}
-        args |= {"alpha": self.alpha, "c": 1.0 - self.alpha, "eps": self.eps, "mu": self.momentum}
-        return [Call("rmsprop", args)]
+    @property
+    def rates(self) -> Mapping[str, float]:
+        mean = {"alpha": self.alpha, "c": 1.0 - self.alpha}
+        return {**mean, "eps": self.eps, "mu": self.momentum}
+
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        from ..kernels.language.mathf import sqrt
+        from ..kernels.language.number import where
+
+        zero = np.float32(0)
+
+        def begin(k, rate):
+            return np.float32(rate)
+
+        def move(k, lr, w, g, states):
+            square, momentum, mean = states
+            g = g + k.wd * w
+            square = square * k.alpha + k.c * g * g
+            spread = square
+            if k.v_mean != 0:
+                mean = mean + (g - mean) * k.c
+                spread = square - mean * mean
+                spread = where(spread > zero, spread, zero)
+            step = g / (sqrt(spread) + k.eps)
+            if k.m != 0:
+                step = step + k.mu * momentum
+                momentum = step
+            return w - lr * step, (square, momentum, mean)
+
+        return Arithmetic(begin, move)

@@ -1,10 +1,14 @@
 """Stochastic gradient descent, as torch.optim.SGD. Source: Sutskever 2013 (Nesterov)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ..errors import UsageError
-from ..ir import Call, Value
+from ..kernels import control
+from ..kernels.optimizers.rules import FIRST, MOMENT, Arithmetic, State
 from ..units.plugin import option
 from .base import Optimizer
 
@@ -14,6 +18,10 @@ class SGD(Optimizer):
     """v = momentum * v + (1 - dampening) * g; w -= lr * v; Nesterov: lr * (g + momentum * v)."""
 
     name: ClassVar[str] = "sgd"
+    states: ClassVar = (State("momentum", "v", MOMENT, FIRST, optional=True),)
+    numbers: ClassVar[str] = "mu:f wd:f dampening:f nesterov"
+    wide: ClassVar[bool] = True
+    usual_lr: ClassVar[str] = "0.01"
 
     momentum: float = option(0.0, "share of the last step that is kept", "M", least=0, below=1)
     nesterov: bool = option(False, "Nesterov's form of the momentum")
@@ -26,11 +34,33 @@ class SGD(Optimizer):
                 f"optimizer sgd: dampening {self.dampening}: nesterov takes none. Leave one out."
             )
 
-    def init(self, parameter: Value) -> list[Value]:
-        return [self._state(parameter, "momentum")] if self.momentum else []
+    def keeps(self, state: State) -> bool:
+        return self.momentum != 0
 
-    def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        args = self._operands(parameter, grad, key)
-        args |= {"v": state[0].name if state else None, "mu": self.momentum}
-        args |= {"dampening": self.dampening, "nesterov": int(self.nesterov)}
-        return [Call("sgd", args)]
+    @property
+    def rates(self) -> Mapping[str, float]:
+        own = {"dampening": self.dampening, "nesterov": int(self.nesterov)}
+        return {"mu": self.momentum, **own}
+
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        """The first update takes the gradient for the momentum, without dampening."""
+        from ..kernels.language.prim import ld_i64
+
+        one, zero = np.float32(1), np.float32(0)
+
+        def begin(k, rate):
+            share = one if ld_i64(k.ctl, control.ADAM_T) == 1 else one - k.dampening
+            # nesterov: direction = gradient + mu * momentum, else = momentum
+            of_gradient, of_moment = (one, k.mu) if k.nesterov != 0 else (zero, one)
+            return np.float32(rate), share, of_gradient, of_moment
+
+        def move(k, by, w, g, states):
+            lr, share, of_gradient, of_moment = by
+            step, moment = g + k.wd * w, states[0]
+            if k.v != 0:
+                moment = k.mu * moment + share * step
+                step = of_gradient * step + of_moment * moment
+            return w - lr * step, (moment,)
+
+        return Arithmetic(begin, move)

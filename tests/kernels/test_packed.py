@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.formats import FORMATS, INT8, decoded
-from edgetrain.kernels.optimizers.update import FIRST_MOMENT
+from edgetrain.kernels.optimizers.rules import FIRST
 
 from . import naive_rng, naive_update
 from .harness import call, control, same_for_threads
@@ -143,7 +143,7 @@ def test_sgd_on_blocks_equals_naive_twin(rng, n, momentum):
     direction = values[1] * np.float32(0.5)
     if momentum:
         direction = np.float32(momentum) * values[2] + direction
-        assert out["v"].tobytes() == packed(direction, _key(FIRST_MOMENT)).tobytes()
+        assert out["v"].tobytes() == packed(direction, _key(FIRST)).tobytes()
     expected = packed(values[0] - np.float32(0.25) * direction, _key())
     assert out["w"].tobytes() == expected.tobytes()
     assert not out["g"].tobytes().strip(b"\0")

@@ -26,7 +26,6 @@ from .autodiff import accumulator_name
 from .precision import storages, stored_as
 
 ROLE = "fused"  # of a gradient that lives until its update
-_ELEMENTWISE = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "lion")
 
 
 def trained(graph: Graph) -> list[Value]:
@@ -57,7 +56,7 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
     if not options.fused_update:
         return graph
     states = states_of(graph, options)
-    partials = Value(PARTIALS, (CHUNKS * options.optimizer.sums,), "f64", "statistic")
+    partials = Value(PARTIALS, (CHUNKS * max(1, options.optimizer.sums),), "f64", "statistic")
     values = dict(graph.values) | {PARTIALS: partials}
     for state in states.values():
         values |= {value.name: value for value in state}
@@ -91,7 +90,7 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
 def _layered(graph: Graph, options: Options) -> tuple[Graph, dict[str, str]]:
     """The graph with a gradient for each layer of the pool, and that -> the layer's pointers."""
     pool = accumulator_name(POOL)
-    if pool not in graph.values or options.optimizer.name not in _ELEMENTWISE:
+    if pool not in graph.values or options.optimizer.sums:
         return graph, {}
     stored = {graph.values[name].dtype for name in graph.values if name.startswith(POOL)}
     writers = [n for n in graph.nodes if pool in {graph.root(name) for name in n.writes}]

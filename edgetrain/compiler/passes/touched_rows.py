@@ -106,7 +106,7 @@ def _elementwise(parameter: Value, options: Options) -> bool:
     optimizer = options.optimizer
     state = optimizer.init(parameter)
     calls = optimizer.update(parameter, parameter, state, 0)
-    return optimizer.sums == 1 and len(calls) == 1 and {s.size for s in state} <= {parameter.size}
+    return not optimizer.sums and len(calls) == 1 and {s.size for s in state} <= {parameter.size}
 
 
 def spread_value(graph: Graph) -> Value | None:

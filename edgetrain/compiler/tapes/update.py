@@ -63,7 +63,7 @@ def update_tape(
     states = states_of(graph, options)
     for state in states.values():
         values |= {value.name: value for value in state}
-    partials = Value(PARTIALS, (CHUNKS * optimizer.sums,), "f64", "statistic")
+    partials = Value(PARTIALS, (CHUNKS * max(1, optimizer.sums),), "f64", "statistic")
     spread = spread_value(graph)
     extra = {value.name: value for value in (partials, spread) if value is not None}
     scope = replace(graph, values={**values, **extra})

@@ -112,7 +112,7 @@ def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> No
         variants = registry.variants(kernel.name)
         if kernel in variants and disk.read(jit.kept_as(identity), identity) is None:
             number = variants.index(kernel)
-            group = kernel.module.partition(".")[0]
+            group = kernel.family
             task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}
             tasks.append((sources.nbytes(kernel.module), task | {"group": group}))
     if len(tasks) < 2:

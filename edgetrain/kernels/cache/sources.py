@@ -21,6 +21,7 @@ _MACHINERY = (
     "emission.paired", "cache.", "linking.", "loops.",
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]
+DECLARING = (".optim",)  # rooms beside this one whose plug-ins bring kernels, as modules are named
 COMPILERS = "emission.lowering", "emission.objects"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
 
@@ -39,13 +40,15 @@ def declarations() -> Path | None:
 
 
 def path_of(module: str) -> Path:
-    """Source of a module of this package, named from the package on: `words.prim`."""
-    return _ROOT / f"{module.replace('.', '/')}.py"
+    """Source of a module, named relative to this package: `language.prim`, `.optim.adam`."""
+    root = _ROOT.parent if module.startswith(".") else _ROOT
+    return root / f"{module.lstrip('.').replace('.', '/')}.py"
 
 
 @functools.cache
 def _direct_imports(module: str) -> tuple[str, ...]:
     """What one file imports from this package, at its top or inside; names that may be modules."""
+    own = f".{_ROOT.name}."
     import ast  # only where something may have to be compiled
 
     out: list[str] = []
@@ -54,13 +57,13 @@ def _direct_imports(module: str) -> tuple[str, ...]:
         if isinstance(node, ast.ImportFrom) and 1 <= node.level <= len(folder) + 1:
             base = [*folder[: len(folder) + 1 - node.level], *filter(None, [node.module])]
             out += [".".join(base), *(".".join([*base, alias.name]) for alias in node.names)]
-    return tuple(out)
+    return tuple(name.removeprefix(own) for name in out if not name.startswith(".") or own in name)
 
 
 @functools.cache
 def closure(module: str) -> tuple[str, ...]:
-    """Files of this package that a family's code follows from: itself, what it imports, and what
-    compiles it, sorted; () where this package has no such module."""
+    """Files that a family's code follows from: itself, what it imports of this package, and what
+    compiles it, sorted; () where there is no such module."""
     if not path_of(module).is_file():
         return ()
     found: set[str] = set()
@@ -103,6 +106,7 @@ def package_digest() -> str:
     if known is not None:
         return known["package"]
     whole = sha256()
-    for path in sorted(_ROOT.rglob("*.py")):
-        whole.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
+    others = (path for room in DECLARING for path in (_ROOT.parent / room[1:]).rglob("*.py"))
+    for path in sorted([*_ROOT.rglob("*.py"), *others]):
+        whole.update(path.relative_to(_ROOT.parent).as_posix().encode() + path.read_bytes())
     return whole.hexdigest()

@@ -26,7 +26,7 @@ _MOST_OWN = 64  # instructions with code of their own: what more would cost is t
 
 
 # What a turn of theirs takes, in turns of others: random bits, divisions, roots, three stores.
-_TURN = {"update": 3, "optimizers": 3}
+_TURN = {"optim": 3, "optimizers": 3}
 
 
 class Tapes(Protocol):
@@ -120,7 +120,7 @@ def table_of(program: Tapes) -> Table:
             kernel, storages = kernels[index]
             operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
             work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
-            work *= _TURN.get(kernel.module.partition(".")[0], 1)
+            work *= _TURN.get(kernel.family, 1)
             number = known.setdefault((index, operands), len(found))
             if number == len(found):
                 stride = _stride(kernel, program.threads)

@@ -5,7 +5,7 @@ place among them, 0 where it was not touched, and last the number of places give
 the state between minibatches.
 """
 
-from ..optimizers.update import zeroing
+from ..optimizers.frame import zeroing
 from ..registry import kernel
 
 
@@ -65,7 +65,13 @@ def row_spread(G):
     return run
 
 
-@kernel("row_reset", "g:m:G[n] g_map:m:i32[size] n size", check="min(n, size) > 0", blocks="G")
+@kernel(
+    "row_reset",
+    "g:m:G[n] g_map:m:i32[size] n size",
+    check="min(n, size) > 0",
+    blocks="G",
+    writes="g=accumulator g_map=accumulator",
+)
 def row_reset(G):
     """Gradient g [n] and map become zeros."""
     from ..language.block import first

@@ -57,13 +57,19 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
         return storages["S"] in ("f16", storages["A"], storages["B"])
     if kernel.name.endswith("rmsprop"):
         return _states_of_rmsprop(storages["V"], storages["M"], storages["A"])
-    if kernel.name.endswith("adam") and storages["M"] != storages["V"]:
+    if kernel.family == "optim" and len(_needed_states(kernel, storages)) > 1:
         return False
     if kernel.name in _UNPACKING and INT8.name not in storages.values():
         return False
     if kernel.name == "where" and storages["S"] not in FLOATS:
         return storages["S"] == storages["A"]
     return True
+
+
+def _needed_states(kernel: Kernel, storages: Mapping[str, str]) -> set[str]:
+    """Formats of what an optimizer keeps whatever its hyperparameters, behind w and g."""
+    operands = [o for o in kernel.spec.operands if o.storage in kernel.spec.variables]
+    return {storages[o.storage] for o in operands[2:] if not o.optional}
 
 
 def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
@@ -93,6 +99,6 @@ def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
     of device/ are a bundle's alone."""
     for name in registry.names():
         for kernel in registry.variants(name):
-            if not kernel.module.startswith("device."):
+            if kernel.family != "device":
                 for storages in choices(kernel):
                     yield kernel, storages

@@ -1,5 +1,3 @@
-"""The updates of optimizers beyond SGD and Adam (kernels/optimizers/update.py), one file each.
-
-All of them: SKIP set, nothing is written but zeros to the gradients; arithmetic is float32; what is
-stored in fp16 is rounded stochastically.
+"""Updates: how an optimizer is declared (rules.py) and the frame around its arithmetic (frame.py),
+which lies in optim/; Adafactor, whose moments are sums of rows and columns, has kernels of its own.
 """

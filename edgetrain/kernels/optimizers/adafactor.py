@@ -20,8 +20,9 @@ from ..language.power import exp2_wide, log2_wide
 from ..language.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_real
 from ..language.rng import stream
 from ..registry import kernel
+from .frame import zeroing
+from .rules import SECOND
 from .state import second_moments, state_scale, stored_scale
-from .update import SECOND_MOMENT, zeroing
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 CHUNKS, COLUMNS = control.PARTIALS, 256  # columns that are summed at a time
@@ -73,6 +74,7 @@ def _steps(G):
     "v_cols:m:f32[count*cols] sums:m:f64[128] ctl:r:i64[64] count rows cols power:f",
     check="min(count, rows, cols) >= 1",
     blocks="W G",
+    writes="v_rows=state v_cols=state",
 )
 def adafactor_moments(W, G):
     """v_rows, v_cols: means of squares of g over columns and over rows of each matrix, moved by the
@@ -176,6 +178,7 @@ def sizes(ctl, sums, n, least, most, wd):
     "eps:f least:f most:f wd:f",
     check="min(count, rows, cols) >= 1",
     blocks="W G",
+    writes="w=parameter g=accumulator",
 )
 def adafactor(W, G):
     """w *= 1 - LR * wd, then less its step times min(LR, 1 / sqrt(t)) * max(least, rms of w) and
@@ -225,6 +228,7 @@ def _chunks(V):
     "adafactor_vector_moments",
     "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:m:i64[64] n key power:f eps:f",
     blocks="W G V",
+    writes="v=state",
 )
 def adafactor_vector_moments(W, G, V):
     """As adafactor_moments and adafactor_steps at once, with a moment v for each element.
@@ -239,7 +243,7 @@ def adafactor_vector_moments(W, G, V):
         if ld_i64(k.ctl, SKIP) != 0:
             return
         weight, factor = np.float32(share(k.ctl, k.power)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        square_key = hash32(stream(k.ctl, k.key), SECOND_MOMENT)
+        square_key = hash32(stream(k.ctl, k.key), SECOND)
         by, v = state_scale(k.ctl), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             weights = steps = 0.0
@@ -267,6 +271,7 @@ def adafactor_vector_moments(W, G, V):
     "adafactor_vector",
     "w:m:W[n] g:m:G[n] v:r:V[n] sums:r:f64[128] ctl:r:i64[64] n key eps:f least:f most:f wd:f",
     blocks="W G V",
+    writes="w=parameter g=accumulator",
 )
 def adafactor_vector(W, G, V):
     """As adafactor, with a moment v for each element."""

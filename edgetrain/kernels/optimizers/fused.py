@@ -14,7 +14,7 @@ from ..language.inlining import inline
 from ..language.mathf import sqrt
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64
 from ..registry import kernel
-from .update import zeroing
+from .frame import zeroing
 
 CHUNKS = control.PARTIALS
 

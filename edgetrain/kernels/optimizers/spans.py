@@ -47,5 +47,3 @@ def _row(k, nbytes):
 
 
 WHOLE, LAYER = Span(_whole, _at_first), Span(_slots, _row)
-LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:m:i64[64] slots groups room key"
-LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"

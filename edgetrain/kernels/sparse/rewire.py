@@ -75,6 +75,7 @@ def _smallest(W):
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
     work="32*slots",
     blocks="W",
+    writes="w=parameter",
 )
 def csr_drop(W):
     """Set a layer's small nonzeros to zero.
@@ -112,6 +113,7 @@ def csr_drop(W):
     f"{_POOL} pointers:m:i32[groups+1] {_TABLE} ctl:r:i64[64] slots groups layers layer key",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
     blocks="W",
+    writes="w=parameter",
 )
 def csr_close(W, INDEX):
     """Close the gaps that a layer's zeros are; layers run in pool order.
@@ -155,7 +157,7 @@ def csr_close(W, INDEX):
     return run
 
 
-_STATE = {"check": "slots > 0", "blocks": "S W"}
+_STATE = {"check": "slots > 0", "blocks": "S W", "writes": "y=state"}
 
 
 def _pushing(S, rising):
@@ -223,7 +225,13 @@ def csr_expand(S, W):
     return run
 
 
-@kernel("csr_reset", "y:m:S[slots] ctl:r:i64[64] slots least", check="slots > 0", blocks="S")
+@kernel(
+    "csr_reset",
+    "y:m:S[slots] ctl:r:i64[64] slots least",
+    check="slots > 0",
+    blocks="S",
+    writes="y=state",
+)
 def csr_reset(S):
     """Optimizer state of the pool begins anew in runs of `least` steps or more."""
     wipe = wiping(S)
@@ -297,6 +305,7 @@ def csr_share():
     check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
     work="rows*channels*taps",
     blocks="W",
+    writes="w=parameter",
 )
 def csr_grow(W, INDEX):
     """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.

@@ -2,7 +2,7 @@
 
 Roles that a crash could hide behind follow from names that the recipe gives: the control block, the
 positions of sparse weights, gradients. The others decide what a checkpoint holds, and have to agree
-with the operands of optimizers.
+with what the declarations of kernels say that updates write.
 """
 
 from bisect import bisect_right
@@ -27,8 +27,6 @@ _WRITERS = {
     "staged": ("micro",),
 }
 _ROLES = (*_WRITERS, "constant", "control")
-# What update and rewire write, by operand; `v_rows` is a `v`.
-_UPDATED = {"w": "parameter", "g": "accumulator", "m": "state", "v": "state", "y": "state"}
 
 
 class Slots:
@@ -128,8 +126,4 @@ def may_write(found: Decoded, operand: str, slot: Slot, tape: str) -> bool:
         return False
     if slot.role == "index":
         return found.kernel.name in REWIRING
-    return (
-        tape == "micro"
-        or slot.role == "buffer"
-        or _UPDATED.get(operand.partition("_")[0]) == slot.role
-    )
+    return tape == "micro" or slot.role == "buffer" or found.kernel.role_of(operand) == slot.role

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import RunError, UsageError
 from ...kernels import control
+from ...optim import OPTIMIZERS
 from ...program.finite import finite_part, nonfinite
 from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -210,6 +211,5 @@ def _of_transformers(session: Session) -> str:
     program = session.program
     if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
         return ""
-    rates = {"sgd": "0.01", "adagrad": "0.01", "lion": "1e-4"}
-    rate = rates.get(program.recipe["optimizer"]["name"], "3e-4")
+    rate = OPTIMIZERS[program.recipe["optimizer"]["name"]].usual_lr
     return f" (transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1)"

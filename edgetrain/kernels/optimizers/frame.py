@@ -1,0 +1,376 @@
+"""The frame of an update: what optimizers share, around the arithmetic of one (rules.py).
+
+Arithmetic is float32. A thread takes runs of 64 weights, which blocks of 8 bits are stored by, from
+buffers to buffers; or vectors, from memory to memory, with the same bits. What is stored in fp16 or
+in blocks is rounded stochastically, each number by its place. An update that is skipped writes no
+weight and no state; gradients become 0 either way.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import control
+from ..language.block import first as part
+from ..language.inlining import inline
+from ..language.packed import LENGTH, Packed, get, loader, new, put, storer
+from ..language.packed import zero as zero_blocks
+from ..language.prim import Storage, div, hash32, ld_f64, ld_i64, st_f64
+from ..language.random_store import random_stores
+from ..language.rng import stream
+from ..language.vector import WIDTH, loads_first, stores, vsplat
+from .rules import CHUNKS, MOMENT, SQUARE, Rule, State
+from .spans import LAYER, WHOLE, Span
+from .state import moments, second_moments, state_scale, vectors
+
+ZERO = np.float32(0)
+LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
+
+
+class _Runs(NamedTuple):
+    """Inline functions of all states of an optimizer together, each as a tuple of theirs. Buffers
+    are those of the kernel's own frame: no helper returns one.
+
+    Attributes:
+      load: (k, buffers, i, count, scale).
+      store: (k, buffers, i, count, key, scale).
+      read: (k, buffers, j) -> number j of each.
+      write: (buffers, j, numbers).
+    """
+
+    load: Callable
+    store: Callable
+    read: Callable
+    write: Callable
+
+
+@inline
+def _no_load(k, buffers, i, count, scale):
+    pass
+
+
+@inline
+def _no_store(k, buffers, i, count, key, scale):
+    pass
+
+
+@inline
+def _no_numbers(k, buffers, j):
+    return ()
+
+
+@inline
+def _no_write(buffers, j, numbers):
+    pass
+
+
+def _runs(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Runs:
+    """The first state's, then those of the others."""
+    if not states:
+        return _Runs(_no_load, _no_store, _no_numbers, _no_write)
+    rest, (state, *_), storage = _runs(rule, states[1:], storages[1:]), states, storages[0]
+    salt, (address, is_there) = state.stream, _place(states, rule)
+    load_one, store_one = _run_of(state.kind, storage)
+    load_rest, store_rest, read_rest, write_rest = rest
+
+    @inline
+    def load(k, buffers, i, count, scale):
+        if is_there(k):
+            load_one(buffers[0], address(k), i, count, scale)
+        load_rest(k, buffers[1:], i, count, scale)
+
+    @inline
+    def store(k, buffers, i, count, key, scale):
+        if is_there(k):
+            own = hash32(key, salt)
+            store_one(address(k), i, count, buffers[0], own, scale)
+        store_rest(k, buffers[1:], i, count, key, scale)
+
+    @inline
+    def read(k, buffers, j):
+        number = get(buffers[0], j) if is_there(k) else ZERO
+        return (number,) + read_rest(k, buffers[1:], j)
+
+    @inline
+    def write(buffers, j, numbers):
+        put(buffers[0], j, numbers[0])
+        write_rest(buffers[1:], j, numbers[1:])
+
+    return _Runs(load, store, read, write)
+
+
+def _place(states: tuple[State, ...], rule: Rule) -> tuple[Callable, Callable]:
+    """Inline (k) -> address of the first of these states, and (k) -> whether a weight has it."""
+    field = 2 + len(rule.states) - len(states)  # of the record: w and g come before
+
+    @inline
+    def address(k):
+        return k[field]
+
+    @inline
+    def is_there(k):
+        return address(k) != 0
+
+    return address, is_there if states[0].optional else inline(lambda k: True)
+
+
+def _run_of(kind: str, storage: Storage) -> tuple[Callable, Callable]:
+    """(load, store) of runs of a state, as `moments` gives them."""
+    if kind == MOMENT:
+        return moments(storage)
+    if kind == SQUARE:
+        return second_moments(storage)
+    load_plain, store_plain = loader(storage), storer(storage)
+
+    @inline
+    def load(buffer, address, first, count, scale):
+        load_plain(buffer, address, first, count)
+
+    @inline
+    def store(address, first, count, buffer, key, scale):
+        store_plain(address, first, count, buffer, key)
+
+    return load, store
+
+
+def _update(rule: Rule, span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
+    """Runs of weights: of all of them, or of a layer's."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
+    load_w, load_g, store_w, zero = loader(W), loader(G), storer(W), zeroing(G)
+    load, store, read, write = _runs(rule, tuple(rule.states), storages)
+    begin, move = _arithmetic(rule)
+
+    def run(thread, nthreads, k):
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
+        if ld_i64(k.ctl, SKIP) != 0:
+            zero(grads, lo, hi)
+            return
+        key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by, scale = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl)
+        w, g, kept = new(), new(), (new(), new(), new(), new())
+        for i in range(lo, hi, LENGTH):
+            m = min(LENGTH, hi - i)
+            load_w(w, k.w, i, m)
+            load_g(g, grads, i, m)
+            load(k, kept, i, m, scale)
+            for j in range(m):
+                moved, numbers = move(k, by, get(w, j), get(g, j) * factor, read(k, kept, j))
+                put(w, j, moved)
+                write(kept, j, numbers)
+            store_w(k.w, i, m, w, key)
+            store(k, kept, i, m, key, scale)
+        zero(grads, lo, hi)
+
+    return run
+
+
+def _arithmetic(rule: Rule) -> tuple[Callable, Callable]:
+    """Inline (begin, move); with sums, `begin` settles them."""
+    found = rule.arithmetic()
+    begin, move = inline(found.begin), inline(found.move)
+    if not rule.sums:
+        return begin, move
+    assert found.settle is not None
+    settle, totals = inline(found.settle), _totals(rule.sums)
+
+    @inline
+    def settled(k, rate):
+        return settle(k, begin(k, rate), totals(k.sums))
+
+    return settled, move
+
+
+def _totals(count: int) -> Callable:
+    """Inline (sums) -> so many totals of CHUNKS partial sums, each in order."""
+    if count == 0:
+        return inline(lambda sums: ())
+    before, first = _totals(count - 1), (count - 1) * CHUNKS
+
+    @inline
+    def totals(sums):
+        total = 0.0
+        for chunk in range(CHUNKS):
+            total += ld_f64(sums, first + chunk)
+        return before(sums) + (total,)
+
+    return totals
+
+
+def whole(rule: Rule, *storages: Storage) -> Callable:
+    """All of a weight, in any formats."""
+    return _update(rule, WHOLE, *storages)
+
+
+def layer(rule: Rule, *storages: Storage) -> Callable:
+    """A layer's slots of the pool (spans.py)."""
+    return _update(rule, LAYER, *storages)
+
+
+def sums(rule: Rule, W: Storage, G: Storage, *storages: Storage) -> Callable:
+    """`terms` of all weights into k.sums: of fixed chunks that threads share out, each in order."""
+    load_w, load_g = loader(W), loader(G)
+    load, _, read, _ = _runs(rule, tuple(rule.states), storages)
+    found = rule.arithmetic()
+    assert found.terms is not None
+    begin, terms, (zeros, add, put_sums) = (
+        inline(found.begin),
+        inline(found.terms),
+        _sums(rule.sums),
+    )
+
+    def run(thread, nthreads, k):
+        if ld_i64(k.ctl, SKIP) != 0:
+            return
+        factor = np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by, scale = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl)
+        w, g, kept = new(), new(), (new(), new(), new(), new())
+        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
+            found, end = zeros(), part(k.n, chunk + 1, CHUNKS)
+            for i in range(part(k.n, chunk, CHUNKS), end, LENGTH):
+                m = min(LENGTH, end - i)
+                load_w(w, k.w, i, m)
+                load_g(g, k.g, i, m)
+                load(k, kept, i, m, scale)
+                for j in range(m):
+                    numbers = terms(k, by, get(w, j), get(g, j) * factor, read(k, kept, j))
+                    found = add(found, numbers)
+            put_sums(k.sums, chunk, found)
+
+    return run
+
+
+def _sums(count: int) -> tuple[Callable, Callable, Callable]:
+    """Inline (zeros, add, put) of tuples of so many float64."""
+    if count == 0:
+        nothing = inline(lambda at, chunk, sums: None)
+        return inline(lambda: ()), inline(lambda sums, terms: ()), nothing
+    zeros_rest, add_rest, put_rest = _sums(count - 1)
+
+    @inline
+    def zeros():
+        return (0.0,) + zeros_rest()
+
+    @inline
+    def add(sums, terms):
+        return (sums[0] + terms[0],) + add_rest(sums[1:], terms[1:])
+
+    @inline
+    def put_all(at, chunk, sums):
+        st_f64(at, chunk, sums[0])
+        put_rest(at + 8 * CHUNKS, chunk, sums[1:])
+
+    return zeros, add, put_all
+
+
+class _Lanes(NamedTuple):
+    """As _Runs, of vectors from memory to memory.
+
+    Attributes:
+      load: (k, i, count, scale) -> vectors.
+      store: (k, i, vectors, count, key, scale, peak) -> the greatest magnitudes so far.
+      note: (k, peak, scale).
+    """
+
+    load: Callable
+    store: Callable
+    note: Callable
+
+
+def _lanes(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Lanes:
+    """The first state's, then those of the others; all are moments."""
+    if not states:
+
+        @inline
+        def no_load(k, i, count, scale):
+            return ()
+
+        @inline
+        def no_store(k, i, numbers, count, key, scale, peak):
+            return peak
+
+        @inline
+        def no_note(k, peak, scale):
+            pass
+
+        return _Lanes(no_load, no_store, no_note)
+    (state, *_), storage = states, storages[0]
+    load_rest, store_rest, note_rest = _lanes(rule, states[1:], storages[1:])
+    assert state.kind == MOMENT, state
+    salt, (address, is_there) = state.stream, _place(states, rule)
+    load_one, store_one, note_one = vectors(storage, random_stores(storage))
+
+    @inline
+    def load(k, i, count, scale):
+        own = load_one(address(k), i, count, scale) if is_there(k) else vsplat(ZERO)
+        return (own,) + load_rest(k, i, count, scale)
+
+    @inline
+    def store(k, i, numbers, count, key, scale, peak):
+        if is_there(k):
+            own = hash32(key, salt)
+            peak = store_one(address(k), i, numbers[0], count, own, scale, peak)
+        return store_rest(k, i, numbers[1:], count, key, scale, peak)
+
+    @inline
+    def note(k, peak, scale):
+        if is_there(k):
+            note_one(peak, scale)
+        note_rest(k, peak, scale)
+
+    return _Lanes(load, store, note)
+
+
+def wide(rule: Rule, W: Storage, G: Storage, *storages: Storage) -> Callable:
+    """All of a weight by vectors, in one pass that zeroes gradients as it reads them."""
+    load_w, load_g, store_w, store_g = loads_first(W), loads_first(G), random_stores(W), stores(G)
+    load, store, note = _lanes(rule, tuple(rule.states), storages)
+    begin, move = _arithmetic(rule)
+
+    @inline
+    def turn(k, i, count, by, factor, key, scale, peak):
+        """`count` weights from i on, at most a vector of them."""
+        gradient = load_g(k.g, i, count) * factor
+        value = load_w(k.w, i, count)
+        moved, numbers = move(k, by, value, gradient, load(k, i, count, scale))
+        peak = store(k, i, numbers, count, key, scale, peak)
+        store_w(k.w, i, moved, count, key)
+        store_g(k.g, i, vsplat(ZERO), count)
+        return peak
+
+    def run(thread, nthreads, k):
+        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        if ld_i64(k.ctl, SKIP) != 0:
+            for i in range(lo, hi, WIDTH):
+                store_g(k.g, i, vsplat(ZERO), hi - i)
+            return
+        key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
+        by, scale, peak = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl), vsplat(ZERO)
+        whole = lo + ((max(hi - lo, 0) >> 4) << 4)
+        for i in range(lo, whole, WIDTH):
+            peak = turn(k, i, WIDTH, by, factor, key, scale, peak)
+        if whole < hi:
+            peak = turn(k, whole, hi - whole, by, factor, key, scale, peak)
+        note(k, peak, scale)
+
+    return run
+
+
+def zeroing(G: Storage) -> Callable:
+    """Inline zeroing of gradients g[lo:hi]; lo is a multiple of 64."""
+    if isinstance(G, Packed):
+
+        @inline
+        def zero_packed(g, lo, hi):
+            if hi > lo:
+                zero_blocks(g, lo, hi - lo)
+
+        return zero_packed
+    st = G.st
+
+    @inline
+    def zero(g, lo, hi):
+        for i in range(lo, hi):
+            st(g, i, ZERO)
+
+    return zero
