@@ -89,6 +89,9 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "lora": (["r=2,targets=fc*"], []),
     "frozen": (["int4"], []),
 }
+for _name, _kind in OPTIMIZERS.items():
+    for _field in dataclasses.fields(_kind):
+        COMPILED.setdefault(_field.name, (["0.5"], ["--optimizer", _name]))
 PLATEAU = ["--lr-schedule", "plateau", "--steps", "6"]
 DROPPING = [*PLATEAU, "--lr-window", "1", "--lr-patience", "0", "--lr-threshold", "1"]
 # Options beside the compiler's: (command, option) -> arguments of two runs that differ.

@@ -29,6 +29,16 @@ OPTIMIZER_CASES: dict[str, Optimizer] = {
     "adafactor": Adafactor(lr=0.05),
     "adafactor-clip": Adafactor(lr=0.9, beta2_decay=-0.5, eps2=0.2, clip=1.5, weight_decay=0.1),
 }
+# One of every optimizer, at rates by which the digits are learned in two epochs.
+DIGITS: dict[str, Optimizer] = {
+    "sgd": SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4),
+    "adam": Adam(lr=3e-3),
+    "adamw": AdamW(lr=3e-3),
+    "rmsprop": RMSprop(lr=2e-3, momentum=0.5, centered=True),
+    "adagrad": Adagrad(lr=0.02),
+    "lion": Lion(lr=1e-3),
+    "adafactor": Adafactor(lr=0.02),
+}
 TOTAL = 1000
 SCHEDULE_CASES: dict[str, Schedule] = {
     "constant": Schedule("constant", warmup_steps=5),

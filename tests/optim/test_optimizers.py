@@ -16,10 +16,10 @@ from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.ir import Value
 from edgetrain.kernels import control
-from edgetrain.optim import SGD, Adam, AdamW, make_optimizer
+from edgetrain.optim import OPTIMIZERS, SGD, Adam, AdamW, make_optimizer
 from edgetrain.runtime.session import Session
 
-from .cases import OPTIMIZER_CASES
+from .cases import DIGITS, OPTIMIZER_CASES
 
 
 def _linear():
@@ -62,6 +62,12 @@ def test_optimizer_equals_torch_for_ten_steps(case):
     for name, parameter in parameters.items():
         np.testing.assert_allclose(found[name], parameter.numpy(), rtol=1e-6, atol=1e-6)
     assert left == [0.0, 0.0]
+
+
+def test_every_optimizer_has_its_cases():
+    """DIGITS: of fused updates, blocks of 8 bits and small gradients in fp16."""
+    assert DIGITS.keys() == OPTIMIZERS.keys()
+    assert {case.name for case in OPTIMIZER_CASES.values()} == OPTIMIZERS.keys()
 
 
 @pytest.mark.parametrize("case", OPTIMIZER_CASES)

@@ -10,6 +10,7 @@ from edgetrain.errors import RunError, UsageError
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.run.rollback import MOST
 from tests.digits_runs import digits_program
+from tests.optim.cases import DIGITS
 from tests.runtime.conftest import assert_same_bits
 from tests.runtime.models import write_forked
 
@@ -17,12 +18,7 @@ pytestmark = pytest.mark.usefixtures("every_rung")
 
 STEPS = 10
 CASES = {
-    "sgd": {"optimizer": et.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)},
-    "adamw": {"optimizer": et.AdamW(lr=3e-3)},
-    "rmsprop": {"optimizer": et.RMSprop(lr=2e-3, momentum=0.5, centered=True)},
-    "adagrad": {"optimizer": et.Adagrad(lr=0.02)},
-    "lion": {"optimizer": et.Lion(lr=1e-3)},
-    "adafactor": {"optimizer": et.Adafactor(lr=0.02)},
+    **{name: {"optimizer": one} for name, one in DIGITS.items() if one.fusable},
     "int8": {"model_memory": "int8"},
     "sparse": {"density": 0.3},
     "sparse int8 adafactor": {
@@ -63,13 +59,7 @@ def test_fused_updates_have_the_bits_of_others_in_every_plan(case: str, tmp_path
         assert_same_bits(found, expected)
 
 
-LAYERS = {
-    "sgd": et.SGD(lr=0.05, momentum=0.9, nesterov=True),
-    "adamw": et.AdamW(lr=1e-3),
-    "rmsprop": et.RMSprop(lr=1e-3, momentum=0.5, centered=True),
-    "adagrad": et.Adagrad(lr=1e-2),
-    "lion": et.Lion(lr=1e-3),
-}
+LAYERS = {name: one for name, one in DIGITS.items() if not one.sums}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -82,7 +72,7 @@ def test_layers_of_the_pool_are_updated_one_by_one(name: str, tmp_path: Path) ->
     fused = et.compile(model, fused_update=True, **options)
     least = fused.account["min_budget_nbytes"]
     kernels = [row[0] for row in fused.kernels]
-    assert f"csr_{name.removesuffix('w')}" in kernels
+    assert f"csr_{LAYERS[name].kernel}" in kernels
     for k, budget in enumerate((None, least)):
         compiled = et.compile(model, budget=budget, fused_update=True, **options)
         assert_same_bits(state_after(compiled, tmp_path / str(k)), expected)
