@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .adafactor import Adafactor
     from .adagrad import Adagrad
     from .adam import Adam, AdamW
+    from .adan import Adan
     from .lion import Lion
     from .rmsprop import RMSprop
     from .sgd import SGD
@@ -24,6 +25,7 @@ _FILES = {
     "adagrad": "adagrad.Adagrad",
     "adam": "adam.Adam",
     "adamw": "adam.AdamW",
+    "adan": "adan.Adan",
     "lion": "lion.Lion",
     "rmsprop": "rmsprop.RMSprop",
     "sgd": "sgd.SGD",
@@ -48,6 +50,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adan",
     "Lion",
     "LossScale",
     "Optimizer",
