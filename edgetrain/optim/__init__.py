@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .adagrad import Adagrad
     from .adam import Adam, AdamW
     from .adan import Adan
+    from .lamb import Lamb
     from .lion import Lion
     from .rmsprop import RMSprop
     from .sgd import SGD
@@ -26,6 +27,7 @@ _FILES = {
     "adam": "adam.Adam",
     "adamw": "adam.AdamW",
     "adan": "adan.Adan",
+    "lamb": "lamb.Lamb",
     "lion": "lion.Lion",
     "rmsprop": "rmsprop.RMSprop",
     "sgd": "sgd.SGD",
@@ -51,6 +53,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adan",
+    "Lamb",
     "Lion",
     "LossScale",
     "Optimizer",

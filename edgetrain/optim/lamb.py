@@ -1,0 +1,77 @@
+"""LAMB. Source: You et al. 2020, Large Batch Optimization for Deep Learning, algorithm 2."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..kernels.optimizers.rules import FIRST, MOMENT, SECOND, SQUARE, Arithmetic, State
+from ..units import SMALLEST
+from ..units.plugin import option
+from .base import Optimizer
+
+
+@dataclass(frozen=True)
+class Lamb(Optimizer):
+    """Adam's step r = m / (sqrt(v) + eps) + weight_decay * w, with the length of the weight.
+
+    w -= lr * |w| / |r| * r; where one of the norms is 0 the factor is 1.
+    """
+
+    name: ClassVar[str] = "lamb"
+    states: ClassVar = (
+        State("moment1", "m", MOMENT, FIRST),
+        State("moment2", "v", SQUARE, SECOND),
+    )
+    numbers: ClassVar[str] = "c1:f b2:f c2:f eps:f wd:f"
+    sums: ClassVar[int] = 2
+
+    lr: float = option(1e-3, "learning rate", "R", least=0)
+    beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)
+    beta2: float = option(0.999, "decay of the second moment", "B", least=0, below=1)
+    eps: float = option(1e-6, "added to the divisor", "E", least=SMALLEST)
+    weight_decay: float = option(0.01, "decoupled", "W", least=0)
+
+    @property
+    def adaptive(self) -> bool:
+        return True
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        second = {"b2": self.beta2, "c2": 1.0 - self.beta2}
+        return {"c1": 1.0 - self.beta1, **second, "eps": self.eps}
+
+    @staticmethod
+    def arithmetic() -> Arithmetic:
+        """Both norms are of what is loaded, and of the step by moments before they are rounded."""
+        from ..kernels.language.inlining import inline
+        from ..kernels.language.mathf import sqrt
+        from ..kernels.optimizers.counters import bias
+
+        def begin(k, rate):
+            biases = bias(k.ctl, k.c1), bias(k.ctl, k.c2)
+            return rate, np.float32(1.0 / biases[0]), np.float32(1.0 / sqrt(biases[1]))
+
+        @inline
+        def step(k, by, w, g, states):
+            (_, mean_bias, root_bias), (first, second) = by, states
+            first = first + (g - first) * k.c1
+            second = second * k.b2 + k.c2 * g * g
+            way = first * mean_bias / (sqrt(second) * root_bias + k.eps) + k.wd * w
+            return way, (first, second)
+
+        def terms(k, by, w, g, states):
+            way, _ = step(k, by, w, g, states)
+            weight, length = np.float64(w), np.float64(way)
+            return weight * weight, length * length
+
+        def settle(k, by, sums):
+            trust = sqrt(sums[0]) / sqrt(sums[1]) if min(sums[0], sums[1]) > 0.0 else 1.0
+            return by, np.float32(by[0] * trust)
+
+        def move(k, by, w, g, states):
+            way, states = step(k, by[0], w, g, states)
+            return w - by[1] * way, states
+
+        return Arithmetic(begin, move, terms, settle)
