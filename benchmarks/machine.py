@@ -13,8 +13,8 @@ import numpy as np
 
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
-from edgetrain.kernels.spec import Spec
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 LEAST_ROUNDS = 12
@@ -95,7 +95,7 @@ def _pass_factory():
 
 @functools.cache
 def _pass():
-    spec = Spec.parse("x:r:f32[n] y:m:f32[n] n times")
+    spec = Spec.parse("x:r:f32[n] y:m:f32[n] n times=size")
     kernel = Kernel("passes", "plain", spec, _pass_factory, None)
     symbol = kernel.symbol({})
     return ENTRY(load({symbol: lambda: kernel.object({}, jit.host())})[symbol])

@@ -32,9 +32,10 @@ RUNTIME = (
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
     "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
-    "cache/processor", "cache/sources", "control", "device/__init__", "device/layout",
-    "drive/__init__", "drive/layout", "emission/__init__", "emission/paired", "expression",
-    "registry", "spec", "tapes/__init__", "tapes/decode", "tapes/tape", "targets",
+    "cache/processor", "cache/sources", "control", "declaration/__init__",
+    "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
+    "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/paired",
+    "registry", "tapes/__init__", "tapes/decode", "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..ir import Graph
-from ..kernels.spec import Operand
+from ..kernels.declaration.spec import Operand
 from ..kernels.tapes.decode import bound, decode
 from ..ops.model import Model
 from ..program import Program

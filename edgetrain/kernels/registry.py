@@ -29,8 +29,8 @@ from pathlib import Path
 
 from ..errors import UnsupportedOpError
 from .cache import disk, jit, library, sources
-from .expression import Later
-from .spec import Spec
+from .declaration.expression import Later
+from .declaration.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ _READ: set[str] = set()  # kernels whose line of the file was read
 def kernel(
     name: str, operands: str, *, variant: str = "plain", **texts: str
 ) -> Callable[[Callable], Callable]:
-    """Register a kernel's factory under `name`; see spec.py for the declaration's grammar.
+    """Register a kernel's factory under `name`; see declaration/spec.py for the grammar.
 
     Texts, each of which may be left out:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
@@ -135,14 +135,13 @@ def kernel(
     def register(factory: Callable) -> Callable:
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
-        _FACTORIES[name, variant] = factory
         module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
         row = {"name": name, "variant": variant, "operands": operands, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
-        _TEXTS[name, variant] = row
         if _known(name, variant) is None:
             _declare(row, factory)
+        _FACTORIES[name, variant], _TEXTS[name, variant] = factory, row
         return factory
 
     return register

@@ -10,8 +10,8 @@ from ..data.source import Source
 from ..errors import DataError, ProgramError, UsageError
 from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
+from ..kernels.declaration.expression import forget
 from ..kernels.drive import layout
-from ..kernels.expression import forget
 from ..losses import Loss
 from ..optim import Schedule
 from ..optim.schedules import Constant

@@ -15,8 +15,8 @@ from edgetrain.formats import FORMATS
 from edgetrain.kernels import registry
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
-from edgetrain.kernels.spec import Spec
 
 DTYPES = {name: format.dtype.type for name, format in FORMATS.items()}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

@@ -11,8 +11,8 @@ import pytest
 
 from edgetrain.kernels import registry
 from edgetrain.kernels.cache import disk, jit
+from edgetrain.kernels.declaration.expression import expression
 from edgetrain.kernels.emission import lowering, objects
-from edgetrain.kernels.expression import expression
 from edgetrain.kernels.loops import functions
 from edgetrain.kernels.loops import objects as loop_objects
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels.conv.layout import Layout
-from edgetrain.kernels.expression import expression
+from edgetrain.kernels.declaration.expression import expression
 from edgetrain.kernels.language.prim import st_i64
 
 from .harness import call, declared

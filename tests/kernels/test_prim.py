@@ -63,7 +63,7 @@ def _words():
 
 COPY = declared("copies", "x:r:X[n] y:w:Y[n] n", _copier)
 ROUND = declared("rounds", "x:r:X[n] y:w:Y[n] n key", _rounder)
-WORDS = declared("words", "i:w:i64[5] f:w:f64[5] a b x:f y:f", _words)
+WORDS = declared("words", "i:w:i64[5] f:w:f64[5] a=compared b=compared x:f y:f", _words)
 PATTERNS = np.arange(65536, dtype=np.uint16).view(np.float16)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgetrain.errors import OutdatedError
 from edgetrain.kernels import registry
-from edgetrain.kernels.spec import Spec
+from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.tapes import decode
 
 from .revisions import found, recorded, words_of
@@ -31,7 +31,7 @@ def test_operands_change_with_the_revision_alone() -> None:
         "x:r:S[n] y:m:S[n] n",
         "x:r:S[n] y:w:f32[n] n",
         "x?:r:S[n] y:w:S[n] n",
-        "x:r:S[n] y:w:S[n] n more",
+        "x:r:S[n] y:w:S[n] n more=size",
         "x:r:S[n] y:w:S[n] ws:t[64] n",
     ],
 )

@@ -4,8 +4,8 @@ import pytest
 
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import registry
-from edgetrain.kernels.expression import expression
-from edgetrain.kernels.spec import Spec
+from edgetrain.kernels.declaration.expression import expression
+from edgetrain.kernels.declaration.spec import Spec
 
 TEXT = "x:r:S[n*c] y:w:T[n * c] key?:r:i64[4] ws:t[c*4 + 1] v:t[nthreads] scale:f n c"
 
@@ -47,7 +47,7 @@ def test_scratch_is_rounded_up_for_each_operand(spec):
 
 @pytest.mark.parametrize("changes", [{"c": 4}, {"c": 0}, {"c": -3}])
 def test_extents_refuses_integers_that_fail_a_check(spec, changes):
-    with pytest.raises(ProgramError, match="contradict|division|modulo"):
+    with pytest.raises(ProgramError, match="contradict|division|modulo|expected"):
         spec.extents(values(**changes), {"S": "f16", "T": "f32"}, 2, 16)
 
 

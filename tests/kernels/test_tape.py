@@ -26,7 +26,7 @@ def _reverses():
 
 
 # Each thread reads what another wrote, so a barrier that lets one through gives other numbers.
-REVERSES = declared("reverses", "x:r:i64[n] y:w:i64[n] n add", _reverses)
+REVERSES = declared("reverses", "x:r:i64[n] y:w:i64[n] n add=compared", _reverses)
 
 
 def expected(x, instructions):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .. import registry
-from ..spec import ALIGN
+from ..declaration.spec import ALIGN
 from . import jit
 from .load import load
 

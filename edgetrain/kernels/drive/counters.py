@@ -58,7 +58,7 @@ def rounded(x):
 
 @kernel(
     "rewire_due",
-    "ctl:m:i64[64] first after until interval short last base least often:f",
+    "ctl:m:i64[64] first after=share until interval short last base least often:f",
     check="interval >= 1; base >= 1; short >= 1",
 )
 def rewire_due():

@@ -117,7 +117,7 @@ def _memory():
     return tries, remember
 
 
-@kernel("drive_lead", "base code end table barrier threads patient memo tape")
+@kernel("drive_lead", "base=host code end table barrier threads patient memo tape")
 def drive_lead():
     """Run a tape, with the other workers of `barrier` where `threads` is more than one.
 

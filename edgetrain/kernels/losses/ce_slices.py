@@ -62,7 +62,7 @@ def _inserter(S):
     "ce_slice",
     "x:r:S[rows*n] t:r:i32[rows] cw?:r:f32[start+n] stat:m:f64[5*rows] best?:m:f32[5*rows] "
     "scores?:m:f32[5*rows] rows n start smoothing:f",
-    check="min(rows, n) >= 1;start >= 0",
+    check="min(rows, n) >= 1",
 )
 def ce_slice(S):
     """Take logits x [rows, n] of the classes from `start` on into stat [rows, 5].
@@ -129,7 +129,7 @@ def _all_weights(cw, n):
     "ce_slices_loss",
     "t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[n] sw?:r:f32[batch] "
     "partials:w:f64[192+64*weighted] ctl:r:i64[64] rows n batch each smoothing:f ignore weighted",
-    check="min(rows, n, batch, each) >= 1;0 <= weighted <= 1",
+    check="min(rows, n, batch, each) >= 1",
 )
 def ce_slices_loss():
     """Losses of all positions from what the slices left in stat [rows, 5].
@@ -173,8 +173,8 @@ def ce_slices_loss():
 @kernel(
     "ce_slice_bwd",
     "x:m:S[rows*n] t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[classes] sw?:r:f32[batch] "
-    "ctl:r:i64[64] rows n start classes before batch each smoothing:f ignore",
-    check="min(rows, n, classes, batch, each) >= 1;start >= 0;start + n <= classes",
+    "ctl:r:i64[64] rows n start classes before=size batch each smoothing:f ignore",
+    check="min(rows, n, classes, batch, each) >= 1;start + n <= classes",
 )
 def ce_slice_bwd(S):
     """Logits x [rows, n] of a slice become the gradient of the loss times LOSS_SCALE / NOMINAL.

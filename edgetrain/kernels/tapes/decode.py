@@ -43,8 +43,11 @@ class Decoded(NamedTuple):
         return self.kernel.name, self.kernel.variant, *self.storages.values(), *numbers
 
     def extents(self, threads: int, lanes: int) -> dict[str, int]:
-        """Bytes that each present reference touches; errors as in `Spec.extents`."""
-        return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
+        """Bytes that each present reference touches; errors as in `Spec.extents`, with the word."""
+        try:
+            return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
+        except OutdatedError as error:
+            raise OutdatedError(f"tape word {self.at}: {self.kernel.name}: {error}") from error
 
     def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
         """Turns of loops that it declares: elements touched, and what the kernel adds to them."""

@@ -110,7 +110,7 @@ def _meeting():
     return arrive, load_generation, release
 
 
-@kernel("run_tape", "base code end table barrier")
+@kernel("run_tape", "base=host code end table barrier")
 def run_tape():
     """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...errors import ProgramError
 from ...formats.csr import COLUMNS, TABLE, pointers_name
-from ...kernels.spec import ALIGN
+from ...kernels.declaration.spec import ALIGN
 from ...kernels.tapes.decode import Decoded
 from ...program import Program, Slot
 from .patterns import REWIRING, sparse_layers

@@ -21,7 +21,7 @@ import numpy as np
 from ...errors import OutdatedError
 from ...formats import FORMATS
 from ...kernels import registry
-from ...kernels.spec import ALIGN
+from ...kernels.declaration.spec import ALIGN
 from ...kernels.tapes.decode import Bound, Decoded, bound, decode
 from ...kernels.targets import LANES, host, lanes_of
 from ...program import Program
@@ -29,9 +29,6 @@ from .roles import Slots, may_write
 
 SLACK = 4
 _TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
-# Integers of kernels that are neither sizes nor strides; all others are at most the arena's bits.
-_NOT_COUNTS = ("key", "ignore", "padding")
-_OF_STEPS = ("loss_scale", "rewire_due")  # kernels whose integers count steps, not elements
 
 
 class _Region(NamedTuple):
@@ -145,15 +142,10 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
     most = 8 * arena_nbytes
     for operand in found.kernel.spec.operands:
         word = found.values.get(operand.name, 0)
-        free = operand.name in _NOT_COUNTS or found.kernel.name in _OF_STEPS
-        if operand.mode == "i" and not free and abs(word) > most:
+        if operand.range is not None and operand.range.measures and abs(word) > most:
             raise OutdatedError(
                 f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}; an arena "
                 f"of {arena_nbytes} bytes has nothing to count so far."
-            )
-        if operand.is_reference and word < 0 and not operand.optional:
-            raise OutdatedError(
-                f"tape word {found.at}: {found.kernel.name} lacks operand {operand.name}."
             )
 
 

@@ -6,7 +6,8 @@
 written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
 `i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
 each thread, `name:f` a float32, a bare name an integer, `name[6]` a group of six of them: operands
-`name0 ... name5`, one field of the record that the kernel gets. Extents are expressions of the
+`name0 ... name5`, one field of the record that the kernel gets. Every integer has a range, that of
+its name in ranges.py or the one of `name=kind`. Extents are expressions of the
 integers, groups, `nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded
 tape may touch, and `work` of the plain variant, the turns of the innermost loop where they are more
 than the elements that are touched, bounds how long.
@@ -18,22 +19,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import OutdatedError
-from ..formats import FORMATS
+from ...errors import OutdatedError
+from ...formats import FORMATS
 from .expression import Expression, Later
+from .ranges import Range, range_of
 
 ALIGN = 64
-_TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?")
+_TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?(?:=(\w+))?")
 
 
 class Operand(NamedTuple):
-    """One operand; `mode` is r, w, m, t, f or i; `extent` in elements (t: bytes per thread)."""
+    """One operand; `mode` is r, w, m, t, f or i; `extent` in elements (t: bytes per thread);
+    `range` of an integer."""
 
     name: str
     mode: str
     storage: str = ""
     optional: bool = False
     extent: Expression | None = None
+    range: Range | None = None
 
     @property
     def is_reference(self) -> bool:
@@ -60,12 +64,15 @@ def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
     match = _TOKEN.fullmatch(word)
     if match is None:
         raise ValueError(f"operand {word!r} of a kernel's declaration")
-    name, optional, mode, storage, extent = match.groups()
-    if extent and not mode:
-        group = tuple(Operand(f"{name}{k}", "i") for k in range(int(extent)))
-        return group, (name, int(extent))
+    name, optional, mode, storage, extent, kind = match.groups()
+    if mode and kind:
+        raise ValueError(f"operand {word!r} of a kernel's declaration: integers alone have a kind")
+    if not mode:
+        allowed, count = range_of(name, kind or ""), int(extent or 0)
+        names = [f"{name}{k}" for k in range(count)] or [name]
+        return tuple(Operand(one, "i", range=allowed) for one in names), (name, count)
     code = Later(extent) if extent else None
-    return (Operand(name, mode or "i", storage or "", bool(optional), code),), (name, 0)
+    return (Operand(name, mode, storage or "", bool(optional), code),), (name, 0)
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,25 @@ class Spec:
         groups = {g: tuple(integers[f"{g}{k}"] for k in range(n)) for g, n in self.fields if n}
         return {**integers, **groups, "nthreads": nthreads, "lanes": lanes}
 
+    @functools.cached_property
+    def _ranges(self) -> tuple[tuple[str, int, int], ...]:
+        return tuple((o.name, o.range.least, o.range.most) for o in self.operands if o.range)
+
+    @functools.cached_property
+    def _required(self) -> tuple[str, ...]:
+        return tuple(o.name for o in self.operands if o.is_reference and not o.optional)
+
+    def _hold(self, values: Mapping[str, int]) -> None:
+        """Every integer is in its range, every reference that has to be there is."""
+        for name, least, most in self._ranges:
+            if not least <= values[name] <= most:
+                raise OutdatedError(
+                    f"instruction with integer {name} = {values[name]}; expected {least} to {most}."
+                )
+        for name in self._required:
+            if values[name] < 0:
+                raise OutdatedError(f"instruction lacks operand {name}.")
+
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
         """Bytes of scratch of one thread, a multiple of 64; 0 where the kernel needs none."""
         names = self.names(values, nthreads, lanes)
@@ -148,8 +174,10 @@ class Spec:
         """Bytes that each present reference touches from its offset on.
 
         Raises:
-          ProgramError: a check fails, an integer is negative, or an expression is undefined.
+          ProgramError: an integer is out of its range, a reference is missing, a check fails, or an
+            expression is undefined.
         """
+        self._hold(values)
         names = self.names(values, nthreads, lanes)
         try:
             if any(not check(names) for check in self.checks):

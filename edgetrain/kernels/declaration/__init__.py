@@ -1,0 +1,1 @@
+"""How a kernel declares its operands: the line (spec.py), its ranges and its expressions."""
