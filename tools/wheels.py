@@ -35,7 +35,8 @@ KERNELS = (
     "cache/processor", "cache/sources", "control", "declaration/__init__",
     "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
     "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/paired",
-    "registry", "tapes/__init__", "tapes/decode", "tapes/tape", "targets",
+    "optimizers/__init__", "optimizers/rules", "registry", "tapes/__init__", "tapes/decode",
+    "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\
