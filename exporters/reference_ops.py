@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.ir import Node, Value
+from edgetrain.kernels.elementwise.formulas import ROWS, bound
 
 # (node, its inputs (None where absent), its outputs as declared) -> tensors of the outputs
 Rule = Callable[[Node, Sequence, Sequence[Value]], Tensor | tuple[Tensor, ...]]
@@ -195,7 +196,8 @@ def _lrn(node, inputs, outs):
     return x / (attrs["bias"] + attrs["alpha"] / size * sums) ** attrs["beta"]
 
 
-# Element by element. a and b are the node's attributes.
+# Element by element. a and b are the node's attributes. Torch's own functions where it has them;
+# else the formula of the op's row in torch's words, whose slope autograd finds.
 
 UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: F.relu(x),
@@ -225,12 +227,42 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
 }
 
 
+def _where(condition: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
+    """With numbers beside tensors; of two numbers, of the condition's place."""
+    whole = torch.get_default_dtype()
+    parts = [x if isinstance(x, Tensor) else torch.tensor(x, dtype=whole) for x in (yes, no)]
+    return torch.where(condition, parts[0], parts[1])
+
+
+WORDS: Mapping[str, Callable] = {
+    "ceil": torch.ceil,
+    "copysign": lambda size, sign: torch.copysign(torch.full_like(sign, size), sign),
+    "cosine": torch.cos,
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "fabs": torch.abs,
+    "floor": torch.floor,
+    "fma": lambda a, b, c: a * b + c,
+    "log": torch.log,
+    "rint": torch.round,
+    "sigmoid": torch.sigmoid,
+    "sine": torch.sin,
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+    "where": _where,
+}
+
+
 def _unary(node, inputs, outs):
-    return UNARY[node.op](inputs[0], node.attrs.get("a", 0.0), node.attrs.get("b", 0.0))
+    own: Callable = UNARY.get(node.op) or bound(ROWS[node.op].value, WORDS)
+    return own(inputs[0], node.attrs.get("a", 0.0), node.attrs.get("b", 0.0))
 
 
-for _name in UNARY:
-    RULES[_name] = _unary
+for _name, _row in ROWS.items():
+    if _row.pull is not None:
+        RULES[_name] = _unary
 
 
 def _div(a: Tensor, b: Tensor) -> Tensor:

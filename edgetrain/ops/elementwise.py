@@ -5,64 +5,21 @@ else the input. A ReLU whose output nobody else keeps saves a bit an element ins
 (compiler/passes/fusion.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..ir import Graph, Node
 from ..kernels.elementwise.binary import GRADIENTS
+from ..kernels.elementwise.formulas import ROWS
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
 from .strides import broadcast, contiguous, merged, prod
 
-FLAT = "flat"  # a slope of zero almost everywhere: no gradient
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """`saved`: what backward reads, x, y, "" or FLAT; a, b: ONNX attributes and defaults."""
-
-    kernel: str
-    saved: str
-    a: tuple[str, float] = ("", 0.0)
-    b: tuple[str, float] = ("", 0.0)
-
-
-UNARY: dict[str, Unary] = {
-    "Relu": Unary("relu", "y"),
-    "LeakyRelu": Unary("leaky_relu", "x", ("alpha", 0.01)),
-    "HardSwish": Unary("hardswish", "x"),
-    "HardSigmoid": Unary("hardsigmoid", "x", ("alpha", 0.2), ("beta", 0.5)),
-    "Sigmoid": Unary("sigmoid", "y"),
-    "Tanh": Unary("tanh", "y"),
-    "Exp": Unary("exp", "y"),
-    "Log": Unary("log", "x"),
-    "Sqrt": Unary("sqrt", "y"),
-    "Neg": Unary("neg", ""),
-    "Abs": Unary("abs", "x"),
-    "Reciprocal": Unary("reciprocal", "x"),
-    "Erf": Unary("erf", "x"),
-    "Elu": Unary("elu", "x", ("alpha", 1.0)),
-    "Softplus": Unary("softplus", "x"),
-    "Softsign": Unary("softsign", "x"),
-    "Mish": Unary("mish", "x"),
-    "Sin": Unary("sin", "x"),
-    "Cos": Unary("cos", "x"),
-    "Floor": Unary("floor", FLAT),
-    "Ceil": Unary("ceil", FLAT),
-    "Round": Unary("round", FLAT),
-    "Sign": Unary("sign", FLAT),
-}
-_EXTRA = {
-    "selu": Unary("selu", "x"),
-    "silu": Unary("silu", "x"),
-    "clip": Unary("clip", "y"),
-    "gelu": Unary("gelu", "x"),
-    "gelu_tanh": Unary("gelu_tanh", "x"),
-}
-_BY_KERNEL = {row.kernel: row for row in UNARY.values()} | _EXTRA
+# ONNX op type -> the function that it is.
+UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
 
 
 class UnaryOp(Op):
@@ -70,8 +27,8 @@ class UnaryOp(Op):
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
-        row = _BY_KERNEL[self.name]
-        if not dy or not grads.needs(x) or row.saved == FLAT:
+        row = ROWS[self.name]
+        if not dy or not grads.needs(x) or row.pull is None:
             return
         saved = {"x": x, "y": node.outputs[0], "": ""}[row.saved]
         grads.contribute(x, "unary_bwd", [saved, dy], _slope(node.attrs) | {"f": self.name})
@@ -99,7 +56,7 @@ def _unary(values, attrs) -> dict[str, Any]:
     return elements(values, attrs) | _slope(attrs)
 
 
-for _name in _BY_KERNEL:
+for _name in ROWS:
     _rule = samples.linear if _name == "neg" else samples.apart
     register(
         UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),), samples=_rule)
@@ -119,7 +76,7 @@ def unary(context, node) -> None:
         key: float(node.attrs.get(name, default)) if name else default
         for key, (name, default) in (("a", row.a), ("b", row.b))
     }
-    context.emit(node, row.kernel, [x], [x.shape], attrs)
+    context.emit(node, row.name, [x], [x.shape], attrs)
 
 
 # What the kernel of Selu multiplies with.

@@ -1,7 +1,13 @@
-"""Slow twins of the elementwise kernels: float64, one line each; slope(x, y, a, b)."""
+"""Slow twins of the elementwise kernels in float64: value(x, a, b) and slope(x, y, a, b).
+
+What is not written here is the formula in numpy's words, and its slope a difference quotient; that
+the formula is the right one, the cases of tests/cases.py say.
+"""
 
 import numpy as np
 from scipy import special
+
+from edgetrain.kernels.elementwise.formulas import ROWS, bound
 
 SELU = 1.0507009873554805, 1.6732632423543772
 
@@ -84,6 +90,29 @@ SLOPE = {
     "sin": lambda x, y, a, b: np.cos(x),
     "cos": lambda x, y, a, b: -np.sin(x),
 }
+
+WORDS = {
+    "ceil": np.ceil, "copysign": np.copysign, "cosine": np.cos, "erf": special.erf, "exp": np.exp,
+    "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fma": lambda a, b, c: a * b + c,
+    "log": np.log, "rint": np.rint, "sigmoid": special.expit, "sine": np.sin,
+    "softplus": _softplus, "sqrt": np.sqrt, "tanh": np.tanh, "where": np.where,
+}  # fmt: skip
+STEP = 1e-6
+
+
+def value(name):
+    """(x, a, b) -> y."""
+    return VALUE.get(name) or bound(ROWS[name].value, WORDS)
+
+
+def slope(name):
+    """(x, y, a, b) -> dy/dx."""
+
+    def difference(x, y, a, b):
+        of = value(name)
+        return (of(x + STEP, a, b) - of(x - STEP, a, b)) / (2 * STEP)
+
+    return SLOPE.get(name) or difference
 
 
 def relu_mask(x):

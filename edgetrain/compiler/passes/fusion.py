@@ -1,20 +1,10 @@
 """Fusions that save bytes, decided before remat and therefore the same in every plan."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ...ir import Graph, Node, Value
+from ...kernels.elementwise.formulas import ROWS
 from ...ops.strides import contiguous
-
-# ir op -> activation code of kernels/language/act.py, and which of its attributes are lo and hi.
-ACTIVATIONS: dict[str, tuple[int, Callable[[Node], dict]]] = {
-    "relu": (1, lambda node: {}),
-    "clip": (2, lambda node: {"lo": node.attrs["a"], "hi": node.attrs["b"]}),
-    "hardswish": (3, lambda node: {}),
-    "sigmoid": (4, lambda node: {}),
-    "silu": (5, lambda node: {}),
-    "leaky_relu": (6, lambda node: {"lo": node.attrs["a"]}),
-}
 
 
 def absorb_transposes(graph: Graph) -> Graph:
@@ -68,9 +58,11 @@ def absorb_activations(graph: Graph) -> Graph:
         if node.op != "bn_apply" or node.outputs[0] in graph.outputs:
             continue
         users = readers[node.outputs[0]]
-        if len(users) == 1 and users[0].op in ACTIVATIONS:
-            code, bounds = ACTIVATIONS[users[0].op]
-            attrs = {**node.attrs, "act": code, **bounds(users[0])}
+        row = ROWS.get(users[0].op) if len(users) == 1 else None
+        if row is not None and row.act:
+            attrs = {**node.attrs, "act": row.act}
+            attrs |= {"lo": users[0].attrs["a"]} if row.a[0] else {}
+            attrs |= {"hi": users[0].attrs["b"]} if row.b[0] else {}
             replaced[node.name] = replace(node, outputs=users[0].outputs, attrs=attrs)
             absorbed[users[0].name] = users[0]
     nodes = [replaced.get(n.name, n) for n in graph.nodes if n.name not in absorbed]

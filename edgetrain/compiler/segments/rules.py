@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir import Node, Value
-from ...ops.elementwise import BINARY, UNARY
+from ...kernels.elementwise.formulas import ROWS
+from ...ops.elementwise import BINARY
 from ...ops.select import COMPARISONS
 from .layout import Axis, Move, axis_of, inner_of, source_inner, unfold
 
@@ -201,9 +202,7 @@ def _copy(look: Look) -> dict[str, int] | None:
 
 def _rules() -> dict[str, Rule]:
     table: dict[str, Rule] = dict.fromkeys(RECURRENT, recurrent)
-    table |= dict.fromkeys((row.kernel for row in UNARY.values()), _same)
-    more = ("selu", "silu", "clip", "gelu", "gelu_tanh", "dropout", "view", "truth")
-    table |= dict.fromkeys(more, _same)
+    table |= dict.fromkeys((*ROWS, "dropout", "view", "truth"), _same)
     table |= {kernel: _broadcast for kernel, _ in BINARY.values()}
     spread = ("fmod", "where", "expand", "detach", *COMPARISONS.values())
     table |= dict.fromkeys(spread, _broadcast)

@@ -133,6 +133,28 @@ def kept_as(identity: str) -> str:
     return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
 
 
+# What a file of the cache begins with that names another one: of the same code by other sources.
+_SAME_AS = b"the same as "
+
+
+def kept(identity: str) -> bytes | None:
+    """The object of this identity in the cache; None where it has none."""
+    found = disk.read(kept_as(identity), identity)
+    if found is None or not found.startswith(_SAME_AS):
+        return found
+    own = found.removeprefix(_SAME_AS).decode()
+    return disk.read(kept_as(own), own)
+
+
+def keep(identity: str, code: bytes, meaning: str = "") -> None:
+    """Put an object into the cache, where `meaning` is given under that, to be found by it again
+    when sources have changed in something else than code."""
+    if meaning:
+        disk.write(kept_as(meaning), meaning, code)
+        code = _SAME_AS + meaning.encode()
+    disk.write(kept_as(identity), identity, code)
+
+
 def objects_for(
     symbol: str,
     build: Callable[[], Callable],
@@ -155,21 +177,52 @@ def objects_for(
     Raises:
       NotKept: one is not there, and nothing can be compiled here.
     """
-    text, out = "", []
+    made, out = _Made(symbol, build, kinds, fields), []
     for target in targets:
         builtins = target == host()
         identity = identity_of(symbol, kinds, target, module, builtins)
-        name = kept_as(identity)
-        code = disk.read(name, identity) if identity else None
+        code = kept(identity) if identity else None
         if code is None and not available():
             raise NotKept(symbol)
         if code is None:
-            from ..emission import lowering
-            from ..emission.objects import emit_object, recipe_for
-
-            text = text or lowering.llvm_text(symbol, build(), kinds, fields)
-            code = emit_object(text, target, recipe_for(target, builtins=builtins))
+            meaning = made.meaning(target, builtins) if identity else ""
+            code = disk.read(kept_as(meaning), meaning) if meaning else None
+            code = code or made.object(target, builtins)
             if identity:
-                disk.write(name, identity, code)
+                keep(identity, code, meaning)
         out.append(code)
     return out
+
+
+class _Made:
+    """A kernel that is compiled now; its function and text are made once."""
+
+    def __init__(
+        self, symbol: str, build: Callable, kinds: str, fields: Sequence[tuple[str, int]]
+    ) -> None:
+        self._symbol, self._build, self._kinds, self._fields = symbol, build, kinds, fields
+
+    @functools.cached_property
+    def _function(self) -> Callable:
+        return self._build()
+
+    @functools.cached_property
+    def _text(self) -> str:
+        from ..emission import lowering
+
+        return lowering.llvm_text(self._symbol, self._function, self._kinds, self._fields)
+
+    def meaning(self, target: Target, builtins: bool) -> str:
+        """All that the object follows from, but by what the function means instead of by its
+        sources; "" where that cannot be told."""
+        from ..emission.code import key_of
+
+        key, machine = key_of(self._function), (target.triple, target.cpu, target.features)
+        about = self._symbol, self._kinds, tuple(self._fields), machine, target.pointer_bits
+        return repr((*about, builtins, key, compiler())) if key else ""
+
+    def object(self, target: Target, builtins: bool) -> bytes:
+        """Compile it."""
+        from ..emission.objects import emit_object, recipe_for
+
+        return emit_object(self._text, target, recipe_for(target, builtins=builtins))

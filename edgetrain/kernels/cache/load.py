@@ -110,7 +110,7 @@ def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> No
     tasks = []
     for identity, (kernel, storages) in zip(identities, missing.values(), strict=True):
         variants = registry.variants(kernel.name)
-        if kernel in variants and disk.read(jit.kept_as(identity), identity) is None:
+        if kernel in variants and jit.kept(identity) is None:
             number = variants.index(kernel)
             group = kernel.family
             task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}

@@ -17,8 +17,8 @@ LOOPS = tuple(
 )
 # What finds, declares, keeps, joins and loads kernels; it bears on no kernel's code.
 _MACHINERY = (
-    "declaration.", "registry", "targets", "tapes.decode", "emission.engine", "emission.paired",
-    "cache.", "linking.", "loops.",
+    "declaration.", "registry", "targets", "tapes.decode", "emission.code", "emission.engine",
+    "emission.paired", "cache.", "linking.", "loops.",
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]
 DECLARING = (".optim",)  # rooms beside this one whose plug-ins bring kernels, as modules are named

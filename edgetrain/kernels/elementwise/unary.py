@@ -4,49 +4,16 @@ All in float32 registers, one pass, threads split the elements. The output may b
 """
 
 from ..registry import kernel
-
-# What the gradient reads as `s`: the input x, the output y, or "" where it does not matter.
-UNARY = {
-    "relu": "y",
-    "leaky_relu": "x",
-    "clip": "y",
-    "hardswish": "x",
-    "hardsigmoid": "x",
-    "sigmoid": "y",
-    "tanh": "y",
-    "gelu": "x",
-    "gelu_tanh": "x",
-    "exp": "y",
-    "log": "x",
-    "sqrt": "y",
-    "neg": "",
-    "abs": "x",
-    "reciprocal": "x",
-    "erf": "x",
-    "elu": "x",
-    "selu": "x",
-    "softplus": "x",
-    "silu": "x",
-    "mish": "x",
-    "softsign": "x",
-    "sign": "",
-    "floor": "",
-    "ceil": "",
-    "round": "",
-    "sin": "x",
-    "cos": "x",
-}
-FLAT = ("sign", "floor", "ceil", "round")  # slope 0 almost everywhere: no gradient kernel
+from .formulas import ROWS, Row, compiled
 
 
-def _unary(name):
+def _unary(row: Row):
     def factory(S):
         """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
         from ..language.apart import loads_apart, stores_apart
         from ..language.block import first
-        from ..language.scalar import VALUE
 
-        value, ld, st = VALUE[name], loads_apart(S), stores_apart(S)
+        value, ld, st = compiled(row.value), loads_apart(S), stores_apart(S)
 
         def run(thread, nthreads, k):
             for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
@@ -57,16 +24,15 @@ def _unary(name):
     return factory
 
 
-def _unary_bwd(name):
+def _unary_bwd(row: Row):
     def factory(S):
-        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as UNARY says; acc 1 adds."""
+        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as the row says; acc 1 adds."""
         from ..language.apart import loads_apart, stores_apart
         from ..language.block import first, rounding
-        from ..language.scalar import GRADIENT
 
-        gradient, stored = GRADIENT[name], rounding(S)
+        pull, stored = compiled(row.pull), rounding(S)
         ld, st = loads_apart(S), stores_apart(S)
-        of_output = UNARY[name] == "y"
+        of_output = row.saved == "y"
 
         def run(thread, nthreads, k):
             a, b = k.a, k.b
@@ -75,25 +41,21 @@ def _unary_bwd(name):
             lo, hi = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
             if k.acc:
                 for i in range(lo, hi):
-                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b) + ld(k.dx, i))
+                    st(k.dx, i, pull(ld(k.s, i), ld(k.dy, i), a, b) + ld(k.dx, i))
             else:
                 for i in range(lo, hi):
-                    st(k.dx, i, gradient(ld(k.s, i), ld(k.dy, i), a, b))
+                    st(k.dx, i, pull(ld(k.s, i), ld(k.dy, i), a, b))
 
         return run
 
     return factory
 
 
-def _register() -> None:
-    for name in UNARY:
-        kernel(f"un_{name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(name))
-        if name not in FLAT:
-            operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
-            kernel(f"un_{name}_bwd", operands, check="n > 0")(_unary_bwd(name))
-
-
-_register()
+for _row in ROWS.values():
+    kernel(f"un_{_row.name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(_row))
+    if _row.pull is not None:
+        _operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
+        kernel(f"un_{_row.name}_bwd", _operands, check="n > 0")(_unary_bwd(_row))
 
 
 @kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")

@@ -46,7 +46,7 @@ def _kept(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> byte
     identity = _identity(plain)
     code = disk.read(jit.kept_as(identity), identity)
     if code is None:
-        code = disk.read(jit.kept_as(plain), plain)
+        code = jit.kept(plain)
         if code is not None and _functions(code) > 1:
             code = None
     return code or b""

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from ..cache import disk, jit, sources
 from ..registry import Kernel
-from . import lowering, objects
+from . import code, lowering, objects
 
 # What passes may take for granted before the target is known; all targets are little-endian.
 LAYOUTS = {64: "e-p:64:64-i64:64-n32:64", 32: "e-p:32:32-i64:64-n32"}
@@ -61,10 +61,19 @@ def text_of(
     kept = disk.read(name, identity) if digest else None
     if kept is not None:
         return kept.decode()
-    lowered = lowering.llvm_text(symbol, build(), kinds, fields)
-    text = _simplified(lowered, symbol, kinds, bits)
+    function = build()
+    key = code.key_of(function) if digest else ""
+    meaning = repr(("text", symbol, kinds, fields, bits, key, jit.compiler(), _own_digest()))
+    other = f"objects/{hashlib.sha256(meaning.encode()).hexdigest()[:40]}.ll"
+    kept = disk.read(other, meaning) if key else None
+    if kept is None:
+        text = _simplified(lowering.llvm_text(symbol, function, kinds, fields), symbol, kinds, bits)
+    else:
+        text = kept.decode()
     if digest:
         disk.write(name, identity, text.encode())
+    if key and kept is None:
+        disk.write(other, meaning, text.encode())
     return text
 
 

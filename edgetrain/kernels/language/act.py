@@ -1,65 +1,71 @@
 """What convolutions and batch-norm kernels share: folded normalisation and activations.
 
-Codes of the integer `act`: 0 none, 1 relu, 2 clip(lo, hi), 3 hardswish, 4 sigmoid, 5 silu,
-6 leaky relu with slope lo. Every kernel that recomputes act(gamma * (x - mean) * invstd + beta)
+Codes of the integer `act` are those of elementwise/formulas.py, 0 for none; lo and hi are the
+function's a and b. Every kernel that recomputes act(gamma * (x - mean) * invstd + beta)
 evaluates fma(x, a, b) with the same a and b, so that all of them see the same bits.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
+from ..elementwise.formulas import ROWS, compiled
 from .inlining import inline
-from .mathf import sigmoid
-from .number import alike, fma, where
+from .number import alike, fma
 from .prim import FP32
 
-NONE, RELU, CLIP, HARDSWISH, SIGMOID, SILU, LEAKY = range(7)
-
-ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)
-THREE, THIRD, SIXTH = np.float32(3), np.float32(1 / 3), np.float32(1 / 6)
+NONE, RELU, CLIP, HARDSWISH = (0, *(ROWS[name].act for name in ("relu", "clip", "hardswish")))
+ZERO, ONE, THREE = np.float32(0), np.float32(1), np.float32(3)
 _ld = FP32.ld
 
 
-@inline
-def _clipped(z, lo, hi):
-    return where(z < lo, lo, where(z > hi, hi, z))
+def _values(rows) -> Callable:
+    """Inline (code, z, lo, hi): of the first of these functions, or by the others."""
+    if not rows:
+        return inline(lambda code, z, lo, hi: z)
+    own, value, others = rows[0].act, compiled(rows[0].value), _values(rows[1:])
+
+    @inline
+    def chosen(code, z, lo, hi):
+        if code == own:
+            return value(z, lo, hi)
+        return others(code, z, lo, hi)
+
+    return chosen
 
 
-@inline
-def act_value(code, z, lo, hi):
-    """Activation of z, a float32 or a vector of them; lo and hi are float32. NaN stays NaN."""
-    if code == NONE:
-        return z
-    if code == RELU:
-        return where(z <= ZERO, ZERO, z)
-    if code == CLIP:
-        return _clipped(z, lo, hi)
-    if code == HARDSWISH:
-        return z * _clipped(fma(z, SIXTH, HALF), ZERO, ONE)
-    if code == SIGMOID:
-        return sigmoid(z)
-    if code == SILU:
-        return z * sigmoid(z)
-    return where(z > ZERO, z, z * lo)
+def _slope(row) -> Callable:
+    """Inline (z, lo, hi): the row's own slope, or what it pulls of a gradient of 1."""
+    if row.slope is not None:
+        return compiled(row.slope)
+    value, pull, of_output = compiled(row.value), compiled(row.pull), row.saved == "y"
+
+    @inline
+    def slope(z, lo, hi):
+        return pull(value(z, lo, hi) if of_output else z, alike(z, ONE), lo, hi)
+
+    return slope
 
 
-@inline
-def act_slope(code, z, lo, hi):
-    """Derivative of `act_value` at z; where it jumps, what torch takes."""
-    if code == NONE:
-        return alike(z, ONE)
-    if code == RELU:
-        return where(z <= ZERO, ZERO, ONE)
-    if code == CLIP:
-        return where(z <= lo, ZERO, where(z >= hi, ZERO, ONE))
-    if code == HARDSWISH:
-        return where(z <= -THREE, ZERO, where(z >= THREE, ONE, fma(z, THIRD, HALF)))
-    if code == SIGMOID:
-        s = sigmoid(z)
-        return s * (ONE - s)
-    if code == SILU:
-        s = sigmoid(z)
-        return s * fma(z, ONE - s, ONE)
-    return where(z > ZERO, ONE, lo)
+def _slopes(rows) -> Callable:
+    if not rows:
+        return inline(lambda code, z, lo, hi: alike(z, ONE))
+    own, slope, others = rows[0].act, _slope(rows[0]), _slopes(rows[1:])
+
+    @inline
+    def chosen(code, z, lo, hi):
+        if code == own:
+            return slope(z, lo, hi)
+        return others(code, z, lo, hi)
+
+    return chosen
+
+
+_FUSED = sorted((row for row in ROWS.values() if row.act), key=lambda row: row.act)
+# (code, z, lo, hi) -> activation of z, a float32 or a vector of them; lo and hi are float32.
+act_value = _values(_FUSED)
+# (code, z, lo, hi) -> its derivative at z; where it jumps, what torch takes.
+act_slope = _slopes(_FUSED)
 
 
 @inline

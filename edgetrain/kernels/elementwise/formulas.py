@@ -1,0 +1,393 @@
+"""Functions of one number: a row each, which ops, kernels, activations and parity are made of.
+
+A formula takes x, a number or a vector of them, and the function's parameters a and b; a pull takes
+what backward reads, s, which is x or y, and the gradient dy of y. Their words are not imported but
+bound: kernels take those of language/, parity's reference torch's, tests numpy's. Numbers have
+names, so that they can be float32 in kernels. NaN goes through; a kink has torch's gradient.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..language.mathf import (
+        ceil,
+        copysign,
+        erf,
+        exp,
+        expm1,
+        fabs,
+        floor,
+        log,
+        rint,
+        sigmoid,
+        softplus,
+        sqrt,
+        tanh,
+    )
+    from ..language.mathf import cos as cosine
+    from ..language.mathf import sin as sine
+    from ..language.number import fma, where
+
+WORDS = (
+    "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log", "rint",
+    "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
+)  # fmt: skip
+ZERO, HALF, ONE, TWO, THREE, TWENTY = 0.0, 0.5, 1.0, 2.0, 3.0, 20.0
+SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) ** -0.5
+TWO_OVER_ROOT_PI = 2 / math.pi**0.5
+GELU_C, GELU_A, GELU_3A = (2 / math.pi) ** 0.5, 0.044715, 3 * 0.044715
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+
+
+def relu(x, a, b):
+    return where(x <= ZERO, ZERO, x)
+
+
+def relu_pull(y, dy, a, b):
+    return where(y <= ZERO, ZERO, dy)
+
+
+def leaky_relu(x, a, b):
+    return where(x > ZERO, x, a * x)
+
+
+def leaky_relu_pull(x, dy, a, b):
+    return where(x > ZERO, dy, a * dy)
+
+
+def clip(x, a, b):
+    x = where(x < a, a, x)
+    return where(x > b, b, x)
+
+
+def clip_pull(y, dy, a, b):  # a, b rounded as y was stored
+    return where(y <= a, ZERO, where(y >= b, ZERO, dy))
+
+
+def hardswish(x, a, b):
+    t = fma(x, SIXTH, HALF)
+    t = where(t < ZERO, ZERO, t)
+    return x * where(t > ONE, ONE, t)
+
+
+def hardswish_pull(x, dy, a, b):
+    slope = fma(x, THIRD, HALF)
+    slope = where(x <= -THREE, ZERO, slope)
+    return dy * where(x >= THREE, ONE, slope)
+
+
+def hardsigmoid(x, a, b):
+    t = fma(x, a, b)
+    t = where(t < ZERO, ZERO, t)
+    return where(t > ONE, ONE, t)
+
+
+def hardsigmoid_pull(x, dy, a, b):
+    t = fma(x, a, b)
+    return where(t <= ZERO, ZERO, where(t >= ONE, ZERO, a * dy))
+
+
+def sigmoid_(x, a, b):
+    return sigmoid(x)
+
+
+def sigmoid_pull(y, dy, a, b):
+    return dy * (y * (ONE - y))
+
+
+def tanh_(x, a, b):
+    return tanh(x)
+
+
+def tanh_pull(y, dy, a, b):
+    return dy * fma(-y, y, ONE)
+
+
+def gelu(x, a, b):
+    return HALF * x * (ONE + erf(x * SQRT_HALF))
+
+
+def gelu_pull(x, dy, a, b):
+    below = HALF * (ONE + erf(x * SQRT_HALF))
+    density = NORMAL_DENSITY * exp(-HALF * x * x)
+    return dy * fma(where(density == ZERO, ZERO, x), density, below)
+
+
+def gelu_tanh(x, a, b):
+    t = tanh(GELU_C * fma(GELU_A * x * x, x, x))
+    return HALF * x * (ONE + t)
+
+
+def gelu_tanh_pull(x, dy, a, b):
+    t = tanh(GELU_C * fma(GELU_A * x * x, x, x))
+    bend = fma(-t, t, ONE)
+    inner = GELU_C * fma(GELU_3A * x, x, ONE)
+    bend = where(bend == ZERO, ZERO, HALF * x * bend * inner)
+    return dy * fma(HALF, ONE + t, bend)
+
+
+def exp_(x, a, b):
+    return exp(x)
+
+
+def exp_pull(y, dy, a, b):
+    return dy * y
+
+
+def log_(x, a, b):
+    return log(x)
+
+
+def log_pull(x, dy, a, b):
+    return dy / x
+
+
+def sqrt_(x, a, b):
+    return sqrt(x)
+
+
+def sqrt_pull(y, dy, a, b):
+    return dy * (HALF / y)
+
+
+def neg(x, a, b):
+    return -x
+
+
+def neg_pull(x, dy, a, b):
+    return -dy
+
+
+def abs_(x, a, b):
+    return fabs(x)
+
+
+def abs_pull(x, dy, a, b):
+    return where(x == ZERO, ZERO, dy * copysign(ONE, x))
+
+
+def reciprocal(x, a, b):
+    return ONE / x
+
+
+def reciprocal_pull(x, dy, a, b):
+    r = ONE / x
+    return -dy * r * r
+
+
+def erf_(x, a, b):
+    return erf(x)
+
+
+def erf_pull(x, dy, a, b):
+    return dy * (TWO_OVER_ROOT_PI * exp(-x * x))
+
+
+def elu(x, a, b):
+    return where(x > ZERO, x, a * expm1(x))
+
+
+def elu_pull(x, dy, a, b):
+    return where(x > ZERO, dy, dy * a * exp(x))
+
+
+def selu(x, a, b):
+    return SELU_SCALE * where(x > ZERO, x, SELU_ALPHA * expm1(x))
+
+
+def selu_pull(x, dy, a, b):
+    return dy * SELU_SCALE * where(x > ZERO, ONE, SELU_ALPHA * exp(x))
+
+
+def softplus_(x, a, b):
+    return softplus(x)
+
+
+def softplus_pull(x, dy, a, b):
+    return dy * sigmoid(x)
+
+
+def silu(x, a, b):
+    return x * sigmoid(x)
+
+
+def silu_pull(x, dy, a, b):
+    s = sigmoid(x)
+    bend = s * (ONE - s)
+    bend = where(bend == ZERO, ZERO, x * bend)
+    return dy * (s + bend)
+
+
+def silu_slope(z, lo, hi):
+    s = sigmoid(z)
+    return s * fma(z, ONE - s, ONE)
+
+
+def tanh_softplus(x):
+    """tanh(log(1 + e^x)) as a quotient; 1 beyond 20."""
+    e = exp(where(x > TWENTY, TWENTY, x))
+    w = e * (e + TWO)
+    return w / (w + TWO)
+
+
+def mish(x, a, b):
+    return x * tanh_softplus(x)
+
+
+def mish_pull(x, dy, a, b):
+    t = tanh_softplus(x)
+    bend = sigmoid(x) * fma(-t, t, ONE)
+    bend = where(bend == ZERO, ZERO, x * bend)
+    return dy * (t + bend)
+
+
+def softsign(x, a, b):
+    return x / (ONE + fabs(x))
+
+
+def softsign_pull(x, dy, a, b):
+    r = ONE / (ONE + fabs(x))
+    return dy * r * r
+
+
+def sign(x, a, b):
+    y = where(x > ZERO, ONE, x)
+    return where(x < ZERO, -ONE, y)
+
+
+def floor_(x, a, b):
+    return floor(x)
+
+
+def ceil_(x, a, b):
+    return ceil(x)
+
+
+def round_(x, a, b):
+    return rint(x)
+
+
+def sin(x, a, b):
+    return sine(x)
+
+
+def sin_pull(x, dy, a, b):
+    return dy * cosine(x)
+
+
+def cos(x, a, b):
+    return cosine(x)
+
+
+def cos_pull(x, dy, a, b):
+    return -dy * sine(x)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A function of one number.
+
+    Attributes:
+      name: of the op; its kernels are un_NAME and un_NAME_bwd.
+      value, pull: as the head of this file says; no pull: the slope is 0 almost everywhere.
+      saved: what the pull reads, "x" or "y"; "": neither.
+      onnx: an op type that is this function.
+      a, b: their attributes' names there, and defaults; "" where the function has none.
+      act: its code where a convolution or a norm applies it (language/act.py); 0: none does.
+      slope: (z, lo, hi) -> slope of a fused one, where it is another expression than the pull's.
+      domain: ends of what it takes.
+    """
+
+    name: str
+    value: Callable
+    pull: Callable | None = None
+    saved: str = "x"
+    onnx: str = ""
+    a: tuple[str, float] = ("", 0.0)
+    b: tuple[str, float] = ("", 0.0)
+    act: int = 0
+    slope: Callable | None = None
+    domain: tuple[float, float] = (-math.inf, math.inf)
+
+
+_POSITIVE = (0.0, math.inf)
+ROWS: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row("relu", relu, relu_pull, "y", "Relu", act=1),
+        Row("leaky_relu", leaky_relu, leaky_relu_pull, "x", "LeakyRelu", ("alpha", 0.01), act=6),
+        Row("clip", clip, clip_pull, "y", "", ("min", -math.inf), ("max", math.inf), act=2),
+        Row("hardswish", hardswish, hardswish_pull, "x", "HardSwish", act=3),
+        Row(
+            "hardsigmoid", hardsigmoid, hardsigmoid_pull, "x", "HardSigmoid", ("alpha", 0.2),
+            ("beta", 0.5),
+        ),
+        Row("sigmoid", sigmoid_, sigmoid_pull, "y", "Sigmoid", act=4),
+        Row("tanh", tanh_, tanh_pull, "y", "Tanh"),
+        Row("gelu", gelu, gelu_pull),
+        Row("gelu_tanh", gelu_tanh, gelu_tanh_pull),
+        Row("exp", exp_, exp_pull, "y", "Exp"),
+        Row("log", log_, log_pull, "x", "Log", domain=_POSITIVE),
+        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE),
+        Row("neg", neg, neg_pull, "", "Neg"),
+        Row("abs", abs_, abs_pull, "x", "Abs"),
+        Row("reciprocal", reciprocal, reciprocal_pull, "x", "Reciprocal", domain=_POSITIVE),
+        Row("erf", erf_, erf_pull, "x", "Erf"),
+        Row("elu", elu, elu_pull, "x", "Elu", ("alpha", 1.0)),
+        Row("selu", selu, selu_pull),
+        Row("softplus", softplus_, softplus_pull, "x", "Softplus"),
+        Row("silu", silu, silu_pull, act=5, slope=silu_slope),
+        Row("mish", mish, mish_pull, "x", "Mish"),
+        Row("softsign", softsign, softsign_pull, "x", "Softsign"),
+        Row("sign", sign, None, "", "Sign"),
+        Row("floor", floor_, None, "", "Floor"),
+        Row("ceil", ceil_, None, "", "Ceil"),
+        Row("round", round_, None, "", "Round"),
+        Row("sin", sin, sin_pull, "x", "Sin"),
+        Row("cos", cos, cos_pull, "x", "Cos"),
+    )
+}  # fmt: skip
+
+
+def bound(
+    function: Callable,
+    words: Mapping[str, Any],
+    number: Callable[[float], Any] = float,
+    made: Callable[[Callable], Callable] = lambda function: function,
+) -> Callable:
+    """A formula, pull or slope in certain words.
+
+    Args:
+      words: what each of WORDS means.
+      number: what a number that has a name becomes.
+      made: what is made of the function, and of those of this file that it calls.
+    """
+    assert isinstance(function, FunctionType)
+    scope: dict[str, Any] = {}
+    for name in function.__code__.co_names:
+        found = function.__globals__.get(name)
+        if name in WORDS:
+            scope[name] = words[name]
+        elif isinstance(found, float):
+            scope[name] = number(found)
+        elif isinstance(found, FunctionType):
+            scope[name] = bound(found, words, number, made)
+    return made(FunctionType(function.__code__, scope, function.__name__))
+
+
+@functools.cache
+def compiled(function: Callable) -> Callable:
+    """A formula, pull or slope for kernels: inline, of float32 or vectors of them."""
+    import numpy as np
+
+    from ..language import mathf, number
+    from ..language.inlining import inline
+
+    words = {name: getattr(mathf, name, None) or getattr(number, name, None) for name in WORDS}
+    words |= {"sine": mathf.sin, "cosine": mathf.cos}
+    return bound(function, words, np.float32, inline)
