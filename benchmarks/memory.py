@@ -31,6 +31,7 @@ from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 from edgetrain.program import Program
 from edgetrain.runtime.session import Session
+from edgetrain.units.efforts import NORMAL
 
 from .nets import wrn28_2
 from .trained import STEPS
@@ -72,7 +73,7 @@ def options(row: Row) -> dict[str, Any]:
     return {
         "budget": f"{row.megabytes}MB", "minibatch": 100, "microbatch": row.microbatch,
         "density": row.density, "precision": row.precision, "optimizer": optimizer,
-        "model_memory": row.model_memory, "saved": row.saved,
+        "model_memory": row.model_memory, "saved": row.saved, "effort": NORMAL,
     }  # fmt: skip
 
 

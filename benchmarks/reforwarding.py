@@ -97,7 +97,7 @@ def published() -> dict[str, Row]:
 def plans(model: Model, options: Options, *most: float) -> list[Plan]:
     """The plan that keeps everything, and the smallest of at most so many more forwards; placed."""
     candidate = make_candidate(model, options, options.minibatch, jit.host())
-    (search,) = search_schedules([candidate], options)
+    (search,) = search_schedules([candidate], options)[-1]
     everything = make_draft(candidate, store_all(candidate.train.problem, 0)[0], options)
     least = [
         min((d for d in search.drafts if d.extra_forward <= limit), key=lambda d: d.arena_nbytes)

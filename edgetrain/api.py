@@ -26,6 +26,7 @@ from .losses import Loss
 from .ops.model import Model, names_file
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
+from .units.efforts import QUICK
 from .units.hints import did_you_mean
 from .units.options import check_needs
 from .units.public import as_path, public
@@ -144,8 +145,12 @@ def _known(model: Model | str | PathLike) -> Model:
 def plan(
     model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
 ) -> dict[str, Any]:
-    """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints."""
-    chosen = make_options(**options)
+    """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
+
+    Plans are searched for quickly unless `effort` asks for more, or nothing else fits the budget;
+    `compile` has "normal".
+    """
+    chosen = make_options(**{"effort": QUICK, **options})
     model = _known(model)
     found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}

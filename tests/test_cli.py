@@ -19,7 +19,7 @@ from tests.digits_runs import CHOICES, MODEL
 PLAN_KEYS = {
     "feasible", "arena_nbytes", "budget_nbytes", "min_budget_nbytes", "peak_live_nbytes", "by_kind",
     "tape_nbytes", "minibatch", "microbatch", "threads", "extra_forward_flops", "steps",
-    "plan_seconds",
+    "plan_seconds", "effort", "bound_nbytes",
 }  # fmt: skip
 KINDS = [
     "params", "indices", "grads", "optimizer", "saved", "transient", "workspace", "io", "padding",

@@ -89,9 +89,9 @@ def test_tables_of_one_net_agree_in_the_documents() -> None:
 
 
 def test_table3_is_what_the_planner_finds() -> None:
-    """Arenas and recomputation, planned anew; the report allows 0.9, the last row takes more."""
+    """Arenas and recomputation, planned anew as `compile` does; the report allows 0.9."""
     model, rows = nets.wrn28_2(), [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
     for row, cells in zip(memory.ROWS, rows, strict=True):
         found = memory.planned(plan(model, **memory.options(row)))
         assert found == (cells[2].strip(), cells[5].strip()), row
-        assert float(found[1]) <= 0.92
+        assert float(found[1]) <= 0.9

@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..checker import prove
 from ..kernels import targets
@@ -11,12 +12,13 @@ from ..kernels.loops import functions
 from ..ops.model import Model, names_file
 from ..program import Program
 from ..units import parse_bytes
+from ..units.efforts import NORMAL, QUICK
 from . import remat
 from .model.samples import samples_of
 from .options import Options
 from .plan.allowed import settled
 from .plan.candidates import Plan
-from .plan.frontier import check_not_empty, choose_plan, find_frontier
+from .plan.frontier import check_not_empty, choose_plan, search_frontier
 from .plan.units import units_of
 from .tapes.assemble import assemble
 from .tapes.meanings import meanings_of
@@ -29,25 +31,34 @@ def plan_model(
     """The chosen plan, the whole frontier, and what the account says of both.
 
     Rungs that `options` allow and that do not help are left out (plan/allowed.py): what the plans
-    were made with is `plan.candidate.options`.
+    were made with is `plan.candidate.options`. What a quick search does not fit into the budget is
+    searched for with the normal effort.
 
     Raises:
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
     functions.begin(units_of(len(model.nodes)))
+    nbytes = None if budget is None else parse_bytes(budget)
+    target = targets.get(options.target).processor
     with _collector_resting():
         rungs = settled(model, options)
         options = rungs.options
-        front = find_frontier(model, options, targets.get(options.target).processor)
+        found = search_frontier(model, options, target)
+        fits = nbytes is None or any(plan.arena_nbytes <= nbytes for plan in found.plans)
+        if options.effort == QUICK and not fits:
+            options = replace(options, effort=NORMAL)
+            found = search_frontier(model, options, target)
+    front = found.plans
     check_not_empty(front, options)
-    nbytes = None if budget is None else parse_bytes(budget)
     plan = choose_plan(model, options, front, nbytes)
     judged = remat.simulate(plan.candidate.train.problem, plan.schedule)
     assert judged == plan.simulation, "the referee measures the chosen schedule otherwise"
     facts = {
         "budget_nbytes": nbytes,
         "min_budget_nbytes": front[0].arena_nbytes,
+        "effort": options.effort,
+        "bound_nbytes": found.bound_nbytes,
         **samples_of(model, options).facts(),
         **rungs.facts(),
         "relative_time": round(plan.cost / front[-1].cost, 4),

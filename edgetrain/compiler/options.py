@@ -14,6 +14,7 @@ from ..optim.loss_scale import MAX_SCALE
 from ..sparse import REWIRINGS, Rewiring, make_rewiring
 from ..sparse.density import DISTRIBUTIONS
 from ..units import finite_number
+from ..units.efforts import EFFORTS, NORMAL
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
 from .model.lora import Lora, make_lora
@@ -23,7 +24,9 @@ MOST_STEPS = 2**31  # of time
 STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
 STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
-_NEW = ("saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt")
+_NEW = (
+    "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class Options:
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
       rewiring: dsr, set, none, a text for `make_rewiring`, or a method of edgetrain/sparse.
       max_extra_forward: at most this fraction of a forward is recomputed.
+      effort: how long plans are searched for, quick, normal or thorough, counted in work: the same
+        on every machine. More finds every plan that less does; bits of training do not depend on
+        it.
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
       dims: sizes of symbolic dimensions.
@@ -85,6 +91,7 @@ class Options:
     distribution: str = "uniform"
     rewiring: str | Rewiring | None = "dsr"
     max_extra_forward: float | None = None
+    effort: str = NORMAL
     threads: int = 2
     seed: int = 0
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -122,6 +129,8 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
+        if self.effort not in EFFORTS:
+            raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}.")
         object.__setattr__(self, "segments", _segments(self.segments))
         if not 0 <= self.bptt < MOST_STEPS:
             raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")

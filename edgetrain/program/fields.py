@@ -9,6 +9,7 @@ The account may hold further figures, which are only shown.
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir.values import PERSISTENT
 from ..kernels import targets
+from ..units.efforts import EFFORTS
 from .schema import (
     boolean,
     by_name,
@@ -93,6 +94,7 @@ RECIPE = record(
         "segments": text(20),
         "bptt": integer(0, _SAMPLES),
         "allow": _PATTERNS,
+        "effort": one_of(*EFFORTS),
         "output_shape": several(integer(1, 2**48), most=16),
         "saved": one_of(*MEMORIES),
         "fused_update": boolean,
@@ -128,6 +130,8 @@ ACCOUNT = record(
         "budget_nbytes": optional(_NBYTES),
         "mapped_nbytes": _NBYTES,
         "relative_time": number(0),
+        "effort": one_of(*EFFORTS),
+        "bound_nbytes": _NBYTES,
         "training": _TRAINING,
     },
     others=plain(),

@@ -44,7 +44,7 @@ ALONE, BRIEF = 50_000_000, 100_000
 TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
 # Of a recipe: they change no bit, or a run may go on on another processor.
-_APART = ("threads", "max_extra_forward", "target", "lanes")
+_APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 
 
 @dataclass(frozen=True, slots=True)

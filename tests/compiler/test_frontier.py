@@ -81,7 +81,7 @@ def test_account_adds_up_to_the_arena(position, precision):
 
 def test_account_of_a_plan_is_that_of_the_program_and_the_arena():
     program = compile_(conv_bn_relu_conv(), **OPTIONS)
-    planned = plan(conv_bn_relu_conv(), **OPTIONS)
+    planned = plan(conv_bn_relu_conv(), effort="normal", **OPTIONS)
     session = Session(program)
     assert session.arena.nbytes == program.arena_nbytes == planned["arena_nbytes"]
     session.close()

@@ -8,6 +8,7 @@ from ...api import make_options
 from ...compiler.plan.advise import Advice, advise, best
 from ...importer import load_onnx
 from ...units import format_bytes
+from ...units.efforts import QUICK
 from ...units.options import flag
 from ...units.stages import stage
 from ..parser.choices import compile_arguments
@@ -20,7 +21,7 @@ _OWN = ("--json", "--debug")  # options of the command itself
 
 def run(arguments: Namespace) -> int:
     """Print every way to train the model: what fits first, each with its command."""
-    given = compile_arguments(arguments)
+    given = {"effort": QUICK, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     with stage(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)

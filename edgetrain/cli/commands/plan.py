@@ -23,10 +23,11 @@ from ...kernels import targets
 from ...ops.model import Model
 from ...program import Program
 from ...program.atomic import check_target
+from ...units.efforts import NORMAL, QUICK
 from ...units.stages import stage
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
-from ..screen.tables import account_lines, departures, table, to_json
+from ..screen.tables import account_lines, departures, effort_lines, table, to_json
 from .compiled import Compiled
 
 _FRONTIER_ROWS = 8
@@ -47,7 +48,7 @@ def plan(arguments: Namespace) -> int:
             file=sys.stderr,
         )
     _check_dump(arguments)
-    found = _compiled(arguments, _assembled)
+    found = _compiled(arguments, _assembled, QUICK)
     _dump(arguments, found)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
@@ -71,6 +72,7 @@ def plan(arguments: Namespace) -> int:
         print(to_json(account))
         return 0
     print("\n".join([*account_lines(account), *_time_lines(chosen, program)]))
+    print("\n".join(effort_lines(account)))
     rows = len(front) if arguments.pareto is not None else _FRONTIER_ROWS
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
@@ -123,8 +125,13 @@ def _dump(arguments: Namespace, found: Compiled) -> None:
         dump(*about, arguments.dump, differences=arguments.dump_diff)
 
 
-def _compiled(arguments: Namespace, make: Callable[[Model, Plan, Mapping], Program]) -> Compiled:
-    given = compile_arguments(arguments)
+def _compiled(
+    arguments: Namespace,
+    make: Callable[[Model, Plan, Mapping], Program],
+    effort: str = NORMAL,
+) -> Compiled:
+    """What is made with the options given; `effort` where none is among them."""
+    given = {"effort": effort, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     asked = make_options(**given)
     with stage(f"reading {arguments.model}"):

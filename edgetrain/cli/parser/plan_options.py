@@ -9,6 +9,7 @@ from ...kernels import targets
 from ...losses import Loss
 from ...optim import Optimizer
 from ...units import parse_bytes
+from ...units.efforts import EFFORTS
 from ...units.options import flag
 from ...units.rungs import ALLOWED
 from .namespace import Namespace
@@ -62,6 +63,12 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "max_extra_forward": {
         "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
+    },
+    "effort": {
+        "choices": [*EFFORTS],
+        "help": "how long plans are searched for, the same on every machine: "
+        + ", ".join(f"{name} ({what})" for name, what in EFFORTS.items())
+        + "; default: quick for plan and advise, else normal",
     },
     "threads": {"type": int, "metavar": "N", "help": "workers (2)"},
     "seed": {"type": int, "metavar": "N", "help": "of shuffling, dropout, rounding (0)"},

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...program.account import MEANINGS
 from ...units import format_bytes
+from ...units.efforts import QUICK, THOROUGH
 
 _TRAINING = {
     "trained": "parameters",
@@ -58,6 +59,17 @@ def departures(account: Mapping[str, Any]) -> list[str]:
         f"{sizes['without_nbytes']:,}"
         for name, sizes in account.get("declined", {}).items()
     ]
+
+
+def effort_lines(account: Mapping[str, Any]) -> list[str]:
+    """What a longer search may bring; nothing where none is longer."""
+    effort, bound = account["effort"], account["bound_nbytes"]
+    if effort == THOROUGH:
+        return []
+    longer = "--effort thorough searches longer"
+    if effort == QUICK:
+        longer = "compile and train search longer, --effort thorough longest"
+    return [f"{effort} search: {longer}; no plan takes less than {bound:,} bytes"]
 
 
 def _statistics_lines(account: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A rung changes the graph, so it is decided before plans are searched over, and for all of them: by
 the smallest plan of the smallest microbatch, whatever the budget. Rungs are tried in the order of
-units/rungs.py, each beside those that were taken before it.
+units/rungs.py, each beside those that were taken before it, with quick plans whatever the effort:
+more of it never changes the graph.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ...kernels import targets
 from ...ops.model import Model
+from ...units.efforts import QUICK
 from ...units.rungs import ALLOWED
 from ...units.stages import stage
 from ..options import Options
@@ -62,5 +64,5 @@ def least_nbytes(model: Model, options: Options) -> int:
     """Bytes of the smallest plan there is, of the smallest microbatch."""
     smallest = microbatches(model, options)[-1]
     target = targets.get(options.target).processor
-    sized = replace(options, microbatch=smallest, max_extra_forward=None)
+    sized = replace(options, microbatch=smallest, max_extra_forward=None, effort=QUICK)
     return find_frontier(model, sized, target)[0].arena_nbytes

@@ -15,22 +15,12 @@ from ..pipeline import Graphs, build_graphs
 from ..remat.problem import Problem, Schedule, Simulation
 from ..tapes.steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
 from ..tapes.update import UpdateTape, update_tape
+from .effort import levels_to
 
-POINTS = 96  # plans kept of each microbatch
-SHORT_SCHEDULE = 100  # up to so many steps each microbatch is searched by itself
-HALF_LONG = 300  # up to so many a search finds more for its work
-LONG_SCHEDULE = 600  # from so many on half the points
-# By steps of the problem: effort of a search at most, and at most for each step.
-EFFORTS = (
-    (SHORT_SCHEDULE, 8, 0.06),
-    (HALF_LONG, 64, 0.48),
-    (LONG_SCHEDULE, 8, 0.06),
-    (5 * LONG_SCHEDULE, 12, 0.06),
-    (2**31, 5, 0.06),
-)
+# Plans of each microbatch, as many as so many steps in all measure, within two bounds.
+MEASURED, FEWEST, POINTS = 48_000, 48, 96
+AGAIN = 6.0  # millions of simulated steps: a microbatch whose search takes more is not searched
 PLACE_EFFORT, MOST_PLACED = 0.25, 55_000  # of placement at most: each buffer's, over buffers
-# Part of the front that rounds of the search must improve for more; where a short one has seeds.
-GAIN, SHORT_GAIN = 0.01, 0.001
 
 
 @dataclass(frozen=True)
@@ -105,11 +95,12 @@ class Draft(_Scheduled):
         """No placement takes less."""
         return self.candidate.arena_nbytes(self.simulation.peak_nbytes)
 
-    def placed(self) -> "Plan":
-        """With an address for every value."""
+    def placed(self, times: float = 1) -> "Plan":
+        """With an address for every value; `times` the work that a quick plan takes."""
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
         count = len(placed.buffers)
         effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * count, MOST_PLACED / max(count, 1))
+        effort *= times
         beside = self.candidate.persistent_nbytes
         offsets, height = arena.place(placed.buffers, effort=effort, beside=beside)
         return Plan(
@@ -188,43 +179,52 @@ class Search:
     drafts: tuple[Draft, ...]
 
 
-def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[Search]:
-    """Schedules of every microbatch.
+def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[list[Search]]:
+    """Schedules of every microbatch, after each effort up to that of the options.
 
     The smallest microbatch, whose plans are nearly always the ones that are kept, is searched
-    first. Where the steps of another are the same it takes that one's schedules; a short graph is
-    searched again from there, as long as something is gained.
+    first. Where the steps of another are the same it takes that one's schedules; where a search is
+    short it goes on from there, as long as something is gained.
     """
-    known: Search | None = None
-    searches: list[Search] = []
+    efforts = levels_to(options.effort)
+    known: list[Search] = []
+    found: list[list[Search]] = [[] for _ in efforts]
     for candidate in reversed(candidates):
-        problem, seeds = candidate.train.problem, ()  # type: tuple[Problem, Sequence[Schedule]]
-        short = len(problem.steps) <= SHORT_SCHEDULE
-        if known is not None and _same_steps(problem, known.candidate.train.problem):
-            if not short:
-                drafts = [make_draft(candidate, draft.schedule, options) for draft in known.drafts]
-                searches.append(Search(candidate, known.schedules, tuple(drafts)))
-                continue
-            seeds = known.schedules
-        with stage(f"searching schedules of microbatch {candidate.microbatch}"):
-            found = _found(candidate, seeds)
-        long = len(problem.steps) > LONG_SCHEDULE
-        points = remat.measured(problem, found, POINTS // 2 if long else POINTS, candidate.replay)
-        drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in points]
+        problem = candidate.train.problem
+        levels = [effort.level(len(problem.steps)) for effort in efforts]
+        same = bool(known) and _same_steps(problem, known[0].candidate.train.problem)
+        if same and levels[0].effort > AGAIN:
+            drafts = [[make_draft(candidate, d.schedule, options) for d in s.drafts] for s in known]
+            pairs = zip(known, drafts, strict=True)
+            searches = [Search(candidate, s.schedules, tuple(d)) for s, d in pairs]
+        else:
+            seeds = [search.schedules for search in known] if same else None
+            with stage(f"searching schedules of microbatch {candidate.microbatch}"):
+                searches = _searched(candidate, options, levels, seeds)
+        for level, search in zip(found, searches, strict=True):
+            level.append(search)
+        known = searches
+    return found
+
+
+def _searched(
+    candidate: Candidate,
+    options: Options,
+    levels: Sequence[remat.Level],
+    seeds: Sequence[Sequence[Schedule]] | None,
+) -> list[Search]:
+    """What is found of one microbatch after each level; `seeds` as of `schedules_of_use`."""
+    problem, searches = candidate.train.problem, []  # type: tuple[Problem, list[Search]]
+    points = max(FEWEST, min(POINTS, MEASURED // len(problem.steps)))
+    for some in remat.schedules_of_use(problem, levels, candidate.floor_nbytes, seeds):
+        if searches and some == list(searches[-1].schedules):
+            searches.append(searches[-1])
+            continue
+        found = keeps_weights(candidate.train.nodes, candidate.train.graph, some)
+        chosen = remat.measured(problem, found, points, candidate.replay)
+        drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in chosen]
         searches.append(Search(candidate, tuple(found), tuple(drafts)))
-        known = searches[-1]
     return searches
-
-
-def _found(candidate: Candidate, seeds: Sequence[Schedule]) -> list[Schedule]:
-    """What one search finds; a short one without seeds ends with its effort, others sooner."""
-    problem = candidate.train.problem
-    count = len(problem.steps)
-    effort = next(min(most, count * each) for steps, most, each in EFFORTS if count <= steps)
-    short = count <= SHORT_SCHEDULE
-    gain = (SHORT_GAIN if seeds else 0.0) if short else GAIN
-    found = remat.schedules_of_use(problem, effort, candidate.floor_nbytes, gain, seeds)
-    return keeps_weights(candidate.train.nodes, candidate.train.graph, found)
 
 
 def make_draft(

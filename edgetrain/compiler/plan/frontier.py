@@ -6,7 +6,7 @@ plan is the same whoever asks.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from ..passes.saved import check_saved
 from ..pipeline import Graphs, build_graphs, mixes_samples
 from .addresses import addressable
 from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
+from .effort import levels_to
 
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.005  # of the arena: a plan placed this far above its bound is worth another schedule
@@ -37,8 +38,26 @@ TRIES = 2  # other schedules placed instead of it
 _Costed = TypeVar("_Costed", Draft, Plan)
 
 
+@dataclass(frozen=True)
+class Frontier:
+    """What was found for a model.
+
+    Attributes:
+      plans: by rising arena and falling cost.
+      bound_nbytes: no plan takes less, however long it is searched for.
+    """
+
+    plans: list[Plan]
+    bound_nbytes: int
+
+
 def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Plan]:
-    """Plans by rising arena and falling cost.
+    """The plans of `search_frontier`."""
+    return search_frontier(model, options, target).plans
+
+
+def search_frontier(model: Model, options: Options, target: jit.Target) -> Frontier:
+    """Plans of every microbatch: those of the options' effort and of every lesser one.
 
     Raises:
       UsageError: no microbatch is allowed, an option that has no effect in any, or no plan that
@@ -50,15 +69,30 @@ def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Pl
             candidates.append(make_candidate(model, options, microbatch, target))
     candidates = addressable(candidates, options)
     check_saved([candidate.train.graph for candidate in candidates], options.saved)
-    searches = search_schedules(candidates, options)
+    plans: list[Plan] = []
+    for effort, searches in zip(
+        levels_to(options.effort), search_schedules(candidates, options), strict=True
+    ):
+        plans = _undominated([*plans, *_placed(searches, options, effort.places)])
+    bounds = [c.arena_nbytes(c.train.problem.lower_bound()) for c in candidates]
+    return Frontier(addressable(plans, options), min(bounds))
+
+
+def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Plan]:
+    """The plans of searches that none of them dominates.
+
+    Args:
+      times: work of a placement, in that of a quick plan.
+    """
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {search.candidate.microbatch: search for search in searches}
     # Placement is compiled and holds no lock.
     with stage("placing plans"), ThreadPoolExecutor(2) as pool:
-        plans = _undominated(list(pool.map(Draft.placed, _undominated(drafts))))
-        others = list(pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options), plans))
-    found = _undominated([*plans, *(plan for found in others for plan in found)])
-    return addressable(_worthwhile(found), options)
+        first = pool.map(lambda draft: draft.placed(times), _undominated(drafts))
+        plans = _undominated(list(first))
+        others = pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options, times), plans)
+    found = _undominated([*plans, *(plan for some in others for plan in some)])
+    return _worthwhile(found)
 
 
 def obstacle(model: Model, options: Options) -> EdgetrainError | None:
@@ -91,7 +125,7 @@ def _allowed(draft: Draft, options: Options) -> bool:
     return most is None or draft.extra_forward <= most + 1e-12
 
 
-def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
+def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
     """Plans in place of one whose schedule has no good placement; none where it has.
 
     First the same schedule with room made below its peak; where that does not help, schedules
@@ -105,7 +139,7 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
         schedule = remat.shorten_lifetimes(
             plan.candidate.train.problem, plan.schedule, crowding, seed, plan.candidate.replay
         )
-        found.append(make_draft(plan.candidate, schedule, options).placed())
+        found.append(make_draft(plan.candidate, schedule, options).placed(times))
         if _tight(found[-1]):
             return found
         if found[-1].arena_nbytes >= plan.arena_nbytes:
@@ -122,7 +156,7 @@ def _instead(plan: Plan, search: Search, options: Options) -> list[Plan]:
             low = middle + 1
             continue
         tries += 1
-        other = draft.placed()
+        other = draft.placed(times)
         if _tight(other):
             found.append(other)
             high = middle

@@ -14,7 +14,7 @@ from .chain.stages import Chain, chain_of
 from .problem import Instance, Problem, Schedule, Simulation, Step
 from .referee import ScheduleError, simulate
 from .replay import Replay
-from .search import anneal_search, shorten_lifetimes
+from .search import Level, anneal_levels, anneal_search, shorten_lifetimes
 from .store_all import store_all
 
 Solver = Callable[[Problem, int], list[Schedule]]
@@ -34,24 +34,27 @@ def auto(problem: Problem, effort: int) -> list[Schedule]:
 
 
 def schedules_of_use(
-    problem: Problem, effort: float, enough: int, gain: float, seeds: Sequence[Schedule] = ()
-) -> list[Schedule]:
-    """As 'auto' finds them, as long as it pays.
+    problem: Problem,
+    levels: Sequence[Level],
+    enough: int,
+    seeds: Sequence[Sequence[Schedule]] | None = None,
+) -> list[list[Schedule]]:
+    """As 'auto' finds them after each level.
 
     Args:
       enough: bytes below which no peak is of use.
-      gain: what part of the front a round must improve for another one.
-      seeds: schedules that are known already.
+      seeds: for each level, schedules that are known already; None where none are.
     """
     regular = store_all(problem)
     if simulate(problem, regular[0]).peak_nbytes <= enough:
-        return regular
+        return [regular] * len(levels)
     stages = chain_of(problem)
     if stages is not None and (is_long(stages) or problem.cuts):
-        return chain_ladder(problem)
-    if stages is not None and not seeds:
-        seeds = _seeds(problem, stages)
-    return anneal_search(problem, effort, seeds, enough, gain)
+        return [chain_ladder(problem)] * len(levels)
+    if seeds is None:
+        own = [] if stages is None else _seeds(problem, stages)
+        seeds = [own, *([()] * (len(levels) - 1))]
+    return anneal_levels(problem, levels, seeds, enough)
 
 
 def _seeds(problem: Problem, stages: Chain) -> list[Schedule]:
@@ -150,6 +153,7 @@ __all__ = [
     "DEFAULT_EFFORT",
     "SOLVERS",
     "Instance",
+    "Level",
     "Problem",
     "Replay",
     "Schedule",

@@ -70,6 +70,16 @@ class Problem:
         """FLOPs of every recomputable step once: what fractions of a forward refer to."""
         return sum(step.flops for step in self.steps if step.recomputable)
 
+    def lower_bound(self) -> int:
+        """Bytes that no schedule goes below: the largest needs of one step."""
+        most = 0
+        for step in self.steps:
+            swaps = {new for new, _ in step.inplace}
+            touched = {*step.reads, *step.updates, *step.writes} - swaps - self.always_live
+            kept = {v for v in touched if v not in step.writes or v not in self.optional}
+            most = max(most, sum(self.nbytes[v] for v in kept) + step.workspace)
+        return most + sum(self.nbytes[v] for v in self.always_live)
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:

@@ -1,6 +1,6 @@
 """Search over decisions: what to forget and when, annealed on the simulated peak."""
 
-from .anneal_search import anneal_search
+from .anneal_search import Level, anneal_levels, anneal_search
 from .shorten_lifetimes import shorten_lifetimes
 
-__all__ = ["anneal_search", "shorten_lifetimes"]
+__all__ = ["Level", "anneal_levels", "anneal_search", "shorten_lifetimes"]

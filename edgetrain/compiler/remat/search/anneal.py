@@ -112,15 +112,15 @@ def _energy(peak, extra, excess, length, budget, weight):
 
 
 @loop
-def _begin(p, t, archive, start, budget, walk):
-    """Set out from a point of the archive; its outcome and its number of drops."""
-    row, steps = archive.row[start], archive.order.shape[1]
-    count = archive.dropped[row]
+def _begin(p, t, points, start, budget, walk):
+    """Set out from a point; its outcome and its number of drops."""
+    row, steps = points.row[start], points.order.shape[1]
+    count = points.dropped[row]
     for j in range(steps):
-        walk.order[j] = archive.order[row, j]
+        walk.order[j] = points.order[row, j]
         walk.place[walk.order[j]] = j
     for j in range(count):
-        walk.drops[j] = archive.drops[row, j]
+        walk.drops[j] = points.drops[row, j]
     now = evaluate(p, walk.order, walk.drops, count, budget, t)
     copy(walk.drops, walk.next_drops, count)
     return now, _settle(walk.next_drops, count, t, walk.drops)
@@ -128,17 +128,17 @@ def _begin(p, t, archive, start, budget, walk):
 
 @SEARCH.entry
 def anneal(
-    p: FlatProblem, idle: Moves, one: Trace, other: Trace, archive: Archive, walk: Walk, start: int,
-    budget: int, work: float, temper: Temper, state: Words,
+    p: FlatProblem, idle: Moves, one: Trace, other: Trace, archive: Archive, walk: Walk,
+    points: Archive, start: int, budget: int, work: float, temper: Temper, state: Words,
 ) -> float:  # fmt: skip
-    """Search around one point of the archive for the cheapest schedule within a budget.
+    """Search around one point for the cheapest schedule within a budget.
 
     Moves whose foreseeable effect would be refused are dropped before they are evaluated, but
     for one in ten.
 
     Args:
       one, other: scratch.  archive: receives what is found.
-      start: index of the point to start from.  budget: bytes.  work: steps to evaluate.
+      points, start: where it is, and its index there.  budget: bytes.  work: steps to evaluate.
       state: of the random numbers.
     Returns:
       Steps evaluated.
@@ -147,7 +147,7 @@ def anneal(
     order, next_order = walk.order, walk.next_order
     place, next_place = walk.place, walk.next_place
     drops = walk.next_drops
-    now, count = _begin(p, t, archive, start, budget, walk)
+    now, count = _begin(p, t, points, start, budget, walk)
     scale = (now.extra + 1e-4) / (count + 4)
     weight = temper.steep * (now.extra + 0.02)
     energy = _energy(now.peak, now.extra, now.excess, now.length, budget, weight)

@@ -37,6 +37,17 @@ def new_archive(points: int, drops: int, steps: int) -> Archive:
     )
 
 
+def kept(a: Archive) -> Archive:
+    """A copy that takes no more points."""
+    n = int(a.filled[0])
+    rows = a.row[:n]
+    most = int(a.dropped[rows].max(initial=0))
+    drops, dropped, order = a.drops[rows, :most].copy(), a.dropped[rows], a.order[rows]
+    busy = np.ones(n, np.bool_)
+    found = a.peak[:n].copy(), a.extra[:n].copy(), np.arange(n), busy, a.filled.copy()
+    return Archive(*found, drops, dropped, order)
+
+
 @loop
 def find(a, budget):
     """Index of the cheapest point of at most `budget` bytes, -1 where there is none."""
