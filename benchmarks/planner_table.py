@@ -18,7 +18,7 @@ from . import place as placing
 from . import schedule as scheduling
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "planner"
-SECONDS = 10.0
+SECONDS = 14.0
 
 
 def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
