@@ -1,15 +1,24 @@
 """Kernels on integers that a checker accepted: no byte outside the declared extents is touched.
 
+    python -m tests.fuzz.kernels
+
+sets every integer of every call of every net to every extreme, one at a time, and prints for each
+net how many of these calls were tried, refused by the checker, and run, and what went wrong.
+
 Every operand lies between pages that may not be touched, at their end or at their start, so that
 one element too far is a signal. A case is an honest call of a kernel with some integers changed;
 what the checker refuses is not run.
 """
 
+import argparse
 import ctypes
+import itertools
 import mmap
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -24,10 +33,12 @@ from edgetrain.program import Program
 from edgetrain.runtime.loading.patterns import REWIRING
 
 from . import children
+from .nets import ALL, BY_HAND, compiled, parts
 
 PAGE = mmap.PAGESIZE
 MOST_WORK = 10**8
 MOST_NBYTES = 2**22  # of one operand
+MOST_ALIKE = 6  # calls of one kernel and its storages in a net, of which each is strained
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _LIBC = ctypes.CDLL(None)
 
@@ -121,9 +132,8 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
         layer = _layer(values)
         if layer is None or layer.chunk != values["chunk"]:
             return False
-        most = min(
-            layer.size, values["slots"], *(values[n] for n in ("room", "held") if values[n] > 0)
-        )
+        caps = (values[name] for name in ("slots", "room", "held") if values.get(name, 0) > 0)
+        most = min(layer.size, *caps)
         chosen = rng.choice(layer.size, draw.randrange(most + 1), replace=False)
         columns, pointers = csr.encode(layer, np.sort(chosen), 0)
         dtype = np.uint8 if call.storages["I"] == "u8" else np.uint16
@@ -135,24 +145,34 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
         )
         at = memory.at["pointers"]
         memory.bytes[at : at + 4 * pointers.size] = pointers.view(np.uint8)
+    elif "pointers" in sizes:  # a layer's slots of the pool, which loading a Program has proved
+        starts = np.sort(rng.integers(0, values["slots"] + 1, values["groups"] + 1))
+        at = memory.at["pointers"]
+        memory.bytes[at : at + 4 * starts.size] = starts.astype(np.int32).view(np.uint8)
     return True
 
 
-def extents(call: Call, threads: int) -> dict[str, int] | None:
+def proved(call: Call, threads: int) -> dict[str, int] | None:
     """Bytes of each reference and of scratch, or None where the checker refuses the integers."""
     lanes = jit.host().lanes
     spec = call.kernel.spec
     try:
         sizes = spec.extents(call.values, call.storages, threads, lanes)
-        scratch = spec.scratch_nbytes(call.values, threads, lanes)
-        turns = registry.variants(call.kernel.name)[-1].spec.turns(call.values, threads, lanes)
+        sizes |= {"": spec.scratch_nbytes(call.values, threads, lanes)}
     except ProgramError:
         return None
-    if not call.kernel.suits(call.values, call.storages, lanes):
+    if min(sizes.values()) < 0 or not call.kernel.suits(call.values, call.storages, lanes):
         return None
-    if turns > MOST_WORK or any(not 0 <= n <= MOST_NBYTES for n in (*sizes.values(), scratch)):
+    return sizes
+
+
+def extents(call: Call, threads: int) -> dict[str, int] | None:
+    """As `proved`; None too where the call is larger than what is run here."""
+    sizes = proved(call, threads)
+    if sizes is None or max(sizes.values()) > MOST_NBYTES:
         return None
-    return sizes | {"": scratch}
+    plain = registry.variants(call.kernel.name)[-1].spec
+    return None if plain.turns(call.values, threads, jit.host().lanes) > MOST_WORK else sizes
 
 
 def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: random.Random) -> bool:
@@ -224,3 +244,123 @@ def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
             if one.how != "returned":
                 wrong.append(f"{calls[n % len(calls)].kernel.name} {seed} {n}: {one.how}")
     return wrong
+
+
+_ROW = "{:40} {:>9} {:>9} {:>9} {:>9} {:>6}"
+_EXTREMES = (-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**48, 2**63 - 1)
+
+
+def strained(calls: Iterable[Call]) -> list[Call]:
+    """Calls with each of their integers set to each extreme and to those near it."""
+    out = []
+    for call in calls:
+        for operand in call.kernel.spec.operands:
+            if operand.range is None:
+                continue
+            word = call.values[operand.name]
+            least, most = operand.range.least, operand.range.most
+            near = {word - 1, word + 1, least - 1, least, most, most + 1}
+            for other in sorted(near.union(_EXTREMES) - {word}):
+                if -(2**63) <= other < 2**63:
+                    values = {**call.values, operand.name: other}
+                    out.append(Call(call.kernel, call.storages, values))
+    return out
+
+
+def alone(name: str) -> Call:
+    """A call of a plain kernel by hand: every integer is 1, every operand of float32 is there."""
+    kernel = registry.variants(name)[-1]
+    words = {o.name: 0 if o.is_reference else 1 for o in kernel.spec.operands if o.mode != "t"}
+    return Call(kernel, dict.fromkeys(kernel.spec.variables, "f32"), words)
+
+
+def _strain(call: Call, seed: int) -> bool:
+    """Run a call that the checker accepts, operands at the end of their pages and at the start."""
+    draw, ran = random.Random(f"{seed} {call.kernel.label} {sorted(call.values.items())}"), False
+    for end in (True, False):
+        threads = draw.choice((1, 2, 3))
+        sizes = extents(call, threads)
+        ran = (sizes is not None and run(call, sizes, threads, end, draw)) or ran
+    return ran
+
+
+@dataclass
+class Tally:
+    """What became of calls; `large`: accepted, and larger than what is run here. An arena bounds
+    those, for its extents are proved against it."""
+
+    tried: int = 0
+    refused: int = 0
+    large: int = 0
+    ran: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def row(self, name: str) -> str:
+        counts = (self.tried, self.refused, self.large, self.ran, len(self.faults))
+        return _ROW.format(name, *(f"{count:,}" for count in counts))
+
+
+def strain(calls: Sequence[Call], seed: int) -> Tally:
+    """Try calls in forked children."""
+    accepted = [call for call in calls if proved(call, 1) is not None]
+    small = [call for call in accepted if extents(call, 1) is not None]
+    found = Tally(len(calls), len(calls) - len(accepted), len(accepted) - len(small))
+    for start in range(0, len(small), 50):
+        part = small[start : start + 50]
+        many = children.run(lambda part=part: [_strain(call, seed) for call in part])
+        if many.how == "returned":
+            found.ran += sum(many.value)
+            continue
+        for call in part:
+            one = children.run(lambda call=call: _strain(call, seed))
+            if one.how == "returned":
+                found.ran += one.value
+            else:
+                told = f"{call.kernel.label} {dict(call.values)}: {one.how} {one.detail}"
+                found.faults.append(told)
+    return found
+
+
+def few(calls: Iterable[Call]) -> list[Call]:
+    """The first calls of each kernel and its storages; segments of time have hundreds alike."""
+    out = []
+    seen: Counter[tuple] = Counter()
+    for call in calls:
+        key = call.kernel.label, *call.storages.values()
+        seen[key] += 1
+        if seen[key] <= MOST_ALIKE:
+            out.append(call)
+    return out
+
+
+def extremes(seed: int) -> Iterator[tuple[str, Tally]]:
+    """Every net, part and kernel called by hand, and what became of its new calls."""
+    known: set[tuple] = set()
+    nets = ((name, calls_of(compiled(name))) for name in ALL)
+    single = ((name, calls_of(program)) for name, program in parts())
+    by_hand = ((f"by hand {name}", [alone(name)]) for name in BY_HAND)
+    for name, calls in itertools.chain(nets, single, by_hand):
+        new = {}
+        for call in (*calls, *strained(few(calls))):
+            key = call.kernel.label, *call.storages.values(), *call.values.values()
+            if key not in known:
+                known.add(key)
+                new[key] = call
+        yield name, strain([*new.values()], seed)
+
+
+def main() -> int:
+    """The command line; status 1 where a call went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    total = Tally()
+    print(_ROW.format("net", "tried", "refused", "too large", "ran", "wrong"))
+    for name, found in extremes(parser.parse_args().seed):
+        total = Tally(*(getattr(total, f.name) + getattr(found, f.name) for f in fields(Tally)))
+        print(found.row(name), *found.faults, sep="\n", flush=True)
+    print(total.row("all"))
+    return 1 if total.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,13 @@
-"""The nets whose Programs are mutated: every family of kernels is in one of them."""
+"""The nets whose Programs are mutated: every family and mode is in one of them.
 
-from collections.abc import Callable
+ALL: nets of this file, and a run of every kind that later versions resume. `parts`: Programs of one
+operator, loss or optimizer each, whose kernels are tried one by one.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -9,8 +16,15 @@ import edgetrain as et
 from edgetrain.ops.model import Model
 from edgetrain.program import Program
 
+from ..cases import CASES
 from ..compiler.nets import Net, residual
+from ..compiler.test_segments import every_step, last_step, lengths
+from ..losses.cases import LOSS_CASES
+from ..ops import harness
+from ..optim.cases import OPTIMIZER_CASES
 from ..planner import hurried
+from ..upgrades import kinds
+from ..upgrades.nets import write_net
 
 
 def _mlp() -> Model:
@@ -50,8 +64,8 @@ def _lstm() -> Model:
     return net.model(net.add("Gemm", [x, net.weight("fc.w", hidden, 3)], "logits"))
 
 
-def _attention() -> Model:
-    net, wide = Net(6, dtype=TensorProto.INT64), 8
+def _attention(tokens: int = 6) -> Model:
+    net, wide = Net(tokens, dtype=TensorProto.INT64), 8
     x = net.add("Gather", [net.weight("tokens", 11, wide), "x"], "embedded")
     q, k, v = (net.add("MatMul", [x, net.weight(f"{n}.w", wide, wide)], n) for n in "qkv")
     turned = net.add("Transpose", [k], "turned", perm=[0, 2, 1])
@@ -71,7 +85,19 @@ def _pools() -> Model:
     return net.model(net.head(net.add("Concat", parts, "joined", axis=1), 8))
 
 
-_SPARSE = {"density": 0.4, "rewiring": "dsr", "minibatch": 8, "microbatch": 4}
+def _words() -> Model:
+    """Token ids [batch, 6] -> scores of 600 words; a minibatch leaves most rows alone."""
+    net, words, wide = Net(6, dtype=TensorProto.INT64), 600, 4
+    x = net.add("Gather", [net.weight("tokens", words, wide), "x"], "embedded")
+    x = net.add("Tanh", [net.add("MatMul", [x, net.weight("fc1.w", wide, wide)], "mixed")], "bent")
+    return net.model(net.add("MatMul", [x, net.weight("fc.w", wide, words)], "logits"))
+
+
+_SPARSE: dict[str, Any] = {"density": 0.4, "rewiring": "dsr", "minibatch": 8, "microbatch": 4}
+_UNCLIPPED: dict[str, Any] = {"max_grad_norm": 0.0}
+_FUSED: dict[str, Any] = {**_SPARSE, "microbatch": 8, "fused_update": True, **_UNCLIPPED}
+_HEAD: dict[str, Any] = {"train": ("fc.*",)}
+_TIME: dict[str, Any] = {"minibatch": 6, "microbatch": 3}
 NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "mlp": (_mlp, {"optimizer": "adamw"}),
     "residual": (residual, {}),
@@ -80,17 +106,71 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "lstm": (_lstm, {}),
     "attention": (_attention, {"optimizer": "adam"}),
     "sparse": (residual, _SPARSE),
-    "fused sparse": (
-        residual,
-        {**_SPARSE, "microbatch": 8, "fused_update": True, "max_grad_norm": 0.0},
-    ),
+    "fused sparse": (residual, _FUSED),
+    "sparse int8 memory": (residual, {**_SPARSE, "model_memory": "int8"}),
+    "attention by blocks": (lambda: _attention(96), {"allow": ("attention",)}),
+    "sparse attention": (_attention, _SPARSE),
+    "frozen int8": (_attention, {**_HEAD, "frozen": "int8"}),
+    "frozen int4": (_attention, {**_HEAD, "frozen": "int4"}),
+    "frozen int8 convolutions": (residual, {"train": ("*bn*",), "frozen": "int8"}),
+    "frozen int4 convolutions": (residual, {"train": ("*bn*",), "frozen": "int4"}),
+    "frozen norms": (residual, {"freeze_bn": True}),
     "pools": (_pools, {"minibatch": 4}),
+    "fp16": (lambda: residual(0.25), {"precision": "fp16", "optimizer": et.SGD(momentum=0.9)}),
+    "int8 memory": (residual, {"precision": "fp16", "model_memory": "int8", "optimizer": "adam"}),
+    "saved int8": (lambda: residual(0.25), {"saved": "int8"}),
+    "adafactor": (_mlp, {"optimizer": "adafactor"}),
+    "fused": (_mlp, {"optimizer": "lion", "microbatch": 8, "fused_update": True, **_UNCLIPPED}),
+    "slices": (_words, {"allow": ("slices",)}),
+    "rows": (_words, {"allow": ("rows",), "optimizer": "sgd", **_UNCLIPPED}),
+    "adapters": (_attention, {"lora": "r=2,targets=q.w,v.w", "frozen": "int8"}),
+    "segments": (every_step, {**_TIME, "segments": 3}),
+    "segments of lengths": (lengths, {"minibatch": 3, "microbatch": 3, "segments": 3}),
+    "truncated time": (last_step, {**_TIME, "bptt": 20}),
 }
 
 
+# Kernels that no tape of these nets has: those of schedules and counters, which the runtime calls,
+# and those that no model leads to. Their calls are made by hand.
+BY_HAND = (
+    "bgrad_mod_b", "counters_reset", "rate_constant", "rate_cosine", "rate_drop",
+    "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_step",
+    "reduce_l1", "reduce_sumsq",
+)  # fmt: skip
+RUNS = tuple(f"run {name}" for name in kinds.KINDS)
+ALL = (*NETS, *RUNS)
+
+
 def compiled(name: str) -> Program:
-    """The Program of one of NETS."""
+    """The Program of one of ALL."""
+    if name in RUNS:
+        kind = kinds.KINDS[name.removeprefix("run ")]
+        with tempfile.TemporaryDirectory() as folder, hurried():
+            return kinds.compiled(kind, write_net(kind.net, Path(folder, "model.onnx")))
     build, options = NETS[name]
+    return _compiled(build(), **options)
+
+
+def _compiled(model: Model, **options) -> Program:
     settings = {"minibatch": 8, "microbatch": 4, "threads": 2, "max_grad_norm": 1.0} | options
     with hurried():
-        return et.compile(build(), **settings)
+        return et.compile(model, **settings)
+
+
+def _linear(*shape: int) -> Model:
+    """x [batch, shape], a matrix on its last axis."""
+    net = Net(*shape)
+    return net.model(net.add("MatMul", ["x", net.weight("w", shape[-1], shape[-1])], "y"))
+
+
+def parts() -> Iterator[tuple[str, Program]]:
+    """Programs of one operator, loss or optimizer each, by name."""
+    for case in CASES:
+        yield f"op {case.id}", harness.program(harness.build(case))
+    for name, (loss, shape) in LOSS_CASES.items():
+        yield f"loss {name}", _compiled(_linear(*shape), loss=loss)
+    for name, optimizer in OPTIMIZER_CASES.items():
+        yield f"optimizer {name}", _compiled(_mlp(), optimizer=optimizer)
+        if optimizer.fusable:
+            fused = _compiled(residual(), **{**_FUSED, "optimizer": optimizer})
+            yield f"sparse {name} fused", fused

@@ -13,7 +13,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from edgetrain.runtime.session import Session
 from tests.twins import train_step
 
 from . import children
-from .nets import NETS, compiled
+from .nets import ALL, compiled
 
 _HUGE = (0, -1, 1, 2, 63, 64, 1000, 1_000_000, 2**31, 2**40, 2**62, -(2**63))
 _ODD = (None, True, "", "ctl", [], {}, 1.5, float("nan"), float("inf"), "f16", [1], "index")
@@ -183,26 +183,40 @@ def step(path: Path) -> str:
     return "ran"
 
 
+_ROW = "{:24} {:>7} {:>7} {:>7} {:>6} {:>8} {:>6}"
+
+
 @dataclass
 class Tally:
     """What became of a net's mutants."""
 
     tried: int = 0
+    refused: int = 0
     ran: int = 0
     slowest: float = 0.0
     faults: list[str] = field(default_factory=list)
 
+    def add(self, other: "Tally") -> None:
+        """What became of another net's; `slowest` is the slowest of all."""
+        self.tried, self.refused = self.tried + other.tried, self.refused + other.refused
+        self.ran, self.slowest = self.ran + other.ran, max(self.slowest, other.slowest)
+        self.faults += other.faults
 
-def fuzz(mutants: int, seed: int, nets: tuple[str, ...] = tuple(NETS)) -> Mapping[str, Tally]:
+    def row(self, name: str) -> str:
+        share, slowest = self.ran / max(1, self.tried), f"{self.slowest:.2f} s"
+        counts = f"{self.tried:,}", f"{self.refused:,}", f"{self.ran:,}", f"{share:.0%}"
+        return _ROW.format(name, *counts, slowest, len(self.faults))
+
+
+def fuzz(mutants: int, seed: int, nets: Sequence[str] = ALL) -> Iterator[tuple[str, Tally]]:
     """Try `mutants` mutants, as many of each net."""
-    out = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in nets:
             honest, path, tally = Path(folder, f"{name}.edge"), Path(folder, "mutant.edge"), Tally()
             compiled(name).save(honest)
             step(honest)  # children inherit the loaded kernels
             sound = Sound.of(honest)
-            for number in range(mutants // len(nets)):
+            for number in range(-(-mutants // len(nets))):
                 draw = random.Random(f"{seed} {name} {number}")
                 try:
                     mutant(sound, draw).save(path)
@@ -211,12 +225,12 @@ def fuzz(mutants: int, seed: int, nets: tuple[str, ...] = tuple(NETS)) -> Mappin
                 ended = children.run(functools.partial(step, path))
                 tally.tried += 1
                 tally.ran += ended.how == "returned"
+                tally.refused += ended.how == "refused"
                 tally.slowest = max(tally.slowest, ended.cpu_seconds)
                 wrong = children.fault(ended)
                 if wrong:
                     tally.faults.append(f"{name} {seed} {number}: {wrong}")
-            out[name] = tally
-    return out
+            yield name, tally
 
 
 def main() -> int:
@@ -224,19 +238,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--nets", nargs="+", choices=tuple(NETS), default=tuple(NETS))
+    parser.add_argument("--nets", nargs="+", choices=ALL, default=ALL)
     arguments = parser.parse_args()
-    found = fuzz(arguments.mutants, arguments.seed, tuple(arguments.nets))
-    print("net          tried    ran   share  slowest  wrong")
-    for name, tally in found.items():
-        share = tally.ran / max(1, tally.tried)
-        print(
-            f"{name:10} {tally.tried:7,} {tally.ran:6,} {share:6.0%} {tally.slowest:7.2f} s "
-            f"{len(tally.faults):6}"
-        )
-    for fault in (fault for tally in found.values() for fault in tally.faults):
-        print(fault)
-    return 1 if any(tally.faults for tally in found.values()) else 0
+    total = Tally()
+    print(_ROW.format("net", "tried", "refused", "ran", "share", "slowest", "wrong"))
+    for name, found in fuzz(arguments.mutants, arguments.seed, arguments.nets):
+        total.add(found)
+        print(found.row(name), *found.faults, sep="\n", flush=True)
+    print(total.row("all"))
+    return 1 if total.faults else 0
 
 
 if __name__ == "__main__":
