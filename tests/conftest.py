@@ -14,6 +14,12 @@ from tests.digits_runs import digits_program
 os.environ["EDGETRAIN_PROGRESS"] = "0"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--interpret", action="store_true", help="run kernels of tests/kernels in plain Python"
+    )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def all_workers() -> None:
     """Nets of tests are small: without this one thread would do all of their work."""

@@ -213,6 +213,8 @@ def declarations() -> str:
             importlib.import_module(module.name)
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for row in _TEXTS.values():
+        if not sources.path_of(row["module"]).is_file():
+            continue  # of a plug-in that this process happened to import before
         by_name.setdefault(row["name"], []).append(row)
     return "".join(f"{name}\t{json.dumps(rows)}\n" for name, rows in sorted(by_name.items()))
 

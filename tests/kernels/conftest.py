@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import Phase, settings
 
+from . import harness
+
 # No shrinking: where a kernel does not compile it takes minutes.
 settings.register_profile(
     "kernels",
@@ -19,3 +21,8 @@ settings.load_profile("kernels")
 def rng() -> np.random.Generator:
     """Random numbers that are the same in every run."""
     return np.random.default_rng(1234)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With --interpret every call of a kernel is one in plain Python."""
+    harness.INTERPRET = config.getoption("--interpret")

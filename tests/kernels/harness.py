@@ -17,12 +17,14 @@ from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
+from edgetrain.kernels.run.execution import interpret
 
 DTYPES = {name: format.dtype.type for name, format in FORMATS.items()}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 ALIGN = 64
 GUARD = 0xA5
 GARBAGE = 0xFF  # NaN in every float format: an element that is not written shows
+INTERPRET = False  # whether kernels are run in plain Python: pytest --interpret
 
 
 def control(**words) -> np.ndarray:
@@ -164,7 +166,10 @@ def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str
         else:
             value = values[operand.name]
             words.append(bits(value) if operand.mode == "f" else int(value))
-    _run(entry(kernel, tuple(sorted(storages.items()))), buffer, words, nthreads)
+    if INTERPRET:
+        _interpret(kernel, storages, values, arrays, buffer, nthreads)
+    else:
+        _run(entry(kernel, tuple(sorted(storages.items()))), buffer, words, nthreads)
     buffer.check_guards(name)
     return _outputs(spec, values, arrays, buffer, name)
 
@@ -179,6 +184,12 @@ def _run(function, buffer, words, nthreads) -> None:
     args = np.array(words, np.int64)
     for thread in range(nthreads):
         function(buffer.bytes.ctypes.data, args.ctypes.data, thread, nthreads)
+
+
+def _interpret(kernel, storages, values, arrays, buffer, nthreads) -> None:
+    present = {o: a for o, a in arrays.items() if values[o] >= 0}
+    places = {o: buffer.bytes[values[o] : values[o] + a.nbytes] for o, a in present.items()}
+    interpret(kernel, storages, places, values, nthreads)
 
 
 def _outputs(spec, values, arrays, buffer, name) -> dict[str, np.ndarray]:

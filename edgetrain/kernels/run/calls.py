@@ -1,0 +1,292 @@
+"""Calls of kernels made from their declarations: small integers that the checks accept, contents.
+
+A declaration says what a tape's integers must satisfy, and a kernel touches nothing outside of its
+operands for any integers that do. So a call is found by search: integers, storages and which
+optional operands are there are changed, one at a time, until every condition holds.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ...formats import FORMATS, csr
+from .. import control, registry
+from ..cache import jit
+from ..declaration.expression import Later
+from ..registry import Kernel
+
+MOST_ELEMENTS, MOST_WORK = 1024, 4000  # of an operand; turns of the innermost loop
+TRIES, RESTARTS = 3000, 50  # changes of one integer; beginnings of a search
+CHAINED = ("sparse",)  # families whose operands hold what the kernels before them left
+_SMALL = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17, 33, 64, 150)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel and what it is called with.
+
+    Attributes:
+      places: uint8[n] of each reference that is there.
+      values: integers and float32 numbers.
+      lanes: of the processor that the variant is for.
+    """
+
+    kernel: Kernel
+    storages: Mapping[str, str]
+    values: Mapping[str, Any]
+    places: Mapping[str, np.ndarray]
+    lanes: int
+
+    def copied(self) -> dict[str, np.ndarray]:
+        """The places once more, for a run to write."""
+        return {name: aligned(place) for name, place in self.places.items()}
+
+
+def aligned(place: np.ndarray) -> np.ndarray:
+    """A copy at an address that is a multiple of 64, as operands lie in an arena."""
+    raw = np.empty(place.size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    raw[start : start + place.size] = place
+    return raw[start : start + place.size]
+
+
+class _Condition:
+    """What integers, storages and present operands must satisfy.
+
+    Attributes:
+      integers: those that it reads.
+      equal: an integer that must be equal to an expression, and that; None of other conditions.
+    """
+
+    def __init__(self, text: str, search: "_Search") -> None:
+        self.holds = Later(text)
+        words, groups = set(re.findall(r"[A-Za-z_]\w*", text)), dict(search.kernel.spec.fields)
+        numbered = {f"{g}{k}" for g in words & groups.keys() for k in range(groups[g])}
+        self.integers = sorted((words | numbered) & set(search.values))
+        one, sign, other = map(str.strip, text.partition(" == "))
+        self.equal = (one, Later(other)) if sign and one in search.values else None
+
+    def fails(self, names: Mapping[str, Any]) -> bool:
+        try:
+            return not self.holds(names)
+        except ArithmeticError:
+            return True
+
+
+class _Search:
+    """Integers and storages that satisfy a kernel's declaration, found by local search."""
+
+    def __init__(self, kernel: Kernel, draw: random.Random, fixed: Mapping[str, Any]) -> None:
+        self.kernel, self.draw, self.fixed = kernel, draw, fixed
+        spec, texts = kernel.spec, registry.declaration(kernel)
+        self.ranges = {o.name: o.range for o in spec.operands if o.range is not None}
+        self.values = {name: self._within(name, draw.choice(_SMALL)) for name in self.ranges}
+        self.values |= {name: value for name, value in fixed.items() if name in self.values}
+        self.absent = {o.name for o in spec.operands if o.optional and draw.random() < 0.4}
+        quoted = re.findall(r"'(\w+)'", texts["when"])
+        self.storages = {
+            v: fixed.get(v) or draw.choice(self._formats(v, quoted)) for v in spec.variables
+        }
+        parts = [texts["when"]] if "(" in texts["when"] else texts["when"].split(" and ")
+        self.conditions = [
+            _Condition(text, self)
+            for text in [*texts["check"].split(";"), *parts, *self._limits()]
+            if text.strip()
+        ]
+        self.lanes = self._lanes(parts)
+
+    def _within(self, name: str, value: int) -> int:
+        """The number of an integer's range, and of small ones, that is nearest to a value."""
+        allowed = self.ranges[name]
+        return max(allowed.least, -64, min(value, allowed.most, MOST_ELEMENTS))
+
+    def _limits(self) -> list[str]:
+        """Conditions that keep operands small and runs short."""
+        operands = registry.declaration(self.kernel)["operands"]
+        plain = registry.declaration(registry.variants(self.kernel.name)[-1])
+        extents = re.findall(r":[rwm]:\w+\[([^]]*(?:\[[^]]*\][^]]*)*)\]", operands)
+        small = [f"0 <= ({extent}) <= {MOST_ELEMENTS}" for extent in extents]
+        return small + ([f"({plain['work']}) <= {MOST_WORK}"] if plain["work"] else [])
+
+    def _lanes(self, parts: list[str]) -> int:
+        """Those of this processor, or of one that the variant is for."""
+        asked = [Later(part) for part in parts if re.fullmatch(r"\s*lanes [<>=]+ \d+\s*", part)]
+        choices = (jit.host().lanes, 16, 8, 4, 1)
+        fitting = (n for n in choices if all(fits({"lanes": n}) for fits in asked))
+        return next(fitting, choices[0])
+
+    def _formats(self, variable: str, quoted: list[str]) -> list[str]:
+        """What a storage variable may be: floats, or the places in a block of a pattern."""
+        blocks = ["q8"] if variable in self.kernel.blocks.split() else []
+        places = variable == "I"
+        named = [name for name in quoted if FORMATS[name].floats != places]
+        return named or (["u8", "u16"] if places else ["f32", "f32", "f16", *blocks])
+
+    def references(self) -> dict[str, int]:
+        """-1 for what is absent, else 0."""
+        operands = self.kernel.spec.operands
+        return {o.name: -1 if o.name in self.absent else 0 for o in operands if o.is_reference}
+
+    def _names(self) -> dict[str, Any]:
+        """What conditions see."""
+        operands = self.kernel.spec.operands
+        names = self.kernel.spec.names(self.values, 1, self.lanes) | self.storages
+        return names | {f"has_{o.name}": o.name not in self.absent for o in operands if o.optional}
+
+    def failing(self) -> list[_Condition]:
+        """Conditions that do not hold."""
+        names = self._names()
+        return [condition for condition in self.conditions if condition.fails(names)]
+
+    def change(self, wrong: list[_Condition]) -> tuple[str, int]:
+        """An integer of a condition that fails, and what it becomes."""
+        condition = self.draw.choice(wrong)
+        if condition.equal is not None and self.draw.random() < 0.5:
+            name, expected = condition.equal
+            return name, self._within(name, int(expected(self._names())))
+        names = condition.integers
+        if not names or self.draw.random() < 0.1:
+            names = list(self.values)
+        name = self.draw.choice(names)
+        other, value = self.values[self.draw.choice(names)], self.values[name]
+        near = [other, other + 1, value + 1, value - 1, 2 * other, other * value, value // 2]
+        new = self.draw.choice([*_SMALL, *near, 600])
+        return name, self._within(name, new)
+
+    def run(self) -> bool:
+        """Whether integers were found."""
+        wrong = self.failing()
+        for _ in range(TRIES if self.values else 0):
+            if not wrong:
+                break
+            name, new = self.change(wrong)
+            if name in self.fixed:
+                continue
+            before, self.values[name] = self.values[name], new
+            now = self.failing()
+            if len(now) <= len(wrong) or self.draw.random() < 0.01:
+                wrong = now
+            else:
+                self.values[name] = before
+        return not wrong
+
+    def layer(self) -> csr.Layer | None:
+        """The sparse layer that the kernel works on, None where it has no pattern."""
+        values = self.values
+        if "pointers" not in self.references() or "chunk" not in values:
+            return None
+        if "taps" in values:
+            return csr.Layer("w", (values["rows"], values["channels"], values["taps"]), 1, 0)
+        channels = values["c"] // values["g"]
+        return csr.Layer("w", (values["k"], channels, values["kh"], values["kw"]), 1, 0)
+
+    def patterned(self) -> bool:
+        """Whether the integers are those of a layer, which has chunks of its own choice."""
+        layer = self.layer()
+        if layer is None or layer.chunk == self.values["chunk"]:
+            return True
+        self.values["chunk"] = layer.chunk
+        return not self.failing()
+
+
+def made(kernel: Kernel, seed: int, fixed: Mapping[str, Any] | None = None) -> Call:
+    """A call of a kernel, the same for the same seed.
+
+    Args:
+      fixed: integers by name and formats by storage variable that the call must have.
+    Raises:
+      UsageError: no call can be made of this declaration, or none was found.
+    """
+    _check(kernel, fixed or {})
+    draw = random.Random(f"{kernel.label} {seed}")
+    for _ in range(RESTARTS):
+        search = _Search(kernel, draw, fixed or {})
+        if search.run() and search.patterned():
+            return _filled(search, draw)
+    raise UsageError(
+        f"kernel {kernel.label}: no integers found that its declaration accepts. Try another "
+        "--seed, or another variant."
+    )
+
+
+def _check(kernel: Kernel, fixed: Mapping[str, Any]) -> None:
+    """Raises: UsageError: a kernel that no call can be made of, or names that it lacks."""
+    spec = kernel.spec
+    if any(o.range is not None and o.range.kind == "host" for o in spec.operands):
+        raise UsageError(
+            f"kernel {kernel.label}: it takes addresses of the runtime, so no call can be made of "
+            "its declaration. Choose a kernel whose operands lie in the arena."
+        )
+    if kernel.family in CHAINED:
+        raise UsageError(
+            f"kernel {kernel.label}: it trusts tables that other kernels fill, so no call can be "
+            f"made of its declaration. Run pytest --interpret tests/kernels for {kernel.family}."
+        )
+    known = {o.name for o in spec.operands if o.mode == "i"} | set(spec.variables)
+    for name, value in fixed.items():
+        if name not in known:
+            raise UsageError(
+                f"kernel {kernel.label}: no integer or storage {name!r}; it has "
+                f"{', '.join(sorted(known))}."
+            )
+        if name in spec.variables and value not in FORMATS:
+            raise UsageError(
+                f"kernel {kernel.label}: storage {name}={value}: expected one of "
+                f"{', '.join(FORMATS)}."
+            )
+
+
+def _filled(search: _Search, draw: random.Random) -> Call:
+    """The call with contents."""
+    kernel, rng = search.kernel, np.random.default_rng(draw.getrandbits(32))
+    values: dict[str, Any] = search.values | search.references()
+    sizes = kernel.spec.extents(values, search.storages, 1, search.lanes)
+    places = {}
+    for operand in kernel.spec.operands:
+        if operand.name in sizes:
+            kind = search.storages.get(operand.storage, operand.storage)
+            places[operand.name] = aligned(content(operand.name, kind, sizes[operand.name], rng))
+        elif operand.mode == "f":
+            values[operand.name] = np.float32(round(draw.uniform(0.01, 0.9), 3))
+    layer = search.layer()
+    if layer is not None:
+        _write_pattern(layer, places, values, FORMATS[search.storages["I"]].dtype, rng)
+    return Call(kernel, search.storages, values, places, search.lanes)
+
+
+def content(name: str, kind: str, nbytes: int, rng: np.random.Generator) -> np.ndarray:
+    """Bytes of an operand: numbers around 0, small positions, a control block of a first step."""
+    format = FORMATS[kind]
+    count = format.count(nbytes)
+    if name == "ctl":
+        words = np.zeros(control.WORDS, np.int64)
+        words[[control.SEED, control.STEP, control.COUNT, control.ADAM_T]] = 7, 1, 3, 1
+        words[[control.TOTAL_STEPS, control.TARGETS]] = 100, 8
+        words.view(np.float64)[control.LR : control.RATE + control.RATE_WORDS] = 0.5
+        return words.view(np.uint8)
+    if format.floats or kind == "f64":
+        numbers = format.encode(rng.standard_normal(count).astype(np.float32))
+    elif kind == "u8":
+        numbers = rng.integers(0, 256, count)
+    else:
+        numbers = rng.integers(0, 5, count)
+    return np.ascontiguousarray(numbers, format.dtype).view(np.uint8).reshape(-1)
+
+
+def _write_pattern(layer: csr.Layer, places, values, dtype, rng: np.random.Generator) -> None:
+    """Columns and pointers of some of a layer's weights, as many as there is room for."""
+    most = np.iinfo(dtype).max
+    room = [values[n] for n in ("room", "held") if values.get(n, 0) > 0]
+    count = min(layer.size, values["slots"], *room)
+    chosen = np.sort(rng.choice(layer.size, rng.integers(1, count + 1), replace=False))
+    columns, pointers = csr.encode(layer, chosen, 0)
+    if columns.size and columns.max() > most:  # taps that 8 bits cannot number: the first ones
+        chosen = np.arange(min(count, most))
+        columns, pointers = csr.encode(layer, chosen, 0)
+    for name, numbers in (("columns", columns.astype(dtype)), ("pointers", pointers)):
+        places[name][: numbers.nbytes] = numbers.view(np.uint8)

@@ -1,0 +1,174 @@
+"""One call of a kernel, interpreted or compiled."""
+
+import ctypes
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...formats import FORMATS
+from ..cache import jit
+from ..cache.load import load
+from ..declaration.spec import ALIGN, Operand
+from ..registry import Kernel
+from .faults import Fault, KernelFault
+from .functions import interpreted, interpreting
+from .memory import READY, UNDEFINED, Memory, Region
+
+
+def item_of(kernel: Kernel, operand: Any, storages: Mapping[str, str]) -> int:
+    """Bytes of an operand's element, or of a block's byte."""
+    format = FORMATS[storages.get(operand.storage, operand.storage)]
+    return format.block_nbytes if format.block == 1 else 1
+
+
+def interpret(
+    kernel: Kernel,
+    storages: Mapping[str, str],
+    places: Mapping[str, np.ndarray],
+    values: Mapping[str, Any],
+    nthreads: int = 1,
+    lanes: int = 0,
+) -> None:
+    """Run every thread of a call, one after the other, in plain Python.
+
+    Args:
+      places: uint8[n] of each reference that is there; operands with one array share a place.
+      values: integers, and float32 numbers, by name.
+      lanes: of the processor; 0: of this one.
+    Raises:
+      KernelFault: it touches what it may not, or reads what was never written.
+    """
+    spec, memory = kernel.spec, Memory()
+    regions = _regions(kernel, storages, places, memory)
+    lanes = lanes or jit.host().lanes
+    names = spec.names(values, nthreads, lanes)
+    function = interpreted(kernel.function(storages))
+    try:
+        with interpreting(memory):
+            for thread in range(nthreads):
+                flat = _operands(kernel, names, values, regions, memory)
+                function(np.int64(thread), np.int64(nthreads), _record(kernel, flat))
+    except Fault as fault:
+        raise KernelFault(f"kernel {kernel.label}: {fault}.") from fault
+    for region in regions.values():
+        undefined = region.states == UNDEFINED
+        if undefined.any():
+            at = int(np.argmax(undefined))
+            raise KernelFault(
+                f"kernel {kernel.label}: {region.place(at)} holds what was never written: "
+                f"{region.origin}."
+            )
+
+
+def _operands(kernel: Kernel, names, values, regions, memory: Memory) -> dict[str, Any]:
+    """What each operand is for one thread, which has scratch of its own."""
+    flat: dict[str, Any] = {}
+    for operand in kernel.spec.operands:
+        name = operand.name
+        if operand.mode == "t":
+            flat[name] = memory.buffer(name, _scratch(operand, names), 4).address
+        elif operand.is_reference:
+            flat[name] = regions[name].address if name in regions else 0
+        else:
+            flat[name] = np.float32(values[name]) if operand.mode == "f" else int(values[name])
+    return flat
+
+
+def _scratch(operand: Operand, names: Mapping[str, Any]) -> int:
+    """Bytes of a thread's scratch, a multiple of ALIGN."""
+    assert operand.extent is not None
+    return -(-int(operand.extent(names)) // ALIGN) * ALIGN
+
+
+def _regions(kernel: Kernel, storages, places, memory: Memory) -> dict[str, Region]:
+    """The operands that are there; what a kernel only writes holds nothing yet."""
+    out: dict[str, Region] = {}
+    known: dict[int, Region] = {}
+    for operand in kernel.spec.operands:
+        place = places.get(operand.name)
+        if not operand.is_reference or place is None:
+            continue
+        at = place.ctypes.data
+        region = known.get(at)
+        if region is None:
+            item = item_of(kernel, operand, storages)
+            region = memory.add(Region(operand.name, place, item, writable=False), ready=False)
+            known[at] = region
+        region.writable |= operand.mode != "r"
+        if operand.mode != "w":
+            region.states[:] = READY
+        out[operand.name] = region
+    return out
+
+
+def _record(kernel: Kernel, flat: Mapping[str, Any]) -> Any:
+    """What the kernel gets: a field for each operand, a tuple for each group of integers."""
+    fields: dict[str, Any] = {}
+    for name, count in kernel.spec.fields:
+        if count:
+            fields[name] = tuple(np.int64(flat[f"{name}{k}"]) for k in range(count))
+        else:
+            value = flat[name]
+            fields[name] = value if isinstance(value, np.float32) else np.int64(value)
+    return namedtuple("Operands", list(fields))(**fields)
+
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+def run_compiled(
+    kernel: Kernel,
+    storages: Mapping[str, str],
+    places: Mapping[str, np.ndarray],
+    values: Mapping[str, Any],
+    nthreads: int = 1,
+    lanes: int = 0,
+) -> None:
+    """The same as `interpret`, compiled for this processor; nothing is checked."""
+    spec, words, keep = kernel.spec, [], []
+    names = spec.names(values, nthreads, lanes or jit.host().lanes)
+    for operand in spec.operands:
+        if operand.mode == "t":
+            stride = _scratch(operand, names)
+            keep.append(np.full(stride * nthreads + ALIGN, 0xFF, np.uint8))
+            start = keep[-1].ctypes.data
+            words += [start + -start % ALIGN, stride]
+        elif operand.is_reference:
+            there = operand.name in places
+            words.append(places[operand.name].ctypes.data if there else -1)
+        elif operand.mode == "f":
+            words.append(int(np.float32(values[operand.name]).view(np.uint32)))
+        else:
+            words.append(int(values[operand.name]))
+    symbol = kernel.symbol(storages)
+    entry = _ENTRY(load({symbol: lambda: kernel.object(storages, jit.host())})[symbol])
+    arguments = np.array(words, np.int64)
+    for thread in range(nthreads):
+        entry(0, arguments.ctypes.data, thread, nthreads)
+
+
+def difference(
+    kernel: Kernel,
+    storages: Mapping[str, str],
+    one: Mapping[str, np.ndarray],
+    other: Mapping[str, np.ndarray],
+) -> str:
+    """The first element in which places differ, NaN being equal to NaN; "" where none does."""
+    for operand in kernel.spec.operands:
+        if operand.mode not in "wm" or operand.name not in one:
+            continue
+        format = FORMATS[storages.get(operand.storage, operand.storage)]
+        plain = format.floats and format.block == 1 or format.name == "f64"
+        kind = format.dtype if plain else np.dtype(f"V{item_of(kernel, operand, storages)}")
+        a, b = one[operand.name].view(kind), other[operand.name].view(kind)
+        unlike = a.view(np.uint8).reshape(a.size, -1) != b.view(np.uint8).reshape(b.size, -1)
+        wrong = unlike.any(axis=1) & ~(np.isnan(a) & np.isnan(b) if plain else np.False_)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            return (
+                f"{operand.name}[{at}]: {a[at]!r} in plain Python, {b[at]!r} compiled; "
+                f"{int(wrong.sum())} of {a.size} elements differ"
+            )
+    return ""

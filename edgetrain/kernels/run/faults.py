@@ -1,0 +1,37 @@
+"""What is wrong with an interpreted kernel, and at which line of its source."""
+
+import sys
+from pathlib import Path
+
+from ...errors import EdgetrainError
+
+MARK = "__interpreted__"  # a global of every function that is interpreted (functions.py)
+_ROOT = Path(__file__).parents[3]
+
+
+class KernelFault(EdgetrainError):
+    """A kernel touched what it may not, or uses what was never written."""
+
+
+class Fault(Exception):
+    """The same where it happens; execution.py adds which kernel it was.
+
+    Args:
+      text: object, found, expected.
+    """
+
+    def __init__(self, text: str) -> None:
+        line = source_line()
+        super().__init__(f"{text}{f', at {line}' if line else ''}")
+
+
+def source_line() -> str:
+    """File and line of the kernel's source that runs now; "" outside of kernels."""
+    frame = sys._getframe(1)
+    while frame is not None and MARK not in frame.f_globals:
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return ""
+    path = Path(frame.f_code.co_filename)
+    name = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path
+    return f"{name}:{frame.f_lineno}"

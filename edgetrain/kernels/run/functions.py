@@ -1,0 +1,163 @@
+"""Kernels and their helpers as plain Python functions.
+
+An interpreted function has the code of the original, line by line, so that debuggers stop in the
+source; what its names stand for is replaced: helpers by their interpreted selves, words by what
+interprets them (words.py), Python's numbers by numpy's of the types that numba gives them.
+"""
+
+import builtins
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+
+from .faults import MARK, Fault
+from .lanes import lanewise
+from .memory import Memory, Region
+from .words import Running, word_of
+
+_ROOM = __name__.split(".")[0]
+
+
+def _range(*bounds: int) -> Iterator[np.int64]:
+    return map(np.int64, builtins.range(*bounds))
+
+
+_BUILTINS = vars(builtins) | {
+    "range": _range,
+    "int": lanewise(np.int64),
+    "float": lanewise(np.float64),
+    "len": lambda values: np.int64(builtins.len(values)),
+}
+
+
+class Interpreter:
+    """A machine (instructions.py) with the memory of one call of a kernel."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._calls: list[dict[object, Region]] = []  # buffers of each function that runs
+
+    def local(self, site: object, nbytes: int, item: int) -> Region:
+        """The buffer of an alloca: the same whenever one line of one call asks for it again."""
+        frame = sys._getframe(1)
+        while MARK not in frame.f_globals:
+            frame = frame.f_back  # type: ignore[assignment]
+        buffers = self._calls[-1]
+        key = site, frame.f_lasti
+        if key not in buffers:
+            name = f"buffer of {frame.f_code.co_name}"
+            buffers[key] = self.memory.buffer(name, nbytes, item)
+        return buffers[key]
+
+    def call(self, address: int, values: tuple) -> Any:
+        """A function that was given an address, as kernels of a tape are."""
+        function = self.memory.functions.get(int(address))
+        if function is None:
+            raise Fault(f"address {int(address):#x} called, which is no function")
+        return function(*values)
+
+    @contextlib.contextmanager
+    def activation(self) -> Iterator[None]:
+        """A function runs; its buffers end with it."""
+        self._calls.append({})
+        try:
+            yield
+        finally:
+            for region in self._calls.pop().values():
+                self.memory.release(region)
+
+
+@contextlib.contextmanager
+def interpreting(memory: Memory) -> Iterator[Interpreter]:
+    """Words that are called inside work on this memory; numbers overflow silently, as compiled."""
+    before = Running.machine
+    machine = Interpreter(memory)
+    Running.machine, Running.interpreted = machine, interpreted
+    try:
+        with np.errstate(all="ignore"):
+            yield machine
+    finally:
+        Running.machine = before
+
+
+def _number(value: Any) -> Any:
+    """A constant of the code as numba types it."""
+    if type(value) is int:
+        return np.int64(value) if value < 2**63 else np.uint64(value)
+    if type(value) is float:
+        return np.float64(value)
+    if type(value) is tuple:
+        return tuple(map(_number, value))
+    return value
+
+
+class _Namespace:
+    """A module whose functions are interpreted."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return replaced(getattr(self._module, name))
+
+
+def replaced(thing: Any) -> Any:
+    """What a name of a kernel stands for, as interpreted code has it."""
+    if isinstance(thing, Dispatcher):
+        return interpreted(thing.py_func)
+    if isinstance(thing, _Intrinsic):
+        return word_of(thing)
+    if isinstance(thing, types.ModuleType) and thing.__name__.split(".")[0] == _ROOM:
+        return _Namespace(thing)
+    if isinstance(thing, tuple):
+        members = [replaced(member) for member in thing]
+        return type(thing)(*members) if hasattr(thing, "_fields") else tuple(members)
+    return _number(thing)
+
+
+def _code(code: types.CodeType) -> types.CodeType:
+    """The code with its constants as numba types them."""
+    constants = tuple(
+        _code(c) if isinstance(c, types.CodeType) else _number(c) for c in code.co_consts
+    )
+    return code.replace(co_consts=constants)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+@functools.cache
+def interpreted(function: Callable) -> Callable:
+    """A kernel or helper that Python runs by itself.
+
+    Args:
+      function: as it is written, not compiled.
+    """
+    names: dict[str, Any] = {MARK: True, "__builtins__": _BUILTINS, "__name__": function.__module__}
+    code = _code(function.__code__)
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    plain = types.FunctionType(code, names, function.__name__, function.__defaults__, cells)
+    done: list[bool] = []
+
+    @functools.wraps(function)
+    def run(*values):
+        if not done:  # when it is called first: functions may refer to each other
+            done.append(True)
+            known = _names(code) & function.__globals__.keys()
+            names.update({name: replaced(function.__globals__[name]) for name in known})
+            for cell, original in zip(cells, function.__closure__ or (), strict=True):
+                cell.cell_contents = replaced(original.cell_contents)
+        assert isinstance(Running.machine, Interpreter)
+        with Running.machine.activation():
+            return plain(*values)
+
+    return run

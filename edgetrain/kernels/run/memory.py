@@ -1,0 +1,160 @@
+"""Memory of an interpreted kernel: every access is checked against the operand it is meant for.
+
+A region is an operand, a thread's scratch or a buffer on the stack. Regions lie 64 GiB apart, so
+that an index that is wrong by any plausible amount still tells which region was meant. A byte is
+ready, not yet written, or undefined: written with something that follows from bytes that were not
+(lanes.py).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .faults import Fault, source_line
+from .lanes import Lanes, Partly, parts
+
+SLOT = 36  # bits of an address within its region's part of the address space
+MIDDLE = 1 << SLOT - 1  # where a region begins in it
+READY, UNWRITTEN, UNDEFINED = 0, 1, 2
+
+
+@dataclass(eq=False)
+class Region:
+    """A run of bytes that a kernel may use.
+
+    Attributes:
+      bytes: uint8[n]; of an operand a view of the caller's array.
+      item: bytes of an element, for messages.
+      states: uint8[n], of each byte READY, UNWRITTEN or UNDEFINED.
+      origin: source line that first left something undefined here.
+    """
+
+    name: str
+    bytes: np.ndarray
+    item: int = 1
+    writable: bool = True
+    states: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    address: int = 0
+    origin: str = ""
+
+    def place(self, offset: int) -> str:
+        """An offset in bytes as messages have it: x[12], or x[12] + 2 bytes."""
+        index, rest = divmod(offset, self.item)
+        return f"{self.name}[{index}]" + (f" + {rest} bytes" if rest else "")
+
+
+class Memory:
+    """The regions of one call of a kernel.
+
+    Attributes:
+      functions: address -> Python function, for calls through a pointer.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[int, Any] = {}
+        self._regions: dict[int, Region] = {}
+        self._next = 1
+
+    def add(self, region: Region, *, ready: bool = True) -> Region:
+        """Give a region its address, a multiple of 64."""
+        region.address = (self._next << SLOT) + MIDDLE
+        region.states = np.full(region.bytes.size, READY if ready else UNWRITTEN, np.uint8)
+        self._regions[self._next] = region
+        self._next += 1
+        return region
+
+    def buffer(self, name: str, nbytes: int, item: int) -> Region:
+        """A region of the kernel's own that nothing was written to."""
+        return self.add(Region(name, np.full(nbytes, 0xFF, np.uint8), item), ready=False)
+
+    def release(self, region: Region) -> None:
+        """Its addresses lead nowhere from here on."""
+        del self._regions[region.address >> SLOT]
+
+    def _find(self, address: int, nbytes: int, align: int, verb: str) -> tuple[Region, int]:
+        address = int(address)
+        region = self._regions.get(address >> SLOT)
+        if region is None:
+            raise Fault(
+                f"address {address:#x} {verb}, which is no operand, scratch or buffer of a "
+                "function that still runs (an absent operand has address 0)"
+            )
+        offset = address - region.address
+        if offset < 0 or offset + nbytes > region.bytes.size:
+            count = region.bytes.size // region.item
+            wrong = offset if offset < 0 else max(offset, region.bytes.size)
+            raise Fault(
+                f"{region.place(wrong)} {verb} ({nbytes} bytes from {region.place(offset)}), "
+                f"expected an index from 0 to {count - 1}"
+            )
+        if offset % align:
+            raise Fault(
+                f"{region.place(offset)} {verb} with alignment {align}, found an address that is "
+                f"{offset % align} bytes off"
+            )
+        return region, offset
+
+    def load(self, address: int, dtype: np.dtype, align: int) -> Lanes:
+        """One element."""
+        n = dtype.itemsize
+        region, at = self._find(address, n, align, "read")
+        value = region.bytes[at : at + n].view(dtype)[0]
+        if region.states[at : at + n].any():
+            return Partly(value, np.True_, _origin(region, at))
+        return value
+
+    def load_vector(self, address: int, dtype: np.dtype, count: int, align: int) -> Lanes:
+        """`count` elements in a row."""
+        n = dtype.itemsize * count
+        region, at = self._find(address, n, align, "read")
+        values = region.bytes[at : at + n].view(dtype).copy()
+        states = region.states[at : at + n]
+        if not states.any():
+            return values
+        undefined = states.reshape(count, -1).any(axis=1)
+        first = at + int(np.argmax(undefined)) * dtype.itemsize
+        return Partly(values, undefined, _origin(region, first))
+
+    def load_first(
+        self, address: int, dtype: np.dtype, mask: Lanes, align: int, rest: np.ndarray
+    ) -> Lanes:
+        """As `load_vector`, the lanes of a mask, which are the first; `rest` in others."""
+        count = _leading(mask)
+        if count == 0:
+            return rest
+        found, undefined, origin = parts(self.load_vector(address, dtype, count, align))
+        out = np.array(rest)
+        out[:count] = found
+        if not origin:
+            return out
+        return Partly(out, np.pad(undefined, (0, out.size - count)), origin)
+
+    def store(self, value: Lanes, address: int, align: int) -> None:
+        """One element, or lanes in a row."""
+        plain, undefined, origin = parts(value)
+        region, at = self._find(address, plain.nbytes, align, "written")
+        if not region.writable:
+            raise Fault(f"{region.place(at)} written, expected it only to be read")
+        region.bytes[at : at + plain.nbytes] = np.atleast_1d(plain).view(np.uint8)
+        states = region.states[at : at + plain.nbytes]
+        states[:] = READY
+        if origin:
+            states.reshape(plain.size, -1)[np.atleast_1d(undefined)] = UNDEFINED
+            region.origin = region.origin or origin
+
+    def store_first(self, value: Lanes, address: int, align: int, mask: Lanes) -> None:
+        """As `store`, the lanes of a mask, which are the first."""
+        count = _leading(mask)
+        if count:
+            self.store(value[:count], address, align)
+
+
+def _leading(mask: Lanes) -> int:
+    """Lanes of a mask that hold, which are its first ones."""
+    plain, undefined, _ = parts(mask)
+    return int(plain.sum()) if not undefined.any() else bool(mask)
+
+
+def _origin(region: Region, offset: int) -> str:
+    return region.origin or f"{region.place(offset)}, read at {source_line()}"

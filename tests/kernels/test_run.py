@@ -1,0 +1,294 @@
+"""Kernels in plain Python: the same bits as compiled, and what is wrong with one is found."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgetrain.errors import UsageError
+from edgetrain.kernels import registry
+from edgetrain.kernels.run import __main__ as command
+from edgetrain.kernels.run import arithmetic, calls
+from edgetrain.kernels.run.execution import difference, interpret, run_compiled
+from edgetrain.kernels.run.faults import KernelFault
+from edgetrain.kernels.run.functions import interpreted, interpreting
+from edgetrain.kernels.run.memory import Memory, Region
+
+from . import harness, test_rewire
+from .harness import declared
+
+ROOT = Path(__file__).parents[2]
+
+# A kernel or two of each family, with the formats that are compiled for other tests too.
+FAMILIES = {
+    "attention": {"attention.plain": {v: "f32" for v in "QKVBY"}},
+    "blocks": {"unpack.plain": {"W": "q8", "S": "f32"}},
+    "conv": {"conv.narrow": {"S": "f32", "W": "f32"}, "conv_csr.plain": {"S": "f32", "W": "f32"}},
+    "drive": {"rate_cosine.plain": {}},
+    "elementwise": {"un_gelu.plain": {"S": "f32"}, "dropout.plain": {"S": "f32"}},
+    "gemm": {"gemm.tiles16": {v: "f32" for v in "ABC"}},
+    "indexing": {"gather.plain": {}},
+    "losses": {"ce_loss.plain": {"S": "f32"}},
+    "norm": {"bn_stats.fast": {"S": "f32"}, "layer_norm.fast": {"S": "f16"}},
+    "optim": {"adam.plain": {"W": "f16", "G": "f16", "M": "f16", "V": "f16"}},
+    "optimizers": {"grad_sumsq.wide": {"G": "f32"}},
+    "pool": {"maxpool.fast": {"S": "f32"}},
+    "recurrent": {"rnn.plain": {v: "f32" for v in "WVPS"}},
+    "reductions": {"softmax.plain": {"S": "f32"}},
+}
+OTHERS = {
+    "sparse": "trusts tables: test_a_rewiring_is_the_same_interpreted",
+    "tapes": "calls through pointers: test_a_tape_is_walked_through_pointers",
+    "device": "takes addresses of a board",
+}
+
+
+def both_ways(call: calls.Call, nthreads: int = 2) -> str:
+    """The first difference between a call interpreted and compiled; "" where there is none."""
+    places, expected = call.copied(), call.copied()
+    interpret(call.kernel, call.storages, places, call.values, nthreads, call.lanes)
+    run_compiled(call.kernel, call.storages, expected, call.values, nthreads, call.lanes)
+    return difference(call.kernel, call.storages, places, expected)
+
+
+def kernels() -> list[registry.Kernel]:
+    found = (kernel for name in registry.names() for kernel in registry.variants(name))
+    return [kernel for kernel in found if not kernel.module.startswith("tests.")]
+
+
+def labelled(label: str) -> registry.Kernel:
+    return next(k for k in registry.variants(label.partition(".")[0]) if k.label == label)
+
+
+def test_every_family_is_interpreted() -> None:
+    assert {kernel.family for kernel in kernels()} == FAMILIES.keys() | OTHERS.keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_gives_the_bits_of_the_compiled_kernel(family: str) -> None:
+    for label, storages in FAMILIES[family].items():
+        kernel = labelled(label)
+        assert kernel.family == family
+        known = {v: storages[v] for v in kernel.spec.variables if v in storages}
+        assert both_ways(calls.made(kernel, 0, known)) == "", label
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_kernels_give_the_bits_of_the_compiled_ones(family: str) -> None:
+    wrong = {}
+    for kernel in kernels():
+        if kernel.family != family or any(
+            o.range is not None and o.range.kind == "host" for o in kernel.spec.operands
+        ):
+            continue
+        for seed in (1, 2):
+            found = both_ways(calls.made(kernel, seed))
+            if found:
+                wrong[kernel.label, seed] = found
+    assert wrong == {}
+
+
+def test_a_rewiring_is_the_same_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of sparse weights, each on what the one before it left."""
+    layers, state = test_rewire.make_pool([(4, 3, 3, 3)], 0.4)
+    settings = {"fraction": 0.3, "step": 1, "threads": 2}
+    compiled = test_rewire.rewire(layers, state, **settings)
+    monkeypatch.setattr(harness, "INTERPRET", True)
+    found = test_rewire.rewire(layers, state, **settings)
+    assert {k: v.tobytes() for k, v in found.items()} == {
+        k: v.tobytes() for k, v in compiled.items()
+    }
+
+
+def test_a_tape_is_walked_through_pointers() -> None:
+    """`run_tape` calls what its table holds with the words behind each instruction."""
+    memory, seen = Memory(), []
+    memory.functions[4096] = lambda *operands: seen.append([int(o) for o in operands])
+    code = np.array([0, 2, 10, 11, 0, 1, 12], np.int64).view(np.uint8)
+    table = np.array([4096], np.int64).view(np.uint8)
+    places = [memory.add(Region(name, place, 8)) for name, place in (("c", code), ("t", table))]
+    start = places[0].address
+    kernel = registry.variants("run_tape")[0]
+    record = [77, start, start + code.size, places[1].address, 0]
+    names = [name for name, _ in kernel.spec.fields]
+    operands = namedtuple("Operands", names)(*map(np.int64, record))
+    with interpreting(memory):
+        interpreted(kernel.function({}))(np.int64(0), np.int64(1), operands)
+    assert seen == [[77, start + 16, 0, 1], [77, start + 48, 0, 1]]
+
+
+def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> registry.Kernel:
+    """A kernel whose body is `text`, with the language's intrinsics at hand."""
+    from edgetrain.kernels.language import block, number, prim, vector
+
+    scope = {
+        "ld": prim.FP32.ld, "st": prim.FP32.st, "vld": vector.loads(prim.FP32),
+        "vst": vector.stores(prim.FP32), "where": number.where, "new": block.new,
+        "get": block.get, "put": block.put,
+    }  # fmt: skip
+    body = "\n".join(f"    {line}" for line in text.split("\n"))
+    exec(compile(f"def run(thread, nthreads, k):\n{body}\n", "planted.py", "exec"), scope)
+    return declared("planted", operands, lambda: scope["run"])
+
+
+FAULTS = {
+    "for i in range(k.n):\n    st(k.y, i, ld(k.x, i + 1))": (
+        r"x\[8\] read .*from 0 to 7, at planted.py:3"
+    ),
+    "st(k.y, -1, ld(k.x, 0))": r"y\[-1\] written .*from 0 to 7, at planted.py:2",
+    "st(k.x, 0, ld(k.x, 1))": r"x\[0\] written, expected it only to be read, at planted.py:2",
+    "st(k.y, 0, ld(k.x + 2, 0))": r"x\[0\] \+ 2 bytes read with alignment 4.*2 bytes off",
+    "st(k.y, 0, ld(k.ws, 3))": (
+        r"y\[0\] holds what was never written: ws\[3\], read at planted.py:2"
+    ),
+    "st(k.ws, 0, ld(k.x, 0))\nst(k.y, 1, ld(k.ws, 0) + ld(k.ws, 1))": (
+        r"y\[1\] holds what was never written: ws\[1\], read at planted.py:3"
+    ),
+    "if ld(k.ws, 0) > ld(k.x, 0):\n    st(k.y, 0, ld(k.x, 0))": (
+        r"what was never written decides: ws\[0\], read at planted.py:2, at planted.py:2"
+    ),
+    "buffer = new()\nput(buffer, 0, ld(k.x, 0))\nst(k.y, 0, get(buffer, 1))": (
+        r"y\[0\] holds what was never written: buffer of run\[1\], read at planted.py:4"
+    ),
+    "st(k.y, 0, ld(0, 5))": r"address 0x14 read.*absent operand has address 0.*planted.py:2",
+    "vst(k.y, 0, vld(k.x, 0), 4)": r"x\[8\] read \(64 bytes from x\[0\]\)",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_planted_fault_is_found_with_its_line(text: str) -> None:
+    places = {name: np.zeros(32, np.uint8) for name in ("x", "y")}
+    with pytest.raises(KernelFault, match=f"kernel planted.plain: {FAULTS[text]}"):
+        interpret(planted(text), {}, places, {"n": 8})
+
+
+def test_lanes_that_are_not_used_may_be_unwritten() -> None:
+    """A vector of which four lanes are stored, and a number that `where` leaves out."""
+    body = (
+        "for i in range(4):\n    st(k.ws, i, ld(k.x, i))\n"
+        "vst(k.y, 0, vld(k.ws, 0) + vld(k.ws, 0), 4)\n"
+        "st(k.y, 4, where(ld(k.x, 0) > 0, ld(k.x, 0), ld(k.ws, 9)))"
+    )
+    kernel = planted(body, "x:r:f32[n] y:w:f32[n] ws:t[64] n")
+    x, y = np.arange(1, 9, dtype=np.float32), np.zeros(8, np.float32)
+    interpret(kernel, {}, {"x": x.view(np.uint8), "y": y.view(np.uint8)}, {"n": 8})
+    assert y.tolist() == [2, 4, 6, 8, 1, 0, 0, 0]
+
+
+def _fused(kind: str):
+    from edgetrain.kernels.language import number, prim
+
+    ld, st, fma = prim.FP32.ld, prim.FP32.st, number.fma
+    if kind == "f64":
+        ld, st = prim.ld_f64, prim.st_f64
+
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            st(k.y, i, fma(ld(k.a, i), ld(k.b, i), ld(k.c, i)))
+
+    return run
+
+
+def _triples(rng: np.random.Generator, dtype, count: int) -> list[np.ndarray]:
+    """Any bits, and sums that lie next to halfway between two numbers."""
+    word = np.uint32 if dtype == np.float32 else np.uint64
+    a, b, c = (rng.integers(0, np.iinfo(word).max, count, word, True).view(dtype) for _ in "abc")
+    near = np.arange(count) % 2 == 0
+    with np.errstate(all="ignore"):
+        a, b = (np.where(near, rng.standard_normal(count).astype(dtype), v) for v in (a, b))
+        scale = dtype(2.0) ** rng.integers(-60, 60, count).astype(dtype)
+        c = np.where(near, np.where(count % 3 == 0, -a * b, a * b * scale), c)
+    return [a, b, c.astype(dtype)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("f32", 10**5), ("f64", 3000), pytest.param("f32", 10**7, marks=pytest.mark.slow)],
+)
+def test_fma_is_rounded_once_as_the_processor_does(kind: str, count: int, rng) -> None:
+    dtype = np.float32 if kind == "f32" else np.float64
+    form = f"a:r:{kind}[n] b:r:{kind}[n] c:r:{kind}[n] y:w:{kind}[n] n"
+    kernel = declared(f"fused_{kind}", form, lambda: _fused(kind))
+    a, b, c = _triples(rng, dtype, count)
+    y = np.empty(count, dtype)
+    places = {n: v.view(np.uint8) for n, v in (("a", a), ("b", b), ("c", c), ("y", y))}
+    run_compiled(kernel, {}, places, {"n": count})
+    with np.errstate(all="ignore"):
+        found = arithmetic.fma(a, b, c)
+    same = (found.view(np.uint8) == y.view(np.uint8)).reshape(count, -1).all(axis=1)
+    assert (same | (np.isnan(found) & np.isnan(y))).all()
+
+
+def test_the_command_compares_and_says_what_differs(capsys, monkeypatch) -> None:
+    arguments = ["un_relu", "--set", "n=3", "--set", "S=f32", "--compare"]
+    assert command.main(arguments) == 0
+    assert capsys.readouterr().out.endswith("compiled: the same bits\n")
+
+    def other(kernel, storages, places, *rest):
+        run_compiled(kernel, storages, places, *rest)
+        places["y"].view(np.float32)[1] = 5
+
+    monkeypatch.setattr(command, "run_compiled", other)
+    assert command.main(arguments) == 1
+    wrong = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(
+        r"y\[1\]: .* in plain Python, .*5.0.* compiled; 1 of 3 elements differ", wrong
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run_tape"], "takes addresses of the runtime"),
+        (["csr_grow"], "trusts tables that other kernels fill"),
+        (["un_relu", "--set", "m=3"], "no integer or storage 'm'; it has S, n"),
+        (["un_relu", "--set", "S=f8"], "storage S=f8: expected one of"),
+        (["un_relu", "--set", "n"], "--set n: expected NAME=VALUE"),
+        (["un_relu.fast"], "no variant 'fast'; it has un_relu.plain"),
+        (["nonsense"], "not in this build"),
+        (["un_relu", "--set", "n=0"], "no integers found that its declaration accepts"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_line(arguments, message, capsys) -> None:
+    assert command.main(arguments) > 0
+    assert message in capsys.readouterr().err
+
+
+def _executed(command_line: str, folder: Path, answers: str = "") -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = re.sub(r"^python ", f"{sys.executable} ", command_line)
+    done = subprocess.run(
+        line, shell=True, cwd=folder, env=environment, input=answers, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_the_debugger_stops_in_the_kernel(tmp_path: Path) -> None:
+    line = "python -m edgetrain.kernels.run un_neg --break --set n=2 --set S=f32"
+    shown = _executed(line, tmp_path, "p k.n\nw\nc\nc\nc\n")
+    assert "unary.py" in shown and "np.int64(2)" in shown and "y[2] = " in shown
+
+
+def test_the_session_of_contributing_finds_its_wrong_number(tmp_path: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Finding a wrong number")[2]
+    source, session = re.findall(r"```(?:python|console)\n(.*?)```", text, re.S)[:2]
+    (tmp_path / "smooth.py").write_text(source)
+    for part in session.removeprefix("$ ").split("\n$ "):
+        line, _, expected = part.partition("\n")
+        assert _executed(line, tmp_path).strip() == expected.strip()
+
+
+def test_a_call_is_the_same_for_a_seed() -> None:
+    kernel = labelled("gemm.plain")
+    one, same, other = (calls.made(kernel, seed) for seed in (3, 3, 4))
+    assert one.values == same.values and one.values != other.values
+    assert all(one.places[name].tobytes() == same.places[name].tobytes() for name in one.places)
+    with pytest.raises(UsageError, match="no integer"):
+        calls.made(kernel, 0, {"nonsense": 1})
