@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..language.mathf import (
+        atan,
         ceil,
         copysign,
         erf,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         fabs,
         floor,
         log,
+        log1p,
         rint,
         sigmoid,
         softplus,
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
     from ..language.number import fma, where
 
 WORDS = (
-    "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log", "rint",
-    "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
+    "atan", "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log",
+    "log1p", "rint", "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
 )  # fmt: skip
 ZERO, HALF, ONE, TWO, THREE, TWENTY = 0.0, 0.5, 1.0, 2.0, 3.0, 20.0
 SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) ** -0.5
