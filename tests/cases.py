@@ -49,6 +49,7 @@ def _unary_cases() -> list[Case]:
         _unary("Swish", F.silu, opset=24),
         _unary("Sin", torch.sin),
         _unary("Cos", torch.cos),
+        _unary("Atan", torch.atan),
         _unary("Gelu", F.gelu, opset=20),
         _unary(
             "Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}, 20,

@@ -3,7 +3,7 @@
 from edgetrain.ops.registry import onnx_names
 
 LISTED = """
-Abs Add And Attention AveragePool BatchNormalization Cast CastLike Ceil Clip Concat Conv
+Abs Add And Atan Attention AveragePool BatchNormalization Cast CastLike Ceil Clip Concat Conv
 ConvTranspose Cos CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand Flatten Floor
 GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool
 Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity If

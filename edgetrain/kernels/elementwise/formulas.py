@@ -290,6 +290,14 @@ def cos_pull(x, dy, a, b):
     return -dy * sine(x)
 
 
+def atan_(x, a, b):
+    return atan(x)
+
+
+def atan_pull(x, dy, a, b):
+    return dy / fma(x, x, ONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -352,6 +360,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("atan", atan_, atan_pull, "x", "Atan"),
     )
 }  # fmt: skip
 
