@@ -298,6 +298,14 @@ def atan_pull(x, dy, a, b):
     return dy / fma(x, x, ONE)
 
 
+def asin(x, a, b):
+    return TWO * atan(x / (ONE + sqrt((ONE - x) * (ONE + x))))
+
+
+def asin_pull(x, dy, a, b):
+    return dy / sqrt((ONE - x) * (ONE + x))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -360,6 +368,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
         Row("atan", atan_, atan_pull, "x", "Atan"),
     )
 }  # fmt: skip
