@@ -306,6 +306,14 @@ def asin_pull(x, dy, a, b):
     return dy / sqrt((ONE - x) * (ONE + x))
 
 
+def acos(x, a, b):
+    return TWO * atan(sqrt(ONE - x) / sqrt(ONE + x))
+
+
+def acos_pull(x, dy, a, b):
+    return -dy / sqrt((ONE - x) * (ONE + x))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -368,6 +376,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
         Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
         Row("atan", atan_, atan_pull, "x", "Atan"),
     )
