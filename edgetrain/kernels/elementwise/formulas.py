@@ -314,6 +314,21 @@ def acos_pull(x, dy, a, b):
     return -dy / sqrt((ONE - x) * (ONE + x))
 
 
+def sinh(x, a, b):
+    half, t = exp(HALF * fabs(x)), expm1(fabs(x))
+    small = HALF * (t + t / (t + ONE))
+    return copysign(where(fabs(x) > TWENTY, HALF * half * half, small), x)
+
+
+def sinh_pull(x, dy, a, b):
+    return dy * cosh(x, a, b)
+
+
+def cosh(x, a, b):
+    half = exp(HALF * fabs(x))
+    return HALF * half * half + HALF / (half * half)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -376,6 +391,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("sinh", sinh, sinh_pull, "x", "Sinh", domain=(-80.0, 80.0)),
         Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
         Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
         Row("atan", atan_, atan_pull, "x", "Atan"),
