@@ -53,6 +53,7 @@ def _unary_cases() -> list[Case]:
         _unary("Asin", torch.asin, positive=(-0.9, 0.9)),
         _unary("Acos", torch.acos, positive=(-0.9, 0.9)),
         _unary("Sinh", torch.sinh),
+        _unary("Cosh", torch.cosh),
         _unary("Gelu", F.gelu, opset=20),
         _unary(
             "Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}, 20,

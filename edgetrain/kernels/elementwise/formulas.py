@@ -329,6 +329,10 @@ def cosh(x, a, b):
     return HALF * half * half + HALF / (half * half)
 
 
+def cosh_pull(x, dy, a, b):
+    return dy * sinh(x, a, b)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -391,6 +395,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("cosh", cosh, cosh_pull, "x", "Cosh", domain=(-80.0, 80.0)),
         Row("sinh", sinh, sinh_pull, "x", "Sinh", domain=(-80.0, 80.0)),
         Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
         Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
