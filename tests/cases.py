@@ -54,6 +54,7 @@ def _unary_cases() -> list[Case]:
         _unary("Acos", torch.acos, positive=(-0.9, 0.9)),
         _unary("Sinh", torch.sinh),
         _unary("Cosh", torch.cosh),
+        _unary("Tan", torch.tan, positive=(-1.4, 1.4)),
         _unary("Gelu", F.gelu, opset=20),
         _unary(
             "Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}, 20,

@@ -11,8 +11,8 @@ InstanceNormalization IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqu
 LogSoftmax LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow
 RMSNormalization RNN Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
 ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round Selu Sigmoid
-Sign Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh
-Tile Transpose Trilu Unsqueeze Upsample Where Xor
+Sign Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan
+Tanh Tile Transpose Trilu Unsqueeze Upsample Where Xor
 """
 
 

@@ -333,6 +333,14 @@ def cosh_pull(x, dy, a, b):
     return dy * sinh(x, a, b)
 
 
+def tan(x, a, b):
+    return sine(x) / cosine(x)
+
+
+def tan_pull(y, dy, a, b):
+    return dy * fma(y, y, ONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -395,6 +403,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("tan", tan, tan_pull, "y", "Tan", domain=(-1.5, 1.5)),
         Row("cosh", cosh, cosh_pull, "x", "Cosh", domain=(-80.0, 80.0)),
         Row("sinh", sinh, sinh_pull, "x", "Sinh", domain=(-80.0, 80.0)),
         Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
