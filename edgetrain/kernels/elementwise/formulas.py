@@ -44,6 +44,7 @@ SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) 
 TWO_OVER_ROOT_PI = 2 / math.pi**0.5
 GELU_C, GELU_A, GELU_3A = (2 / math.pi) ** 0.5, 0.044715, 3 * 0.044715
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+LARGE, LN2 = 1e6, math.log(2)  # where x^2 + 1 is x^2
 
 
 def relu(x, a, b):
@@ -341,6 +342,16 @@ def tan_pull(y, dy, a, b):
     return dy * fma(y, y, ONE)
 
 
+def asinh(x, a, b):
+    size = fabs(x)
+    small = log1p(size + size * size / (ONE + sqrt(fma(size, size, ONE))))
+    return copysign(where(size > LARGE, log(size) + LN2, small), x)
+
+
+def asinh_pull(x, dy, a, b):
+    return dy / sqrt(fma(x, x, ONE))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -403,6 +414,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("asinh", asinh, asinh_pull, "x", "Asinh"),
         Row("tan", tan, tan_pull, "y", "Tan", domain=(-1.5, 1.5)),
         Row("cosh", cosh, cosh_pull, "x", "Cosh", domain=(-80.0, 80.0)),
         Row("sinh", sinh, sinh_pull, "x", "Sinh", domain=(-80.0, 80.0)),
