@@ -352,6 +352,15 @@ def asinh_pull(x, dy, a, b):
     return dy / sqrt(fma(x, x, ONE))
 
 
+def acosh(x, a, b):
+    t = x - ONE
+    return where(x > LARGE, log(x) + LN2, log1p(t + sqrt(t * (t + TWO))))
+
+
+def acosh_pull(x, dy, a, b):
+    return dy / (sqrt(x - ONE) * sqrt(x + ONE))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -414,6 +423,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
         Row("asinh", asinh, asinh_pull, "x", "Asinh"),
         Row("tan", tan, tan_pull, "y", "Tan", domain=(-1.5, 1.5)),
         Row("cosh", cosh, cosh_pull, "x", "Cosh", domain=(-80.0, 80.0)),
