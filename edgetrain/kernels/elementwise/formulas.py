@@ -361,6 +361,15 @@ def acosh_pull(x, dy, a, b):
     return dy / (sqrt(x - ONE) * sqrt(x + ONE))
 
 
+def atanh(x, a, b):
+    size = fabs(x)
+    return copysign(HALF * log1p(TWO * size / (ONE - size)), x)
+
+
+def atanh_pull(x, dy, a, b):
+    return dy / ((ONE - x) * (ONE + x))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -423,6 +432,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0)),
         Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
         Row("asinh", asinh, asinh_pull, "x", "Asinh"),
         Row("tan", tan, tan_pull, "y", "Tan", domain=(-1.5, 1.5)),
