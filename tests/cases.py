@@ -58,6 +58,7 @@ def _unary_cases() -> list[Case]:
         _unary("Asinh", torch.asinh),
         _unary("Acosh", torch.acosh, positive=(1.2, 4.0)),
         _unary("Atanh", torch.atanh, positive=(-0.9, 0.9)),
+        _unary("Celu", lambda x: F.celu(x, 0.7), {"alpha": 0.7}),
         _unary("Gelu", F.gelu, opset=20),
         _unary(
             "Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}, 20,

@@ -4,8 +4,8 @@ from edgetrain.ops.registry import onnx_names
 
 LISTED = """
 Abs Acos Acosh Add And Asin Asinh Atan Atanh Attention AveragePool BatchNormalization Cast
-CastLike Ceil Clip Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Dropout Einsum Elu
-Equal Erf Exp Expand Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm
+CastLike Ceil Celu Clip Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Dropout
+Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm
 GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
 HardSigmoid HardSwish Identity If InstanceNormalization IsNaN LRN LSTM LayerNormalization
 LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg

@@ -370,6 +370,14 @@ def atanh_pull(x, dy, a, b):
     return dy / ((ONE - x) * (ONE + x))
 
 
+def celu(x, a, b):
+    return where(x > ZERO, x, a * expm1(x / a))
+
+
+def celu_pull(x, dy, a, b):
+    return where(x > ZERO, dy, dy * exp(x / a))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -432,6 +440,7 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0)),
         Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0)),
         Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
         Row("asinh", asinh, asinh_pull, "x", "Asinh"),
