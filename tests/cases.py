@@ -59,6 +59,7 @@ def _unary_cases() -> list[Case]:
         _unary("Acosh", torch.acosh, positive=(1.2, 4.0)),
         _unary("Atanh", torch.atanh, positive=(-0.9, 0.9)),
         _unary("Celu", lambda x: F.celu(x, 0.7), {"alpha": 0.7}),
+        _unary("ThresholdedRelu", lambda x: F.threshold(x, 0.3, 0.0), {"alpha": 0.3}),
         _unary("Gelu", F.gelu, opset=20),
         _unary(
             "Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}, 20,

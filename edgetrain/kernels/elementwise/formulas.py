@@ -378,6 +378,14 @@ def celu_pull(x, dy, a, b):
     return where(x > ZERO, dy, dy * exp(x / a))
 
 
+def thresholded_relu(x, a, b):
+    return where(x <= a, ZERO, x)
+
+
+def thresholded_relu_pull(x, dy, a, b):
+    return where(x <= a, ZERO, dy)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -440,6 +448,10 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row(
+            "thresholded_relu", thresholded_relu, thresholded_relu_pull, "x", "ThresholdedRelu",
+            ("alpha", 1.0),
+        ),
         Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0)),
         Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0)),
         Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
