@@ -7,7 +7,7 @@ Abs Acos Acosh Add And Asin Asinh Atan Atanh Attention AveragePool BatchNormaliz
 CastLike Ceil Celu Clip Concat Conv ConvTranspose Cos Cosh CumSum DepthToSpace Div Dropout
 Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm
 GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GroupNormalization
-HardSigmoid HardSwish Identity If InstanceNormalization IsNaN LRN LSTM LayerNormalization
+HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization
 LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg
 Not Or PRelu Pad Pow RMSNormalization RNN Reciprocal ReduceL1 ReduceL2 ReduceLogSum
 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
