@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from .compiler import Options, compile_model, plan_model
 from .compiler.forward import forward_program
+from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
@@ -29,7 +30,7 @@ from .program import TARGET, WEIGHT, Program
 from .units.efforts import QUICK
 from .units.hints import did_you_mean
 from .units.options import check_needs
-from .units.public import as_path, public
+from .units.public import as_path, public, taking
 
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
@@ -103,8 +104,9 @@ def make_options(
 
 
 @public
+@taking(Options)
 def compile(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
 ) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
@@ -113,8 +115,7 @@ def compile(
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
-      minibatch, microbatch, precision, model_memory, saved, density, train, freeze, threads, seed,
-      target, dims and the other fields of `compiler.options.Options`: see there.
+      options: fields of `edgetrain.compiler.Options`, where each is described.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -142,8 +143,9 @@ def _known(model: Model | str | PathLike) -> Model:
 
 
 @public
+@taking(Options)
 def plan(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
 ) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
 
@@ -158,7 +160,7 @@ def plan(
 
 
 @names_file
-def expected(model: Model | str | PathLike, **options: Any) -> Expected:
+def expected(model: Model | str | PathLike, **options: Unpack[Keywords]) -> Expected:
     """What training takes, before anything is planned.
 
     Args:

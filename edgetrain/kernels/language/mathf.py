@@ -242,7 +242,7 @@ QUARTER_PI, HALF_PI = np.float32(np.pi / 4), np.float32(np.pi / 2)
 
 @inline
 def atan(x):
-    """Arc tangent; at most 2 ulp. Source: Cephes atanf (Moshier 1992)."""
+    """Arc tangent; at most 3 ulp. Source: Cephes atanf (Moshier 1992)."""
     size = fabs(x)
     far, near = size > TAN_THREE, size <= TAN_EIGHTH
     t = where(near, size, where(far, -ONE / size, (size - ONE) / (size + ONE)))
