@@ -65,6 +65,7 @@ class Keywords(TypedDict, total=False):
     target: str
     frozen: str | None
     lora: str | Lora | None
+    effort: str
 
 
 @dataclass(frozen=True)
