@@ -11,14 +11,10 @@ BATCH = 2
 
 @dataclass(frozen=True)
 class X:
-    """An activation with the batch first: a model input plus a parameter of the same shape.
-
-    Attributes:
-      positive: above 0, or the range that they are of.
-    """
+    """An activation with the batch first: a model input plus a parameter of the same shape."""
 
     shape: tuple[int, ...]
-    positive: bool | tuple[float, float] = False
+    positive: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)\)")
 def _is_there(cited: str, document: Path) -> bool:
     if "/" not in cited:
         return cited in NAMES
-    rooms = (room for room in (ROOT / "edgetrain").iterdir() if room.is_dir())
-    places = (document.parent, ROOT, ROOT / "edgetrain", *rooms)
+    places = (document.parent, ROOT, ROOT / "edgetrain", ROOT / "edgetrain" / "compiler")
     return any((place / cited).exists() for place in places)
 
 

@@ -12,10 +12,12 @@ from .hill_climb import hill_climb, move_work
 from .large_first import STEPS, large_first
 from .lives import lives
 from .problem import Buffer, aligned, peak_live, table_of
+from .skyline import skyline
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
 LARGE_EFFORT = 30  # of one try of the large buffers
+SKYLINE = 2.0  # of the effort: more than MANY buffers on the skyline, whose looks cost a tenth
 LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens of buffers
 # Shares of the effort: the climb before exact searches, the large ones', all buffers' (twice that
 # where a capacity is given), and the climb at the end; a climb counts comparisons.
@@ -53,10 +55,11 @@ def place(
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, hill climbing of few buffers for a short while;
-    then the large buffers exactly and the small ones around them; then branch and bound of all for
-    capacities between the lower bound and the best height so far; then hill climbing again. There
-    is always a result, also where it is higher than `capacity`: compare the height.
+    Greedy orders first; where they miss the goal, hill climbing of few buffers for a short while,
+    or many buffers on the skyline; then the large buffers exactly and the small ones around them;
+    then branch and bound of all for capacities between the lower bound and the best height so far;
+    then hill climbing again. There is always a result, also where it is higher than `capacity`:
+    compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes; or as an array of start, stop, nbytes.
@@ -105,6 +108,11 @@ class _Placing:
         count, share = len(self.live), LEAST_CLIMB + effort * FIRST_CLIMB
         if count <= FEW:
             self._climbs(share)
+        if count > MANY and self.height > self.goal:
+            start, stop = self.lives.start, self.lives.stop
+            found, height = skyline(start, stop, self.size, self.goal, int(effort * SKYLINE * 1e6))
+            if height < self.height:
+                self._take(found, height)
         if self.height <= self.goal:
             return
         above = STEPS if open_ended else STEPS[:1]

@@ -3,5 +3,5 @@
 from edgetrain.kernels.loops.functions import Unit
 
 _PACKAGE = "edgetrain.compiler.arena"
-GREEDY = Unit("greedy placement", _PACKAGE, ("lives", "greedy", "hill_climb"))
+GREEDY = Unit("greedy placement", _PACKAGE, ("lives", "greedy", "hill_climb", "skyline"))
 EXACT = Unit("exact placement", _PACKAGE, ("exact",))
