@@ -134,7 +134,7 @@ def test_max_extra_forward_below_zero_is_an_error():
     "options",
     [{"minibatch": 0}, {"minibatch": 10, "microbatch": 3}, {"microbatch": 0}, {"threads": 0},
      {"threads": 65}, {"max_grad_norm": -1.0}, {"max_grad_norm": float("nan")}, {"mini": 3},
-     {"optimizer": "lamb"}, {"loss": "hinge"}],
+     {"optimizer": "lbfgs"}, {"loss": "hinge"}],
 )  # fmt: skip
 def test_options_out_of_range_are_usage_errors(options):
     with pytest.raises(UsageError):
