@@ -1,19 +1,24 @@
 """The Python face of the compiler: keyword arguments in, Program or gradients out."""
 
 import dataclasses
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
+from .checker import prove
 from .compiler import Options, compile_model, plan_model
 from .compiler.forward import forward_program
+from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
+from .compiler.plan.candidates import make_candidate
 from .compiler.tapes.assemble import assemble, input_limits
+from .compiler.tapes.meanings import meanings_of
 from .data.checks.expected import Expected
 from .data.source import Source
 from .data.sources.items import named_inputs
@@ -26,10 +31,11 @@ from .losses import Loss
 from .ops.model import Model, names_file
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
+from .program.trained import write_initial
 from .units.efforts import QUICK
 from .units.hints import did_you_mean
 from .units.options import check_needs
-from .units.public import as_path, public
+from .units.public import as_path, public, taking
 
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
@@ -103,8 +109,9 @@ def make_options(
 
 
 @public
+@taking(Options)
 def compile(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
 ) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
@@ -113,8 +120,7 @@ def compile(
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
-      minibatch, microbatch, precision, model_memory, saved, density, train, freeze, threads, seed,
-      target, dims and the other fields of `compiler.options.Options`: see there.
+      options: fields of `edgetrain.compiler.Options`, where each is described.
     Raises:
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -142,23 +148,24 @@ def _known(model: Model | str | PathLike) -> Model:
 
 
 @public
+@taking(Options)
 def plan(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Any
+    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
 ) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
 
     Plans are searched for quickly unless `effort` asks for more, or nothing else fits the budget;
     `compile` has "normal".
     """
-    chosen = make_options(**{"effort": QUICK, **options})
-    model = _known(model)
+    options.setdefault("effort", QUICK)
+    chosen, model = make_options(**options), _known(model)
     found, _, facts = plan_model(model, chosen, budget)
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
 
 
 @names_file
-def expected(model: Model | str | PathLike, **options: Any) -> Expected:
+def expected(model: Model | str | PathLike, **options: Unpack[Keywords]) -> Expected:
     """What training takes, before anything is planned.
 
     Args:
@@ -179,6 +186,23 @@ def expected(model: Model | str | PathLike, **options: Any) -> Expected:
         for name, limit in input_limits(graphs.train, chosen, shape).items()
     }
     return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"))
+
+
+def verify(program: Program) -> None:
+    """Prove that a Program's tapes compute what its model and recipe mean.
+
+    The graphs are made again from the model that the Program holds; no plan is searched for.
+
+    Raises:
+      ProgramError: names the instruction that does not.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        model = _known(write_initial(program, Path(place, "model.onnx")))
+    options = Options.of_recipe(program.recipe)
+    processor = targets.get(options.target).processor
+    processor = processor._replace(lanes=targets.lanes_of(program.recipe))
+    model = dataclasses.replace(model, name=program.model_name)
+    prove(meanings_of(make_candidate(model, options, program.microbatch, processor)), program)
 
 
 @public

@@ -235,6 +235,7 @@ def _where(condition: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor
 
 
 WORDS: Mapping[str, Callable] = {
+    "atan": torch.atan,
     "ceil": torch.ceil,
     "copysign": lambda size, sign: torch.copysign(torch.full_like(sign, size), sign),
     "cosine": torch.cos,
@@ -245,6 +246,7 @@ WORDS: Mapping[str, Callable] = {
     "floor": torch.floor,
     "fma": lambda a, b, c: a * b + c,
     "log": torch.log,
+    "log1p": torch.log1p,
     "rint": torch.round,
     "sigmoid": torch.sigmoid,
     "sine": torch.sin,

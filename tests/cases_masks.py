@@ -46,6 +46,8 @@ def _compare_cases() -> list[Case]:
                  truth=True, mask=True)
         )  # fmt: skip
     rows.append(Case("IsNaN", "numbers", [_X], torch.isnan, mask=True))
+    rows.append(Case("IsInf", "numbers", [_X], torch.isinf, mask=True))
+    rows.append(Case("IsInf", "below", [_X], torch.isneginf, {"detect_positive": 0}, mask=True))
     rows.append(Case("Not", "plain", [_X], lambda x: x <= 0, truth=True, mask=True))
     return rows
 

@@ -11,10 +11,14 @@ BATCH = 2
 
 @dataclass(frozen=True)
 class X:
-    """An activation with the batch first: a model input plus a parameter of the same shape."""
+    """An activation with the batch first: a model input plus a parameter of the same shape.
+
+    Attributes:
+      positive: above 0, or the range that they are of.
+    """
 
     shape: tuple[int, ...]
-    positive: bool = False
+    positive: bool | tuple[float, float] = False
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "report": {"program", "formats", "errors", "units"},
     "bundle": {"kernels", "program", "formats", "errors", "units"},
     "api": {
+        "checker",
         "compiler", "ir", "ops", "losses", "optim", "formats", "program", "runtime", "kernels",
         "importer", "bundle", "data", "errors", "units",
     },

@@ -33,7 +33,8 @@ _LINK = re.compile(r"\]\(([^)#\s]+)\)")
 def _is_there(cited: str, document: Path) -> bool:
     if "/" not in cited:
         return cited in NAMES
-    places = (document.parent, ROOT, ROOT / "edgetrain", ROOT / "edgetrain" / "compiler")
+    rooms = (room for room in (ROOT / "edgetrain").iterdir() if room.is_dir())
+    places = (document.parent, ROOT, ROOT / "edgetrain", *rooms)
     return any((place / cited).exists() for place in places)
 
 

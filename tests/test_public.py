@@ -1,13 +1,19 @@
 """The public names: typed, and short when they are shown."""
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import edgetrain as et
 from edgetrain import exporters
+from edgetrain.compiler import Options, options
+from edgetrain.runtime.training import settings
+from edgetrain.runtime.training.settings import Settings
 from tests.digits_runs import MODEL
 
 
@@ -56,3 +62,21 @@ def test_large_objects_are_shown_in_a_line(digits: et.Program) -> None:
 def test_a_room_does_not_hide_the_function_of_its_name() -> None:
     importlib.import_module("edgetrain.bundle.archive")
     assert et.bundle is importlib.import_module("edgetrain.api").bundle
+
+
+@pytest.mark.parametrize(
+    ("called", "table", "keywords"),
+    [(et.compile, Options, options.Keywords), (et.plan, Options, options.Keywords),
+     (et.Trainer.__init__, Settings, settings.Keywords)],
+)  # fmt: skip
+def test_keywords_are_listed_with_types_and_defaults(called, table, keywords) -> None:
+    """In `help`, in shells, and in editors, which read the TypedDict."""
+    fields = {field.name: field for field in dataclasses.fields(table)}
+    assert keywords.__annotations__.keys() == fields.keys()
+    found = inspect.signature(called).parameters
+    for name, field in fields.items():
+        usual = (
+            field.default if field.default is not dataclasses.MISSING else field.default_factory()
+        )
+        assert (found[name].default, found[name].kind) == (usual, inspect.Parameter.KEYWORD_ONLY)
+        assert found[name].annotation is not inspect.Parameter.empty

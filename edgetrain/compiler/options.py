@@ -1,9 +1,9 @@
 """Everything that a plan depends on besides the model."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from ..errors import UsageError
 from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
@@ -27,6 +27,45 @@ STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
 )  # fmt: skip
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of `Options` as people give them to `compile` and its kin."""
+
+    loss: str | Loss
+    optimizer: str | Optimizer
+    minibatch: int
+    microbatch: int | None
+    precision: str
+    model_memory: str | None
+    weights: str | None
+    state: str | None
+    grads: str | None
+    saved: str | None
+    density: float
+    density_overrides: Mapping[str, float]
+    distribution: str
+    rewiring: str | Rewiring | None
+    max_extra_forward: float | None
+    threads: int
+    seed: int
+    dims: Mapping[str, int]
+    train: Sequence[str]
+    freeze: Sequence[str]
+    freeze_bn: bool | None
+    train_constants: Sequence[str]
+    allow_constants: bool
+    max_grad_norm: float
+    fused_update: bool
+    loss_scale: float | None
+    output: str | None
+    allow: Sequence[str]
+    segments: str | int
+    bptt: int
+    target: str
+    frozen: str | None
+    lora: str | Lora | None
+    effort: str
 
 
 @dataclass(frozen=True)

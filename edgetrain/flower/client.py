@@ -23,7 +23,7 @@ from ..runtime.training.trainer import Trainer
 from ..units import finite_number
 from ..units.hints import did_you_mean
 from ..units.options import typed
-from ..units.public import called_by_people
+from ..units.public import public_api
 from .arrays import Exchange, initial_state
 
 # What a server may say in a round's config. `proximal-mu` is FedProx's.
@@ -34,7 +34,7 @@ _OLD = {"server_round": "server-round", "local_epochs": "epochs", "local-epochs"
 Node = Mapping[str, Any]
 
 
-@called_by_people
+@public_api
 @dataclass(frozen=True)
 class Client:
     """A board of a federation.

@@ -1,4 +1,4 @@
-"""IsNaN: a comparison of a value with itself, or nothing where there can be no NaN.
+"""IsNaN: a comparison of a value with itself, or nothing where there can be no NaN; and IsInf.
 
 torch replaces the NaN that a softmax makes of a row in which everything is masked. Where the mask
 is a constant that leaves something in every row there is none, as long as the scores are finite; a
@@ -7,7 +7,10 @@ run whose scores are not is one that has diverged, and stays so instead of going
 
 import numpy as np
 
+from .elementwise import scalar
 from .registry import onnx_rule
+
+_ENDS = {1: "positive", -1: "negative"}
 
 
 @onnx_rule("IsNaN")
@@ -19,6 +22,22 @@ def is_nan(context, node) -> None:
     same = context.temporary(node, "same", x.shape, "u8")
     context.emit(node, "equal", [x, x], [x.shape], outputs=[same], dtype="u8")
     context.emit(node, "truth", [same], [x.shape], {"want": 0}, dtype="u8")
+
+
+@onnx_rule("IsInf")
+def is_inf(context, node) -> None:
+    x = context.value(node, 0)
+    ends = {sign: node.attrs.get(f"detect_{name}", 1) for sign, name in _ENDS.items()}
+    wanted = [sign for sign, asked in ends.items() if asked]
+    if not wanted:
+        context.fold(node, 0, np.zeros((1,) * len(x.shape), np.bool_))
+        return
+    value = x
+    if len(wanted) == 2:
+        value = context.temporary(node, "size", x.shape)
+        context.emit(node, "abs", [x], [x.shape], outputs=[value])
+    end = scalar(context, node, "end", wanted[0] * np.inf)
+    context.emit(node, "equal", [value, end], [x.shape], dtype="u8")
 
 
 def _is_sound_softmax(context, node, name: str) -> bool:

@@ -16,7 +16,7 @@ from ..runtime.run.state import load_state
 from ..runtime.samples.handed_over import Given, Samples
 from ..runtime.training.evaluation import evaluate_batches
 from ..runtime.training.trainer import Trainer
-from ..units.public import as_path, called_by_people
+from ..units.public import as_path, public_api
 from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
@@ -29,7 +29,7 @@ class Buffer(np.ndarray):
         return np.asarray(self)
 
 
-@called_by_people
+@public_api
 class Module:
     """A Program that is called with inputs and targets.
 

@@ -5,11 +5,11 @@ from os import PathLike
 from ..errors import UsageError
 from ..units import finite_number
 from ..units.options import typed
-from ..units.public import called_by_people
+from ..units.public import public_api
 from .module import Module, program_of
 
 
-@called_by_people
+@public_api
 class Optimizer:
     """Applies the gradients of a module.
 
@@ -46,7 +46,7 @@ class Optimizer:
         return self._module.trainer.lr
 
 
-@called_by_people
+@public_api
 class LinearLRScheduler:
     """A rate that rises from 0 over the first steps, and falls to 0 at the last.
 

@@ -21,7 +21,7 @@ from ..program.schema import (
 )
 from ..runtime.run.checkpoint import load_checkpoint, save_checkpoint
 from ..runtime.run.fields import COUNTERS
-from ..units.public import as_path, called_by_people
+from ..units.public import as_path, public_api
 
 MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
 OWN = "ort"  # what tells its files from the checkpoints of a run
@@ -163,7 +163,7 @@ class _Parameters(Mapping[str, Parameter]):
         return len(self._module.names)
 
 
-@called_by_people
+@public_api
 class CheckpointState:
     """Parameters, properties and, where it was asked for, the optimizer's state.
 

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..formats import FORMATS, Format, from_file
 from ..units import format_bytes
-from ..units.public import as_path, called_by_people
+from ..units.public import as_path, public_api
 from ..units.sha import sha256
 from .container import read_container, write_container
 from .container_header import PROGRAM_KIND
@@ -79,7 +79,7 @@ class Slot:
         return FORMATS[self.dtype]
 
 
-@called_by_people
+@public_api
 @dataclass(frozen=True, repr=False)
 class Program:
     """A compiled training run.

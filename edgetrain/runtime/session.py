@@ -17,7 +17,7 @@ from ..optim import Schedule
 from ..optim.schedules import Constant
 from ..program import TARGET, WEIGHT, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
-from ..units.public import Uncopied, called_by_people
+from ..units.public import Uncopied, public_api
 from .arena import Arena
 from .loading.mapping import first_values
 from .loading.patterns import check_instructions, check_pattern, sparse_layers
@@ -75,7 +75,7 @@ def seen_words(schedule: Schedule) -> dict[str, int]:
     return words | {"last_loss": control.LAST_LOSS} if words else {}
 
 
-@called_by_people
+@public_api
 class Session(Uncopied):
     """Arena, executor and control block of one Program.
 

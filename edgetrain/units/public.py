@@ -1,5 +1,6 @@
 """What people call: arguments that a function has not, said in one line, and paths."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from os import PathLike
@@ -37,7 +38,38 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-def called_by_people(cls: C) -> C:
+def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function whose `**keywords` are the fields of dataclasses: `help` and shells list them,
+    with types and defaults. An editor knows them by the TypedDict of the annotation.
+    """
+    import inspect  # that of dataclasses, loaded already
+
+    named = [field for table in tables for field in dataclasses.fields(table)]
+
+    def listed(function: Callable[P, R]) -> Callable[P, R]:
+        found = inspect.signature(function)
+        own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = {parameter.name for parameter in own}
+        own += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=_default_of(field),
+                annotation=field.type,
+            )
+            for field in named
+            if field.name not in known
+        ]  # fmt: skip
+        vars(function)["__signature__"] = found.replace(parameters=own)
+        return function
+
+    return listed
+
+
+def _default_of(field: dataclasses.Field) -> Any:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
+
+
+def public_api(cls: C) -> C:
     """A class whose constructor and methods are `public`; those that begin with "_" are not."""
     for name, item in [*vars(cls).items()]:
         if name != "__init__" and name[:1] == "_":

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.kernels
 
-sets every integer of every call of every net to every extreme, one at a time, and prints for each
+sets every number of every call of every net to every extreme, one at a time, and prints for each
 net how many of these calls were tried, refused by the checker, and run, and what went wrong.
 
 Every operand lies between pages that may not be touched, at their end or at their start, so that
@@ -27,6 +27,7 @@ from edgetrain.formats import FORMATS, csr
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.declaration.spec import Operand
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.tapes.decode import bound, decode
 from edgetrain.program import Program
@@ -249,22 +250,31 @@ def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
 _ROW = "{:40} {:>9} {:>9} {:>9} {:>9} {:>6}"
 _EXTREMES = (-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**48, 2**63 - 1)
 
+# Bits of float32: 0, -1, the largest, infinities, NaN.
+_FLOATS = (0, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000)
+
 
 def strained(calls: Iterable[Call]) -> list[Call]:
-    """Calls with each of their integers set to each extreme and to those near it."""
+    """Calls with each of their numbers set to each extreme and to those near it."""
     out = []
     for call in calls:
         for operand in call.kernel.spec.operands:
-            if operand.range is None:
-                continue
-            word = call.values[operand.name]
-            least, most = operand.range.least, operand.range.most
-            near = {word - 1, word + 1, least - 1, least, most, most + 1}
-            for other in sorted(near.union(_EXTREMES) - {word}):
+            for other in sorted(_others(operand, call.values.get(operand.name, 0))):
                 if -(2**63) <= other < 2**63:
                     values = {**call.values, operand.name: other}
                     out.append(Call(call.kernel, call.storages, values))
     return out
+
+
+def _others(operand: Operand, word: int) -> set[int]:
+    """Words that are tried for a number in place of its own."""
+    if operand.mode == "f":
+        return {*_FLOATS} - {word}
+    if operand.range is None:
+        return set()
+    least, most = operand.range.least, operand.range.most
+    near = {word - 1, word + 1, least - 1, least, most, most + 1}
+    return near.union(_EXTREMES) - {word}
 
 
 def alone(name: str) -> Call:

@@ -92,6 +92,7 @@ SLOPE = {
 }
 
 WORDS = {
+    "atan": np.arctan, "log1p": np.log1p,
     "ceil": np.ceil, "copysign": np.copysign, "cosine": np.cos, "erf": special.erf, "exp": np.exp,
     "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fma": lambda a, b, c: a * b + c,
     "log": np.log, "rint": np.rint, "sigmoid": special.expit, "sine": np.sin,

@@ -88,7 +88,7 @@ def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.Monke
     assert calls == ["fsync", "replace"]
 
 
-@pytest.mark.parametrize("kind", [*DAMAGE, "two that changed places"])
+@pytest.mark.parametrize("kind", [*DAMAGE, "files that changed places"])
 def test_damaged_objects_are_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +96,28 @@ def test_damaged_objects_are_compiled_again(
     monkeypatch.setattr(objects, "emit_object", lambda text, *_: text.encode() * 8)
     kernels = [registry.variants(name)[0] for name in ("loss_total", "run_tape")]
     whole = [kernel.object({}, jit.host()) for kernel in kernels]
-    one, two = (chosen / "objects" / name for name in os.listdir(chosen / "objects"))
-    sound = one.read_bytes(), two.read_bytes()
-    if kind in DAMAGE:
-        one.write_bytes(DAMAGE[kind](sound[0]))
-    else:
-        one.write_bytes(sound[1])
-        two.write_bytes(sound[0])
+    files = sorted((chosen / "objects").iterdir())
+    sound = [file.read_bytes() for file in files]
+    turned = [sound[-1], *sound[:-1]]
+    for file, data, other in zip(files, sound, turned, strict=True):
+        file.write_bytes(DAMAGE[kind](data) if kind in DAMAGE else other)
     assert [kernel.object({}, jit.host()) for kernel in kernels] == whole
-    assert (one.read_bytes(), two.read_bytes()) == sound
+    assert [file.read_bytes() for file in files] == sound
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_an_object_is_found_by_its_code_and_one_that_is_lost_compiled_again(
+    chosen: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files: the object by what it means, and the name of that by its sources."""
+    (kernel,) = registry.variants("loss_total")[:1]
+    whole, compiled = kernel.object({}, jit.host()), []
+    files = sorted((chosen / "objects").iterdir(), key=lambda path: b"ELF" in path.read_bytes()[:8])
+    files[lost].unlink()
+    make = objects.emit_object
+    monkeypatch.setattr(objects, "emit_object", lambda *args: compiled.append(1) or make(*args))
+    assert kernel.object({}, jit.host()) == whole and len(files) == 2
+    assert len(compiled) == lost
 
 
 @pytest.mark.parametrize("kind", ["unharmed", "a flipped bit"])

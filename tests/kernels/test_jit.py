@@ -60,7 +60,7 @@ def test_object_is_the_same_from_the_cache(tmp_path):
         ).stdout
         for _ in range(2)
     ]  # fmt: skip
-    assert sizes[0] == sizes[1] and len(list((tmp_path / "objects").iterdir())) == 1
+    assert sizes[0] == sizes[1] and len(list((tmp_path / "objects").iterdir())) == 2
 
 
 def test_objects_for_builds_once(tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ CASES = {
     "log1p": (np.log1p, POSITIVE, 3.0),
     "tanh": (np.tanh, NEAR, 2.0),
     "sigmoid": (_sigmoid, NEAR, 3.0),
+    "atan": (np.arctan, NEAR, 3.0),
     "softplus": (_softplus, NEAR, 3.0),
     "erf": (special.erf, NEAR, 2.0),
     "sin": (np.sin, ANGLES, 2.0),

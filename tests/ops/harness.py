@@ -51,6 +51,9 @@ class _Maker:
             self._add(k, arg)
 
     def numbers(self, shape, positive) -> np.ndarray:
+        """Half of a range, where one is given: an X is the sum of two."""
+        if isinstance(positive, tuple):
+            return self.rng.uniform(positive[0] / 2, positive[1] / 2, shape).astype(np.float32)
         if positive:
             return self.rng.uniform(0.4, 1.2, shape).astype(np.float32)
         return (0.8 * self.rng.standard_normal(shape)).astype(np.float32)

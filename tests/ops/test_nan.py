@@ -1,10 +1,15 @@
-"""IsNaN: what torch does behind a softmax; masks that leave something, one that does not."""
+"""IsNaN and IsInf: what torch does behind a softmax; masks that leave something, or nothing."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from onnx import TensorProto, helper
 
 import edgetrain as et
+from edgetrain.importer.decode import decode
+from edgetrain.importer.load import parse
 from tests.compiler.nets import Net, graphs
 
 CAUSAL = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
@@ -45,3 +50,24 @@ def test_rows_without_anything_left_become_zeros(mask, compared):
     np.testing.assert_allclose(loss, expected.item(), rtol=1e-5)
     gradient = torch.autograd.grad(expected, weights["out.weight"])[0].numpy()
     np.testing.assert_allclose(found["out.weight"], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [({}, [1, 1, 0, 0]), ({"detect_negative": 0}, [1, 0, 0, 0]),
+     ({"detect_positive": 0}, [0, 1, 0, 0])],
+)  # fmt: skip
+def test_infinities_are_told_by_their_sign(attributes, expected):
+    x = np.array([[np.inf, -np.inf, np.nan, 3.0]], np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("IsInf", ["x"], ["is"], **attributes),
+            helper.make_node("Cast", ["is"], ["y"], to=TensorProto.FLOAT),
+        ],
+        "ends",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    model = decode(parse(proto.SerializeToString(), "ends"), Path("ends"))
+    np.testing.assert_array_equal(et.forward(model, {"x": x})["y"], [expected])

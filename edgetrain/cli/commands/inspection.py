@@ -71,8 +71,25 @@ def inspect(arguments: Namespace) -> int:
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
     facts, lines = readers[suffix](path)
+    if "verify" in arguments:
+        if suffix != ".edge":
+            raise UsageError(f"--verify: {path} is no Program; expected a .edge file.")
+        facts |= _verified(path)
+        lines.append(f"  verified: {facts['verified']} instructions compute what the model means")
     print(to_json({"path": str(path), **facts}) if arguments.json else "\n".join(lines))
     return 0
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """How many instructions were proved to compute what the model means."""
+    from ...api import verify
+    from ...kernels.tapes.decode import bound, decode
+    from ...runtime.loading.program import load_program
+
+    program = load_program(path)
+    verify(program)
+    kernels = bound(program.kernels, program.revisions)
+    return {"verified": sum(len(list(decode(t.tolist(), kernels))) for t in program.tapes.values())}
 
 
 Found = tuple[dict[str, Any], list[str]]

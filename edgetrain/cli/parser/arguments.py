@@ -296,6 +296,11 @@ def _looking(command) -> None:
     _learning_rate(parity)
     inspect = command("inspect", "inspection", "Say what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
+    inspect.add_argument(
+        "--verify",
+        action="store_true",
+        help="prove that a Program's tapes compute what its model means",
+    )
     add_plan_options(inspect, leave_out=("budget",))
     _learning_rate(inspect)
     data = command("data", "data", "Show what data holds, beside what a model takes.")

@@ -92,8 +92,9 @@ def range_of(name: str, kind: str = "") -> Range:
     """
     found = _KINDS.get(kind) if kind else _BY_NAME.get(name)
     if found is None:
+        wrong = f"kind {kind!r} is unknown" if kind else "no range goes with its name"
         raise ValueError(
-            f"integer {name!r} of a kernel's declaration: no range for kind {kind!r}; expected a "
-            f"name of ranges.py, or {name}=KIND of {', '.join(_KINDS)}."
+            f"integer {name!r} of a kernel's declaration: {wrong}; expected {name}=KIND, one of "
+            f"{', '.join(_KINDS)}."
         )
     return found

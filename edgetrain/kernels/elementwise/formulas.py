@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..language.mathf import (
+        atan,
         ceil,
         copysign,
         erf,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         fabs,
         floor,
         log,
+        log1p,
         rint,
         sigmoid,
         softplus,
@@ -34,14 +36,15 @@ if TYPE_CHECKING:
     from ..language.number import fma, where
 
 WORDS = (
-    "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log", "rint",
-    "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
+    "atan", "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log",
+    "log1p", "rint", "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
 )  # fmt: skip
 ZERO, HALF, ONE, TWO, THREE, TWENTY = 0.0, 0.5, 1.0, 2.0, 3.0, 20.0
 SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) ** -0.5
 TWO_OVER_ROOT_PI = 2 / math.pi**0.5
 GELU_C, GELU_A, GELU_3A = (2 / math.pi) ** 0.5, 0.044715, 3 * 0.044715
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+LARGE, LN2 = 1e6, math.log(2)  # where x^2 + 1 is x^2
 
 
 def relu(x, a, b):
@@ -288,6 +291,101 @@ def cos_pull(x, dy, a, b):
     return -dy * sine(x)
 
 
+def atan_(x, a, b):
+    return atan(x)
+
+
+def atan_pull(x, dy, a, b):
+    return dy / fma(x, x, ONE)
+
+
+def asin(x, a, b):
+    return TWO * atan(x / (ONE + sqrt((ONE - x) * (ONE + x))))
+
+
+def asin_pull(x, dy, a, b):
+    return dy / sqrt((ONE - x) * (ONE + x))
+
+
+def acos(x, a, b):
+    return TWO * atan(sqrt(ONE - x) / sqrt(ONE + x))
+
+
+def acos_pull(x, dy, a, b):
+    return -dy / sqrt((ONE - x) * (ONE + x))
+
+
+def sinh(x, a, b):
+    half, t = exp(HALF * fabs(x)), expm1(fabs(x))
+    small = HALF * (t + t / (t + ONE))
+    return copysign(where(fabs(x) > TWENTY, HALF * half * half, small), x)
+
+
+def sinh_pull(x, dy, a, b):
+    return dy * cosh(x, a, b)
+
+
+def cosh(x, a, b):
+    half = exp(HALF * fabs(x))
+    return HALF * half * half + HALF / (half * half)
+
+
+def cosh_pull(x, dy, a, b):
+    return dy * sinh(x, a, b)
+
+
+def tan(x, a, b):
+    return sine(x) / cosine(x)
+
+
+def tan_pull(y, dy, a, b):
+    return dy * fma(y, y, ONE)
+
+
+def asinh(x, a, b):
+    size = fabs(x)
+    small = log1p(size + size * size / (ONE + sqrt(fma(size, size, ONE))))
+    return copysign(where(size > LARGE, log(size) + LN2, small), x)
+
+
+def asinh_pull(x, dy, a, b):
+    return dy / sqrt(fma(x, x, ONE))
+
+
+def acosh(x, a, b):
+    t = x - ONE
+    return where(x > LARGE, log(x) + LN2, log1p(t + sqrt(t * (t + TWO))))
+
+
+def acosh_pull(x, dy, a, b):
+    return dy / (sqrt(x - ONE) * sqrt(x + ONE))
+
+
+def atanh(x, a, b):
+    size = fabs(x)
+    return copysign(HALF * log1p(TWO * size / (ONE - size)), x)
+
+
+def atanh_pull(x, dy, a, b):
+    return dy / ((ONE - x) * (ONE + x))
+
+
+def celu(x, a, b):
+    return where(x > ZERO, x, a * expm1(x / a))
+
+
+def celu_pull(x, dy, a, b):
+    return where(x > ZERO, dy, dy * exp(x / a))
+
+
+def thresholded_relu(x, a, b):
+    return where(x <= a, ZERO, x)
+
+
+def thresholded_relu_pull(x, dy, a, b):
+    return where(x <= a, ZERO, dy)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -350,6 +448,20 @@ ROWS: dict[str, Row] = {
         Row("round", round_, None, "", "Round"),
         Row("sin", sin, sin_pull, "x", "Sin"),
         Row("cos", cos, cos_pull, "x", "Cos"),
+        Row(
+            "thresholded_relu", thresholded_relu, thresholded_relu_pull, "x", "ThresholdedRelu",
+            ("alpha", 1.0),
+        ),
+        Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0)),
+        Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0)),
+        Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
+        Row("asinh", asinh, asinh_pull, "x", "Asinh"),
+        Row("tan", tan, tan_pull, "y", "Tan"),
+        Row("cosh", cosh, cosh_pull, "x", "Cosh"),
+        Row("sinh", sinh, sinh_pull, "x", "Sinh"),
+        Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
+        Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
+        Row("atan", atan_, atan_pull, "x", "Atan"),
     )
 }  # fmt: skip
 

@@ -234,6 +234,27 @@ def erf(x):
     return where(t > ERF_SMALL, large, small)
 
 
+_ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+A0, A1, A2, A3 = (np.float32(v) for v in _ATAN)
+TAN_EIGHTH, TAN_THREE = np.float32(2**0.5 - 1), np.float32(2**0.5 + 1)  # of pi/8, of 3 pi/8
+QUARTER_PI, HALF_PI = np.float32(np.pi / 4), np.float32(np.pi / 2)
+
+
+@inline
+def atan(x):
+    """Arc tangent; at most 3 ulp. Source: Cephes atanf (Moshier 1992)."""
+    size = fabs(x)
+    far, near = size > TAN_THREE, size <= TAN_EIGHTH
+    t = where(near, size, where(far, -ONE / size, (size - ONE) / (size + ONE)))
+    offset = where(near, ZERO, where(far, HALF_PI, QUARTER_PI))
+    z = t * t
+    p = fma(A0, z, A1)
+    p = fma(p, z, A2)
+    p = fma(p, z, A3)
+    y = copysign(offset + fma(p * z, t, t), x)
+    return where(x == x, y, x)
+
+
 TWO_OVER_PI = 0.6366197723675814
 HALF_PI_HI, HALF_PI_LO = 1.5707963267948966, 6.123233995736766e-17
 C1, C2, C3 = (

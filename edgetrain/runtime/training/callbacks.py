@@ -14,7 +14,7 @@ from ...errors import CheckpointError, UsageError
 from ...units import finite_number
 from ...units.hints import did_you_mean
 from ...units.options import typed
-from ...units.public import called_by_people
+from ...units.public import public_api
 
 HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
 # Of these more is better; of everything else, less.
@@ -38,7 +38,7 @@ class Running(Protocol):
         """Go back to it."""
 
 
-@called_by_people
+@public_api
 class Callback:
     """Functions that a Trainer calls; a subclass overrides some, or they are given by name.
 
@@ -129,7 +129,7 @@ class _Watch(Callback):
         self.best, self.best_step = state["best"], int(state["best_step"])
 
 
-@called_by_people
+@public_api
 class EarlyStopping(_Watch):
     """End the run after `patience` epochs in a row in which the number did not get better."""
 
@@ -164,7 +164,7 @@ class EarlyStopping(_Watch):
         self.waited = int(state["waited"])
 
 
-@called_by_people
+@public_api
 class KeepBest(_Watch):
     """Keep the weights of the best epoch, and go back to them when the run ends.
 

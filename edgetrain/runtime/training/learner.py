@@ -20,7 +20,7 @@ from ...optim.schedules import Constant
 from ...program import Program
 from ...sparse import rewiring_of
 from ...units import finite_number
-from ...units.public import Uncopied, called_by_people
+from ...units.public import Uncopied, public_api
 from ..loading.program import opened_program
 from ..run.checkpoint import Loaded
 from ..run.folder import RunFolder
@@ -41,7 +41,7 @@ def _silent(event: dict[str, Any]) -> None:
     """Where nobody wants events; the dictionaries of steps are not made then."""
 
 
-@called_by_people
+@public_api
 class Learner(Uncopied):
     """What a Trainer does without data of its own.
 

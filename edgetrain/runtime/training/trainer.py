@@ -3,14 +3,14 @@
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ...data.order.validation import Division
 from ...data.registry import numbered_as, open_evaluation
 from ...data.source import Source
 from ...errors import CheckpointError, Interrupted, UsageError
 from ...program import WEIGHT, Program
-from ...units.public import as_path, called_by_people
+from ...units.public import as_path, public_api, taking
 from ..run.checkpoint import latest
 from ..run.fields import check_run
 from ..run.folder import RunFolder
@@ -20,7 +20,7 @@ from ..session import StepResult
 from .epochs import BatchPasses, EndOfPass, SourcePasses
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
-from .settings import Settings, check_length
+from .settings import Keywords, Settings, check_length
 from .signals import StopRequests
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
     return opened(data, shapes)
 
 
-@called_by_people
+@public_api
 class Trainer(Learner):
     """Trains a Program: on data by `fit`, or on samples as they come by `step`.
 
@@ -58,12 +58,13 @@ class Trainer(Learner):
       DataError: the data is not what the model takes.
     """
 
+    @taking(Settings)
     def __init__(
         self,
         program: Program | str | Path,
         data: Any = None,
         out: str | Path | RunFolder | None = None,
-        **settings: Any,
+        **settings: Unpack[Keywords],
     ) -> None:
         super().__init__(program, out, Settings.of(settings))
         self._stop, self._resumed, self._position = StopRequests(), "", Position()
