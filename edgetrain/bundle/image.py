@@ -13,6 +13,7 @@ from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.tapes.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
 from ..program import TARGET, WEIGHT, Program, Slot
+from ..program.mapped_file import check_files
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
 from ..program.stored import blocks, stored_places
@@ -195,6 +196,7 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
 
 def mapped_values(program: Program) -> bytes:
     """Frozen weights and constants as tapes find them, in the slots' storages."""
+    check_files(program.init)
     out = bytearray(program.mapped_nbytes)
     for slot in program.mapped:
         given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
@@ -205,6 +207,7 @@ def mapped_values(program: Program) -> bytes:
 
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
     """What does not start at zero, in the slots' storages, and where each lies in it."""
+    check_files(program.init)
     parts, places, at = [], [], 0
     placed = {slot.name: slot for slot in program.persistent}
     for name, array in program.init.items():

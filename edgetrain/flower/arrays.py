@@ -19,6 +19,7 @@ from ..errors import DataError, UsageError
 from ..formats import coded, decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, layers_of, pointers_name, positions_of
 from ..program import Program
+from ..program.mapped_file import check_files
 from ..program.trained import names_in_file
 from ..sparse import rewiring_of
 from ..units.hints import did_you_mean
@@ -28,9 +29,14 @@ MARK = "@"  # between the name of a sparse weight and its pattern
 
 
 def initial_state(program: Program) -> dict[str, np.ndarray]:
-    """What a checkpoint holds before the first step, as the arena would store it."""
+    """What a checkpoint holds before the first step, as the arena would store it: copies.
+
+    Raises:
+      RunError: the Program's file was cut short or written over since it was read.
+    """
+    check_files(program.init)
     return {
-        slot.name: program.init[slot.name]
+        slot.name: np.array(program.init[slot.name])
         if slot.name in program.init
         else np.zeros(slot.stored_shape, slot.format.dtype)
         for slot in program.saved

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..formats import decoded
+from .mapped_file import check_files
 
 
 def nonfinite(tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> str:
@@ -43,11 +44,17 @@ def finite_part(
     Args:
       initial: the values that tensors of these names started with; read where it matters, for they
         may lie in a file.
+    Raises:
+      RunError: that file was cut short or written over.
     """
+
+    def never_was(name: str) -> bool:
+        began = {name: initial[name]}
+        check_files(began)
+        return bool(nonfinite(began))
+
     return {
         name: array
         for name, array in tensors.items()
-        if name not in initial
-        or not nonfinite({name: array})
-        or not nonfinite({name: initial[name]})
+        if name not in initial or not nonfinite({name: array}) or not never_was(name)
     }

@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import edgetrain as et
+from edgetrain.exporters import export_torch
+from edgetrain.flower.arrays import initial_state
 from edgetrain.program.mapped_file import files_of
+from edgetrain.program.trained import export_trained
+from edgetrain.runtime.loading.tapes import check_program
+from edgetrain.runtime.run.carrying import with_values
 from edgetrain.runtime.run.folder import PROGRAM_FILE, RunFolder
 from edgetrain.runtime.run.saving import Keeper
 from edgetrain.runtime.run.state import open_run
@@ -179,3 +185,48 @@ def test_a_step_that_counts_has_no_reason(path: Path) -> None:
     with et.Trainer(path) as trainer:
         result = trainer.step(X, Y)
         assert not result.skipped and (result.reason, result.uncounted) == (None, "")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Program whose weights are copied into the arena: with tables of taps, which are proved."""
+    folder = tmp_path_factory.mktemp("plain")
+    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.Upsample(scale_factor=2, mode="bilinear")
+    net = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.LazyLinear(3))
+    net(torch.zeros(2, 1, 6, 6))
+    export_torch(net, (torch.zeros(2, 1, 6, 6),), folder / "net.onnx")
+    return et.compile(folder / "net.onnx", minibatch=4, threads=1).save(folder / "own.edge")
+
+
+def _export_nan(program: et.Program) -> None:
+    state = {name: array.copy() for name, array in initial_state(program).items()}
+    state["0.weight"][:] = np.nan
+    _cut(Path("own.edge"))
+    export_trained(program, state, Path("trained.onnx"))
+
+
+READERS: dict[str, Callable[[et.Program], Any]] = {
+    "the proof of tapes": lambda program: check_program(program, program.arena_nbytes),
+    "a session": Session,
+    "a server's first arrays": initial_state,
+    "a bundle": lambda program: et.bundle(program, "bundled"),
+    "a migrated Program": lambda program: with_values(program, program),
+}
+
+
+@pytest.mark.parametrize("reader", [*READERS, "export of a NaN"])
+def test_whoever_reads_initial_values_looks_at_the_file_first(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = et.load_program(shutil.copy(plain, "own.edge"))
+    act = READERS.get(reader, _export_nan)
+    if act is not _export_nan:
+        _cut(Path("own.edge"))
+    with pytest.raises(et.RunError, match="own.edge: 100 bytes, written over while"):
+        act(program)
+
+
+def test_a_servers_first_arrays_are_copies(plain: Path) -> None:
+    program = et.load_program(plain)
+    assert files_of(initial_state(program).values()) == () != files_of(program.init.values())

@@ -25,6 +25,7 @@ from ...kernels.declaration.spec import ALIGN
 from ...kernels.tapes.decode import Bound, Decoded, bound, decode
 from ...kernels.targets import LANES, host, lanes_of
 from ...program import Program
+from ...program.mapped_file import check_files
 from .roles import Slots, may_write
 
 SLACK = 4
@@ -53,6 +54,7 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
       This build's kernels by the index that tapes use.
     Raises:
       ProgramError: names the instruction or slot and what is wrong with it.
+      RunError: the Program's file was cut short or written over since it was read.
     """
     kernels = bound(program.kernels, program.revisions)
     slots = Slots(program, arena_nbytes)
@@ -199,6 +201,7 @@ def _check_tables(found: Decoded, program: Program) -> None:
     """Tables of taps are constants whose starts rise, so that no tap is read twice."""
     constants = {slot.offset: slot for slot in program.persistent if slot.role == "constant"}
     constants |= {program.arena_nbytes + slot.offset: slot for slot in program.mapped}
+    check_files(program.init)
     for table, size, taps in (("rows", "oh", "rt"), ("cols", "ow", "ct")):
         if found.values[table] < 0:
             continue

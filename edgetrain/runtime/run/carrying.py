@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import CheckpointError
 from ...formats import decoded
 from ...program import Program, Slot
+from ...program.mapped_file import check_files
 from ..loading.patterns import sparse_layers
 from .checkpoint import Loaded
 from .state import check_state
@@ -78,8 +79,14 @@ def carried(old: Program, new: Program, tensors: dict[str, np.ndarray], label: s
 
 def with_values(new: Program, old: Program) -> dict[str, np.ndarray]:
     """Initial arrays of `new`, those of weights as `old` holds them where both store them alike:
-    of frozen weights these are the values."""
+    of frozen weights these are the values.
+
+    Raises:
+      RunError: a Program's file was cut short or written over since it was read.
+    """
     before = {slot.name: slot for slot in old.lasting}
+    check_files(old.init)
+    check_files(new.init)
     out = dict(new.init)
     for slot in new.lasting:
         was = before.get(slot.name)
