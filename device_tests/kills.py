@@ -1,10 +1,12 @@
-"""Runs that are killed again and again (SIGKILL), and end with the bits of one that never was.
+"""Runs in every mode that are ended again and again, and reach the bits of one that never was.
 
-python -m device_tests.kills [--runs 40] [--kills 25] [--seed 0] [--out docs/kills.md]
+python -m device_tests.kills [--runs 60] [--kills 10] [--seed 0] [--modes NAME ...]
+                             [--out docs/kills.md]
 
-A run is the command `train --resume` in a process of its own, forked from one that has loaded the
-kernels, so that a start takes milliseconds. It saves every third minibatch and keeps two
-checkpoints; kills fall at random moments, most of them where a checkpoint is due.
+A run is `train --resume`, or a Trainer, in a process of its own, forked from one that has loaded
+the kernels, so that a start takes milliseconds. It keeps two checkpoints. It ends by SIGKILL at
+random moments, most of them when a checkpoint is due; by Ctrl-C once or twice, SIGTERM or SIGHUP;
+or by what its data raise. The modes are in `kill_modes.py`.
 """
 
 import argparse
@@ -17,51 +19,77 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import edgetrain as et
-from edgetrain.cli import main as edgetrain
 from edgetrain.runtime.run.checkpoint import latest, step_files
 from edgetrain.runtime.session import Session
-from tests.digits_runs import digits_program
 
-KINDS = {
-    "fp32, SGD with momentum": {},
-    "fp16, loss scaling": {"precision": "fp16"},
-    "sparse (density 0.4), rewiring": {"density": 0.4},
-    "Adam": {"optimizer": et.Adam(lr=0.005)},
-}
-SAVE_STEPS, MOST_STEPS = 3, 24  # minibatches between checkpoints; until a kill, at most
+from .kill_modes import MODES, RAISED, SAVE_STEPS, Attempt, Digits, Small, become
+
+MOST_STEPS = 24  # minibatches until a run is ended, at most
 SAVING_SECONDS, STARTING_SECONDS = 0.012, 0.15  # a kill falls within, after a save or start is due
-HEAD = ("run", "runs", "kills", "no checkpoint yet", "amid writing", "amid rotation",
-        "lock taken over", "same bits", "litter")  # fmt: skip
+KILLED = 0.7  # share of SIGKILL among signals
+ASKING = (signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)
+MOMENTS = ("killed", "asked", "raised", "no checkpoint yet", "amid writing", "amid rotation",
+           "lock taken over")  # fmt: skip
+COUNTED = "runs", "ends", "same", "litter"
 
 
 @dataclass
 class Tally:
-    """What happened to the runs of one kind; `moments`: what was on disk after each kill."""
+    """What happened to the runs of a mode; `moments`: how they ended, and what was on disk then."""
 
     runs: int = 0
-    kills: int = 0
+    ends: int = 0
     same: int = 0
     litter: int = 0
     moments: Counter = field(default_factory=Counter)
 
 
-class Run:
-    """The command in a forked child; its events are read from a pipe."""
+@dataclass(frozen=True)
+class End:
+    """What a run came to: all that must be as if nobody had stopped it.
 
-    def __init__(self, edge: Path, out: Path, steps: int) -> None:
+    Attributes:
+      tensors: bytes of weights, optimizer state, statistics and patterns.
+      meta: counters, position in the data, sums of losses, state of callbacks.
+      files: bytes of what lies beside the checkpoints: best weights, the record of skipped steps.
+      losses: of each step, by its number.
+    """
+
+    tensors: dict[str, bytes]
+    meta: dict[str, Any]
+    files: dict[str, bytes]
+    losses: dict[int, str]
+
+
+class Run:
+    """A mode in a forked child; its events are read from a pipe.
+
+    Attributes:
+      losses: of the steps so far, by number, as text (a NaN equals itself).
+    """
+
+    def __init__(self, mode: Digits | Small, attempt: Attempt) -> None:
         reader, writer = os.pipe()
+        held = {*ASKING[0], *ASKING[2], *ASKING[3]}
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)  # until the child is where it can be ended
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(reader)
-            _become(edge, out, steps, writer)
+            try:
+                os.close(reader)
+                become(mode, attempt, writer, held)
+            finally:
+                os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
         os.close(writer)
         self._reader = reader
         self.taken_over = False
+        self.losses: dict[int, str] = {}
 
     def events(self) -> Iterator[dict]:
         """As they come; ends with the process."""
@@ -74,89 +102,119 @@ class Run:
             for line in lines:
                 event = json.loads(line)
                 self.taken_over |= "taken over" in event.get("message", "")
+                if event["event"] == "step":
+                    self.losses[event["step"]] = str(event["loss"])
                 yield event
         raise AssertionError("no event for a minute")
 
-    def end(self, kill: bool) -> int:
-        """Kill it, or let it end; its exit status."""
-        if kill:
-            os.kill(self.pid, signal.SIGKILL)
+    def end(self, signals: Sequence[int] = ()) -> int:
+        """Send it signals, and let it end; its exit status."""
+        for number, signum in enumerate(signals):
+            if number:
+                time.sleep(SAVING_SECONDS / 4)
+            os.kill(self.pid, signum)
         for _ in self.events():
             pass
         os.close(self._reader)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def _become(edge: Path, out: Path, steps: int, writer: int) -> None:
-    """In the child: the command, to its end."""
-    status = 1
-    try:
-        os.dup2(writer, 1)
-        sys.stdout = os.fdopen(1, "w", buffering=1)
-        status = edgetrain([
-            "train", str(edge), "--data", "digits", "--no-eval", "--steps", str(steps),
-            "--save-steps", str(SAVE_STEPS), "--lr-schedule", "cosine", "--out", str(out),
-            "--resume", str(out), "--json",
-        ])  # fmt: skip
-        sys.stdout.flush()
-    finally:
-        os._exit(status)
-
-
-def kill_somewhere(run: Run, draw: random.Random, first: bool) -> None:
-    """Wait for a random moment, then kill.
+def await_moment(run: Run, draw: random.Random, first: bool) -> None:
+    """Wait for a random moment.
 
     Args:
-      first: there is no checkpoint yet; most of these kills fall while the first one is written.
+      first: there is no checkpoint yet; most moments are those of writing the first one.
     """
     kind = draw.random()
     if kind < 0.2 and not (first and kind < 0.1):
         time.sleep(draw.uniform(0, STARTING_SECONDS))
-    else:
-        wanted = SAVE_STEPS if first else draw.randint(1, MOST_STEPS)
-        seen, due = 0, kind < 0.8
-        for event in run.events():
-            seen += event["event"] == "step"
-            if seen >= wanted and (not due or event.get("step", 1) % SAVE_STEPS == 0):
-                break
-        time.sleep(draw.uniform(0, SAVING_SECONDS / 3 if first else SAVING_SECONDS))
-    assert run.end(kill=True) == -signal.SIGKILL
+        return
+    wanted = SAVE_STEPS if first else draw.randint(1, MOST_STEPS)
+    seen, due = 0, kind < 0.8
+    for event in run.events():
+        seen += event["event"] == "step"
+        if seen >= wanted and (not due or event.get("step", 1) % SAVE_STEPS == 0):
+            break
+    time.sleep(draw.uniform(0, SAVING_SECONDS / 3 if first else SAVING_SECONDS))
+
+
+def ended_somewhere(run: Run, raises: bool, draw: random.Random, first: bool) -> str:
+    """End a run; how: "killed", "asked", "raised", or "" where it came to its end before."""
+    if raises:
+        status = run.end()
+        assert status in (0, RAISED), f"exit status {status}, expected {RAISED}"
+        return "raised" if status else ""
+    kill = draw.random() < KILLED
+    signals = (signal.SIGKILL,) if kill else draw.choice(ASKING)
+    await_moment(run, draw, first)
+    status = run.end(signals)
+    expected = 0, -signals[0], 128 + signals[0]
+    assert status in expected, f"exit status {status} after {signals}"
+    if not status:
+        return ""
+    return "killed" if kill else "asked"
 
 
 def note_moment(out: Path, moments: Counter) -> None:
-    """What a kill left in the directory."""
+    """What an end left in the directory."""
     names = os.listdir(out) if out.is_dir() else []
     moments["no checkpoint yet"] += not step_files(out)
     moments["amid writing"] += any(name.endswith(".tmp") for name in names)
     moments["amid rotation"] += len(step_files(out)) > 2
 
 
-def final(out: Path, steps: int) -> tuple[dict, dict]:
-    """The bytes of every tensor, and the counters."""
+def final(out: Path, losses: dict[int, str]) -> End:
+    """What lies in a run's directory at its end."""
     loaded = latest(out)
-    assert loaded is not None and loaded.meta["step"] == steps and loaded.warning is None
-    return {name: array.tobytes() for name, array in loaded.tensors.items()}, loaded.meta
+    assert loaded is not None and loaded.warning is None
+    tensors = {name: array.tobytes() for name, array in loaded.tensors.items()}
+    others = {*out.iterdir()} - {*step_files(out)}
+    return End(tensors, loaded.meta, {path.name: path.read_bytes() for path in others}, losses)
 
 
-def finished(edge: Path, out: Path, steps: int) -> tuple[dict, dict]:
+def finished(mode: Digits | Small, attempt: Attempt, losses: dict[int, str]) -> End:
     """Let a run end, and read its end."""
-    assert Run(edge, out, steps).end(kill=False) == 0
-    return final(out, steps)
+    run = Run(mode, attempt)
+    status = run.end()
+    assert status == 0, f"exit status {status}"
+    return final(attempt.out, losses | run.losses)
 
 
-def killed_run(edge: Path, out: Path, expected: tuple, kills: int, seed: int, tally: Tally) -> None:
-    """One run, killed `kills` times, into `tally`."""
-    draw, steps = random.Random(seed), steps_of(kills)
+def killed_run(
+    mode: Digits | Small, attempt: Attempt, expected: End, kills: int, seed: int, tally: Tally
+) -> None:
+    """One run, ended `kills` times, into `tally`."""
+    draw, out, losses, replayed = random.Random(seed), attempt.out, {}, True
     for _ in range(kills):
-        run = Run(edge, out, steps)
-        kill_somewhere(run, draw, first=not step_files(out))
-        tally.kills += 1
+        raises = mode.raising and draw.random() < 0.5
+        run = Run(mode, replace(attempt, raises=draw.randint(1, MOST_STEPS) if raises else None))
+        how = ended_somewhere(run, raises, draw, first=not step_files(out))
+        replayed &= all(losses.get(step, loss) == loss for step, loss in run.losses.items())
+        losses |= run.losses
+        if not how:
+            break
+        tally.ends += 1
+        tally.moments[how] += 1
         tally.moments["lock taken over"] += run.taken_over
         note_moment(out, tally.moments)
     tally.runs += 1
-    tally.same += finished(edge, out, steps) == expected
-    wanted = {"program.edge", *(path.name for path in step_files(out)[-2:])}
-    tally.litter += len(set(os.listdir(out)) - wanted)
+    reached = finished(mode, attempt, losses)
+    tally.same += replayed and _same(reached, expected)
+    tally.litter += len(step_files(out)[:-2]) + len({*reached.files} - {*expected.files})
+
+
+def _same(reached: End, expected: End) -> bool:
+    """Whether two runs came to the same end; prints what did not.
+
+    Steps whose event was lost with the process that was killed are known by their sums alone.
+    """
+    found = vars(reached) | {"losses": expected.losses | reached.losses}
+    other = {name: value for name, value in vars(expected).items() if value != found[name]}
+    for name, value in other.items():
+        now = found[name]
+        keys = sorted(k for k in {*value, *now} if value.get(k) != now.get(k))
+        print(f"{name} differ: {', '.join(map(str, keys[:8]))}", flush=True)
+    return not other
 
 
 def steps_of(kills: int) -> int:
@@ -164,46 +222,52 @@ def steps_of(kills: int) -> int:
     return (kills + 1) * (MOST_STEPS + 2 * SAVE_STEPS)
 
 
-def campaign(runs: int, kills: int, seed: int, folder: Path) -> dict[str, Tally]:
-    """Runs of every kind in turn."""
-    tallies = {kind: Tally() for kind in KINDS}
-    edges, expected = {}, {}
-    for number, (kind, options) in enumerate(KINDS.items()):
-        edges[kind] = _compiled(options, folder / f"{number}.edge")
-        expected[kind] = finished(edges[kind], folder / f"whole-{number}", steps_of(kills))
+def campaign(
+    modes: Sequence[str], runs: int, kills: int, seed: int, folder: Path
+) -> dict[str, Tally]:
+    """Runs of every mode in turn."""
+    tallies = {name: Tally() for name in modes}
+    attempts, expected = {}, {}
     for number in range(runs):
-        kind = list(KINDS)[number % len(KINDS)]
-        out = folder / f"run-{number}"
-        killed_run(edges[kind], out, expected[kind], kills, seed + number, tallies[kind])
-        print(f"run {number + 1} of {runs}, {kind}: {tallies[kind]}", flush=True)
+        name = modes[number % len(modes)]
+        mode = MODES[name]
+        if name not in attempts:
+            edge = _compiled(mode, folder / f"{number}.edge")
+            attempts[name] = Attempt(edge, folder / f"whole-{number}", steps_of(kills))
+            expected[name] = finished(mode, attempts[name], {})
+        attempt = replace(attempts[name], out=folder / f"run-{number}")
+        killed_run(mode, attempt, expected[name], kills, seed + number, tallies[name])
+        print(f"run {number + 1} of {runs}, {name}: {tallies[name]}", flush=True)
     return tallies
 
 
-def _compiled(options: dict, path: Path) -> Path:
+def _compiled(mode: Digits | Small, path: Path) -> Path:
     """Compiled in a child, so that this process stays without threads; its kernels loaded here."""
     child = os.fork()
     if child == 0:
-        digits_program(**options).save(path)
-        os._exit(0)
+        try:
+            mode.compile(path)
+            os._exit(0)
+        finally:
+            os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     Session(et.load_program(path)).close()
     return path
 
 
 def table(tallies: dict[str, Tally]) -> list[str]:
-    """Markdown: a row for each kind, and their sum."""
+    """Markdown: a row for each mode, and their sum."""
     whole = Tally()
-    rows = []
-    for kind, tally in tallies.items():
-        rows.append((kind, tally))
-        for name in ("runs", "kills", "same", "litter"):
+    for tally in tallies.values():
+        for name in COUNTED:
             setattr(whole, name, getattr(whole, name) + getattr(tally, name))
         whole.moments += tally.moments
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    for kind, tally in (*rows, ("all", whole)):
-        moments = [tally.moments[name] for name in HEAD[3:7]]
+    head = "mode", "runs", "ends", *MOMENTS, "same bits", "litter"
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, tally in (*tallies.items(), ("all", whole)):
+        moments = [tally.moments[moment] for moment in MOMENTS]
         same = f"{tally.same} of {tally.runs}"
-        cells = (kind, tally.runs, tally.kills, *moments, same, tally.litter)
+        cells = (name, tally.runs, tally.ends, *moments, same, tally.litter)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 
@@ -211,27 +275,29 @@ def table(tallies: dict[str, Tally]) -> list[str]:
 def main() -> None:
     """Print the table and write it; status 1 where a run departs or leaves something behind."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--modes", nargs="*", choices=[*MODES], metavar="NAME", default=[*MODES])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edgetrain-kills-") as folder:
-        tallies = campaign(args.runs, args.kills, args.seed, Path(folder))
+        tallies = campaign(args.modes, args.runs, args.kills, args.seed, Path(folder))
     seconds = time.monotonic() - start
     lines = table(tallies)
     print("\n".join(lines))
     if args.out:
         text = [
             "# Killed runs", "",
-            "Written by `python -m device_tests.kills --out docs/kills.md`: each run trains the "
-            f"digits' model over {steps_of(args.kills)} minibatches, saves every {SAVE_STEPS}, "
-            f"keeps 2 checkpoints, and is killed (SIGKILL) {args.kills} times. The columns after "
-            "kills count what a kill left: no checkpoint yet, a file half written, a checkpoint "
-            "not yet rotated away; and starts that took over the lock of the killed process. "
-            "\"Same bits\": weights, optimizer state, pattern and counters at the end equal those "
-            "of a run that nobody stopped. Litter: other files in the run's directory then.",
+            "Written by `python -m device_tests.kills --out docs/kills.md`: each run has "
+            f"{steps_of(args.kills)} minibatches, keeps 2 checkpoints, and is ended {args.kills} "
+            "times: killed (SIGKILL), asked (Ctrl-C once or twice, SIGTERM, SIGHUP), or its data "
+            "raised. The columns after these count what an end left: no checkpoint yet, a file "
+            "half written, a checkpoint not yet rotated away; and starts that took over the lock "
+            "of the killed process. \"Same bits\": weights, optimizer state, pattern, counters, "
+            "the loss of every step, best weights and the record of skipped steps equal those of "
+            "a run that nobody stopped. Litter: other files in the run's directory at its end.",
             "", *lines, "", f"Seed {args.seed}; {seconds:.0f} s.",
         ]  # fmt: skip
         args.out.write_text("\n".join(text) + "\n")

@@ -6,12 +6,14 @@ import random
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from device_tests.kill_modes import MODES
 from device_tests.limits import ROOT, command, one_core, run, said_in_one_line, succeeded
 from edgetrain.runtime.run.checkpoint import latest, step_files
 from tests.digits_runs import digits_program
@@ -103,6 +105,15 @@ def test_a_signal_saves_and_says_the_command_that_goes_on(
     again = shlex.split(stderr.split("Go on by: ")[1])
     succeeded(run(command(*again[1:])))
     assert_same_bits(final_state(tmp_path / "run"), whole[0])
+
+
+def test_sixty_runs_in_every_mode_reach_the_same_bits(tmp_path: Path) -> None:
+    """The whole campaign; a share of it is in tests/runtime/test_kills.py."""
+    page = tmp_path / "kills.md"
+    ended = run([sys.executable, "-m", "device_tests.kills", "--out", str(page)], seconds=3600)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == len(MODES) + 2 and "| 60 of 60 | 0 |" in rows[-1]
 
 
 def test_a_terminal_that_hangs_up_ends_the_run_saved(edge: Path, tmp_path: Path) -> None:
