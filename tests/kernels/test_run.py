@@ -292,3 +292,41 @@ def test_a_call_is_the_same_for_a_seed() -> None:
     assert all(one.places[name].tobytes() == same.places[name].tobytes() for name in one.places)
     with pytest.raises(UsageError, match="no integer"):
         calls.made(kernel, 0, {"nonsense": 1})
+
+
+def test_calls_follow_the_option(request: pytest.FixtureRequest) -> None:
+    """Compiled, a read of what was never written goes unseen."""
+    kernel, x = planted("st(k.y, 0, ld(k.ws, 3))"), np.ones(8, np.float32)
+    if not request.config.getoption("--interpret"):
+        assert harness.call(kernel, x=x, y=x.shape, n=8)["y"].size == 8
+        return
+    with pytest.raises(KernelFault, match=r"ws\[3\], read at planted.py:2"):
+        harness.call(kernel, x=x, y=x.shape, n=8)
+
+
+def test_the_option_interprets() -> None:
+    line = "python -m pytest -p no:cacheprovider --interpret tests/kernels/test_run.py"
+    assert "1 passed" in _executed(f"{line} -k calls_follow", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("label", "fixed"),
+    [
+        ("mse_w_loss.plain", {"n": 10, "rows": 4, "S": "f32"}),
+        ("bce_w_bwd.plain", {"n": 3, "rows": 4, "S": "f32"}),
+        ("wce_loss.plain", {"outer": 10, "rows": 4, "S": "f32"}),
+        ("wce_bwd.plain", {"outer": 3, "rows": 4, "S": "f32"}),
+    ],
+)
+def test_the_last_part_of_a_sample_has_its_weight(label: str, fixed: dict) -> None:
+    """What a tape may say is inside of the operands, also where no model says it."""
+    found = (calls.made(labelled(label), seed, fixed) for seed in range(50))
+    call = next(call for call in found if "sw" in call.places)
+    call.places["ctl"].view(np.int64)[3] = 10  # COUNT: all samples are valid
+    interpret(call.kernel, call.storages, call.copied(), call.values)
+
+
+def test_best_classes_without_scores_are_not_kept() -> None:
+    found = (calls.made(labelled("ce_slice.plain"), seed, {"S": "f32"}) for seed in range(200))
+    call = next(c for c in found if "best" in c.places and "scores" not in c.places)
+    interpret(call.kernel, call.storages, call.copied(), call.values)

@@ -106,7 +106,7 @@ def ce_slice(S):
                 for j in range(k.n):
                     every += np.float64(_class_weight(k.cw, k.start + j) * ld(k.x, base + j))
                 st_f64(k.stat, at + SUM, every)
-            if k.best != 0:
+            if k.best != 0 and k.scores != 0:
                 for j in range(BEST if k.start == 0 else 0):
                     _st32(k.scores, BEST * row + j, np.float32(-np.inf))
                     _st32(k.best, BEST * row + j, -ONE)

@@ -73,7 +73,7 @@ def register(
     """One pair of kernels. A target of weight 0 does not count."""
     own, operand = (_own, " p:f") if number else (_none, "")
     weight_of, put = (_of_sample, put_weighted) if weighs else (_alike, _put)
-    samples, sums = ("sw:r:f32[n//rows] ", 256) if weighs else ("", 192)
+    samples, sums = ("sw:r:f32[(n+rows-1)//rows] ", 256) if weighs else ("", 192)
 
     def loss(S):
         ld, ld32 = S.ld, FP32.ld

@@ -46,7 +46,7 @@ def _row(S):
 @kernel(
     "wce_loss",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
-    "sw?:r:f32[outer//rows] partials:w:f64[256] ctl:r:i64[64] outer n inner rows "
+    "sw?:r:f32[(outer+rows-1)//rows] partials:w:f64[256] ctl:r:i64[64] outer n inner rows "
     "smoothing:f ignore",
     check="min(outer, n, inner, rows) >= 1",
 )
@@ -96,7 +96,7 @@ def wce_loss(S):
 @kernel(
     "wce_bwd",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
-    "sw?:r:f32[outer//rows] dx:m:S[outer*n*inner] ctl:r:i64[64] outer n inner rows "
+    "sw?:r:f32[(outer+rows-1)//rows] dx:m:S[outer*n*inner] ctl:r:i64[64] outer n inner rows "
     "smoothing:f ignore acc",
     check="min(outer, n, inner, rows) >= 1",
 )
