@@ -23,6 +23,7 @@ from ..registry import Kernel
 MOST_ELEMENTS, MOST_WORK = 1024, 4000  # of an operand; turns of the innermost loop
 TRIES, RESTARTS = 3000, 50  # changes of one integer; beginnings of a search
 CHAINED = ("sparse",)  # families whose operands hold what the kernels before them left
+_GROUPED = (0, 1, 1, 1, 1, 1, 2, 3)  # what integers of a group begin with: products stay small
 _SMALL = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17, 33, 64, 150)
 
 
@@ -78,6 +79,17 @@ class _Condition:
             return True
 
 
+def _conjuncts(text: str) -> list[str]:
+    """The parts of a condition that all must hold."""
+    out: list[str] = []
+    for part in text.split(" and "):
+        if out and out[-1].count("(") > out[-1].count(")"):
+            out[-1] += f" and {part}"
+        else:
+            out.append(part)
+    return out
+
+
 class _Search:
     """Integers and storages that satisfy a kernel's declaration, found by local search."""
 
@@ -85,14 +97,16 @@ class _Search:
         self.kernel, self.draw, self.fixed = kernel, draw, fixed
         spec, texts = kernel.spec, registry.declaration(kernel)
         self.ranges = {o.name: o.range for o in spec.operands if o.range is not None}
-        self.values = {name: self._within(name, draw.choice(_SMALL)) for name in self.ranges}
+        groups = {f"{name}{k}" for name, count in spec.fields for k in range(count)}
+        starts = {name: _GROUPED if name in groups else _SMALL for name in self.ranges}
+        self.values = {n: self._within(n, draw.choice(some)) for n, some in starts.items()}
         self.values |= {name: value for name, value in fixed.items() if name in self.values}
         self.absent = {o.name for o in spec.operands if o.optional and draw.random() < 0.4}
         quoted = re.findall(r"'(\w+)'", texts["when"])
         self.storages = {
             v: fixed.get(v) or draw.choice(self._formats(v, quoted)) for v in spec.variables
         }
-        parts = [texts["when"]] if "(" in texts["when"] else texts["when"].split(" and ")
+        parts = _conjuncts(texts["when"])
         self.conditions = [
             _Condition(text, self)
             for text in [*texts["check"].split(";"), *parts, *self._limits()]
