@@ -330,3 +330,9 @@ def test_best_classes_without_scores_are_not_kept() -> None:
     found = (calls.made(labelled("ce_slice.plain"), seed, {"S": "f32"}) for seed in range(200))
     call = next(c for c in found if "best" in c.places and "scores" not in c.places)
     interpret(call.kernel, call.storages, call.copied(), call.values)
+
+
+def test_operands_without_elements_do_not_differ() -> None:
+    kernel = labelled("un_relu.plain")
+    empty = {"y": np.empty(0, np.uint8)}
+    assert difference(kernel, {"S": "f32"}, empty, empty) == ""

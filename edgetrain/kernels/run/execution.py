@@ -163,7 +163,7 @@ def difference(
         plain = format.floats and format.block == 1 or format.name == "f64"
         kind = format.dtype if plain else np.dtype(f"V{item_of(kernel, operand, storages)}")
         a, b = one[operand.name].view(kind), other[operand.name].view(kind)
-        unlike = a.view(np.uint8).reshape(a.size, -1) != b.view(np.uint8).reshape(b.size, -1)
+        unlike = np.not_equal(*(v.view(np.uint8).reshape(v.size, kind.itemsize) for v in (a, b)))
         wrong = unlike.any(axis=1) & ~(np.isnan(a) & np.isnan(b) if plain else np.False_)
         if wrong.any():
             at = int(np.argmax(wrong))
