@@ -133,26 +133,24 @@ def kept_as(identity: str) -> str:
     return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
 
 
-# What a file of the cache begins with that names another one: of the same code by other sources.
-_SAME_AS = b"the same as "
+def _named_as(identity: str) -> str:
+    """Where the cache says under which other identity it has that object: its meaning."""
+    return kept_as(identity).removesuffix(".o") + ".name"
 
 
 def kept(identity: str) -> bytes | None:
     """The object of this identity in the cache; None where it has none."""
-    found = disk.read(kept_as(identity), identity)
-    if found is None or not found.startswith(_SAME_AS):
-        return found
-    own = found.removeprefix(_SAME_AS).decode()
+    name = disk.read(_named_as(identity), identity)
+    own = identity if name is None else name.decode()
     return disk.read(kept_as(own), own)
 
 
 def keep(identity: str, code: bytes, meaning: str = "") -> None:
     """Put an object into the cache, where `meaning` is given under that, to be found by it again
     when sources have changed in something else than code."""
+    disk.write(kept_as(meaning or identity), meaning or identity, code)
     if meaning:
-        disk.write(kept_as(meaning), meaning, code)
-        code = _SAME_AS + meaning.encode()
-    disk.write(kept_as(identity), identity, code)
+        disk.write(_named_as(identity), identity, meaning.encode())
 
 
 def objects_for(
