@@ -79,9 +79,7 @@ def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
 
 
 @pytest.mark.parametrize("least", [True, False])
-@pytest.mark.parametrize(
-    "name", ["mlp", "keyword", "densenet", "autoencoder", "lstm_language_model"]
-)
+@pytest.mark.parametrize("name", ["keyword", "densenet", "autoencoder", "lstm_language_model"])
 def test_the_page_of_a_run_has_the_peak_and_the_recomputation_of_its_plan(
     tmp_path: Path, name: str, least: bool
 ) -> None:
@@ -90,7 +88,7 @@ def test_the_page_of_a_run_has_the_peak_and_the_recomputation_of_its_plan(
     export_torch(entry.build("small"), inputs, path, batch_dim=entry.batch_dim)
     model = et.load_onnx(path)
     given = {"loss": entry.loss, "minibatch": 8, "microbatch": 8, "max_extra_forward": 3}
-    budget = et.plan(model, **given)["min_budget_nbytes"] if least else None
+    budget = et.plan(model, effort="normal", **given)["min_budget_nbytes"] if least else None
     program = et.compile(model, budget=budget, **given)
     arena, account = program_arena(program, name), program.account
     assert arena.peak[1] == account["peak_live_nbytes"]
