@@ -21,7 +21,7 @@ OTHERS = {
     "lr", "lr_schedule", "lr_gamma", "validation", "name", "size", "cc", "augment",
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
     "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
-    "dump", "dump_diff",
+    "dump", "dump_diff", "verify",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",

@@ -15,6 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
 _BOUND = ("self", "cls")  # what a method is called on
+_SHOWN = 12  # names of arguments in a message, at most
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -98,7 +99,8 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
         text = f"{strange[0]}: no argument of this name; {has}.{move or ' Leave it out.'}"
     elif given > len(plain):
         rest = [name for name in known if name not in plain]
-        more = f" Name the others: {', '.join(f'{n}=..' for n in rest)}." if rest else ""
+        named = [f"{name}=.." for name in rest[:_SHOWN]] + ["..."] * (len(rest) > _SHOWN)
+        more = f" Name the others: {', '.join(named)}." if rest else ""
         names = ", ".join(plain) or "none"
         text = f"{given} arguments without names; expected {names}.{more or ' Leave them out.'}"
     else:
