@@ -1,0 +1,208 @@
+"""The list: which stock models, in which configuration. It was written before any was tried.
+
+Weights are random; nothing is downloaded. A vision or audio model has its published size where its
+weights take at most 200 MB, else it is the smallest of its family, its repeated blocks cut to two.
+A language model has a width of at most 256, at most 4 layers and at most 8,192 tokens, and is
+otherwise as published. Images have the size that their library publishes for the model, 224 x 224
+where it takes any.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MINIBATCH = 2
+TOKENS = 64  # of a text
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A stock model.
+
+    Attributes:
+      library: torchvision, timm or transformers.
+      name: of the function or class that makes it.
+      arguments: of that function, or of the class's configuration.
+      inputs: by name of forward's argument: shape of a sample of floats, or ("tokens", length).
+      output: which of several, by name; "": the only one.
+      loss: by name.
+      class_axis: of cross-entropy; 0: it follows from the shapes.
+    """
+
+    library: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, tuple] = field(default_factory=lambda: {"x": (3, 224, 224)})
+    output: str = ""
+    loss: str = "cross_entropy"
+    class_axis: int = 0
+
+
+def _image(size: int, name: str = "x") -> dict[str, tuple]:
+    return {name: (3, size, size)}
+
+
+_CLIP = {"x": (3, 16, 112, 112)}  # channels, pictures, rows, columns
+_TORCHVISION: dict[str, dict[str, Any]] = {
+    "alexnet": {},  # 244 MB, and none is smaller
+    "convnext_tiny": {},
+    "densenet121": {},
+    "efficientnet_b0": {},
+    "efficientnet_v2_s": {},
+    "googlenet": {"arguments": {"aux_logits": False, "init_weights": False}},
+    "inception_v3": {
+        "arguments": {"aux_logits": False, "init_weights": False}, "inputs": _image(299),
+    },
+    "maxvit_t": {},
+    "mnasnet1_0": {},
+    "mobilenet_v2": {},
+    "mobilenet_v3_small": {},
+    "mobilenet_v3_large": {},
+    "regnet_y_400mf": {},
+    "resnet18": {},
+    "resnext50_32x4d": {},
+    "shufflenet_v2_x1_0": {},
+    "squeezenet1_1": {},
+    "swin_t": {},
+    "swin_v2_t": {"inputs": _image(256)},
+    "vgg11_bn": {},  # 531 MB, and hardly any is smaller
+    "VisionTransformer": {
+        "arguments": {
+            "image_size": 224, "patch_size": 16, "num_layers": 2, "num_heads": 12,
+            "hidden_dim": 768, "mlp_dim": 3072,
+        }
+    },
+    "wide_resnet50_2": {"arguments": {"layers": [2, 2, 2, 2], "width_per_group": 128}},
+    "deeplabv3_mobilenet_v3_large": {"output": "out"},
+    "fcn_resnet50": {"output": "out"},
+    "lraspp_mobilenet_v3_large": {"output": "out"},
+    "retinanet_resnet50_fpn": {"output": "cls_logits", "loss": "bce_with_logits"},
+    "r3d_18": {"inputs": _CLIP},
+    "s3d": {"inputs": {"x": (3, 16, 224, 224)}},
+    "mvit_v1_b": {"inputs": {"x": (3, 16, 224, 224)}},
+    "swin3d_t": {"inputs": {"x": (3, 16, 224, 224)}},
+}  # fmt: skip
+
+_TIMM = {
+    224: """
+        resnet18 resnet26d resnet50 resnetv2_50 seresnet50 skresnet18 res2net50_26w_4s dla34
+        hrnet_w18_small ese_vovnet19b_dw repvgg_a0 mobileone_s0 regnetx_002 regnety_002 rexnet_100
+        mobilenetv2_100 mobilenetv3_small_100 mobilenetv4_conv_small ghostnet_100 lcnet_050
+        efficientnet_b0 tf_efficientnet_lite0 eca_nfnet_l0 convnext_atto convnextv2_atto
+        vit_tiny_patch16_224 deit_tiny_patch16_224 swin_tiny_patch4_window7_224 levit_128s
+        efficientformer_l1 poolformer_s12 pvt_v2_b0 mixer_s32_224 resmlp_12_224
+        xcit_nano_12_p16_224 coat_lite_tiny""",
+    256: "mobilevit_xxs mobilevitv2_050 edgenext_xx_small fastvit_t8",
+}
+
+_IDS = {"input_ids": ("tokens", TOKENS)}
+_BOTH = _IDS | {"decoder_input_ids": ("tokens", TOKENS)}
+_SMALL = {"vocab_size": 8192, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+_BERT = _SMALL | {"intermediate_size": 1024}
+_LLAMA = _BERT | {"num_key_value_heads": 2, "head_dim": 64}
+_ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_SEQ2SEQ = {
+    "vocab_size": 8192, "d_model": 256, "encoder_layers": 4, "decoder_layers": 4,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024, "decoder_start_token_id": 0,
+}  # fmt: skip
+_LM = {"class_axis": -1}
+_TWO = {"num_hidden_layers": 2}  # blocks, of a model over 200 MB
+_PIXELS = _image(224, "pixel_values")
+_SECOND = {"input_values": (16000,)}  # of audio
+
+_TRANSFORMERS: dict[str, dict[str, Any]] = {
+    "BertForMaskedLM": {"arguments": _BERT, **_LM},
+    "BertForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_LM},
+    "BertForQuestionAnswering": {"arguments": _BERT, "output": "start_logits"},
+    "RobertaForSequenceClassification": {"arguments": _BERT},
+    "XLMRobertaForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_LM},
+    "DistilBertForSequenceClassification": {
+        "arguments": {
+            "vocab_size": 8192, "dim": 256, "n_layers": 4, "n_heads": 4, "hidden_dim": 1024,
+        }
+    },
+    "AlbertForMaskedLM": {"arguments": _BERT, **_LM},
+    "ElectraForPreTraining": {"arguments": _BERT, "loss": "bce_with_logits"},
+    "DebertaV2ForSequenceClassification": {
+        "arguments": _BERT
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32}
+    },
+    "MPNetForMaskedLM": {"arguments": _BERT, **_LM},
+    "FunnelForSequenceClassification": {
+        "arguments": {
+            "vocab_size": 8192, "d_model": 256, "n_head": 4, "d_head": 64, "d_inner": 1024,
+            "block_sizes": [1, 1, 2],
+        }
+    },
+    "ConvBertForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_LM},
+    "MobileBertForQuestionAnswering": {
+        "arguments": {"vocab_size": 8192, "num_hidden_layers": 4}, "output": "start_logits",
+    },
+    "SqueezeBertForSequenceClassification": {"arguments": _BERT | {"embedding_size": 256}},
+    "ModernBertForMaskedLM": {
+        "arguments": _SMALL | _ENDS | {"intermediate_size": 384}, **_LM,
+    },
+    "RoFormerForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_LM},
+    "XLNetLMHeadModel": {
+        "arguments": {"vocab_size": 8192, "d_model": 256, "n_layer": 4, "n_head": 4,
+                      "d_inner": 1024}, **_LM,
+    },
+    "GPT2LMHeadModel": {
+        "arguments": {"vocab_size": 8192, "n_embd": 256, "n_layer": 4, "n_head": 4} | _ENDS, **_LM,
+    },
+    "GPTNeoForCausalLM": {
+        "arguments": {
+            "vocab_size": 8192, "hidden_size": 256, "num_layers": 4, "num_heads": 4,
+            "attention_types": [[["global", "local"], 2]],
+        } | _ENDS, **_LM,
+    },
+    "GPTNeoXForCausalLM": {"arguments": _BERT, **_LM},
+    "OPTForCausalLM": {
+        "arguments": _SMALL | {"ffn_dim": 1024, "word_embed_proj_dim": 256}, **_LM,
+    },
+    "BloomForCausalLM": {
+        "arguments": {"vocab_size": 8192, "hidden_size": 256, "n_layer": 4, "n_head": 4}, **_LM,
+    },
+    "LlamaForCausalLM": {"arguments": _LLAMA, **_LM},
+    "MistralForCausalLM": {"arguments": _LLAMA, **_LM},
+    "Qwen2ForCausalLM": {"arguments": _BERT | {"num_key_value_heads": 2}, **_LM},
+    "GemmaForCausalLM": {"arguments": _LLAMA, **_LM},
+    "PhiForCausalLM": {"arguments": _BERT | {"num_key_value_heads": 4}, **_LM},
+    "T5ForConditionalGeneration": {
+        "arguments": {
+            "vocab_size": 8192, "d_model": 256, "d_kv": 64, "d_ff": 1024, "num_layers": 4,
+            "num_heads": 4,
+        }, "inputs": _BOTH, "output": "logits", **_LM,
+    },
+    "BartForConditionalGeneration": {
+        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_LM,
+    },
+    "MarianMTModel": {
+        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_LM,
+    },
+    "ViTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
+    "DeiTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
+    "BeitForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
+    "SwinForImageClassification": {"inputs": _PIXELS},
+    "SegformerForSemanticSegmentation": {"inputs": _PIXELS},
+    "MobileViTForImageClassification": {"inputs": _image(256, "pixel_values")},
+    "Wav2Vec2ForCTC": {"arguments": _TWO, "inputs": _SECOND, **_LM},
+    "HubertForSequenceClassification": {"arguments": _TWO, "inputs": _SECOND},
+    "WhisperForConditionalGeneration": {
+        "arguments": _SEQ2SEQ | _ENDS,
+        "inputs": {"input_features": (80, 3000), "decoder_input_ids": ("tokens", TOKENS)},
+        "output": "logits", **_LM,
+    },
+    "ASTForAudioClassification": {"arguments": _TWO, "inputs": {"input_values": (1024, 128)}},
+}  # fmt: skip
+
+
+def listed() -> list[Listed]:
+    """Every model, in the order of the table."""
+    rows = [Listed("torchvision", name, **row) for name, row in _TORCHVISION.items()]
+    for size, names in _TIMM.items():
+        rows += [Listed("timm", name, inputs=_image(size)) for name in names.split()]
+    for name, row in _TRANSFORMERS.items():
+        rows.append(Listed("transformers", name, **({"inputs": _IDS, "output": "logits"} | row)))
+    return rows
