@@ -12,6 +12,7 @@ from edgetrain.compiler.plan import effort as efforts
 from edgetrain.compiler.plan.frontier import search_frontier
 from edgetrain.compiler.remat import schedules_of_use, simulate
 from edgetrain.compiler.remat.search import Level, anneal_levels
+from edgetrain.compiler.remat.search.anneal_search import LEAST
 from edgetrain.errors import BudgetError, UsageError
 from edgetrain.kernels.cache import jit
 from edgetrain.units.efforts import EFFORTS, NORMAL, QUICK, THOROUGH
@@ -44,11 +45,13 @@ def test_a_level_ends_where_the_next_one_goes_on(seed):
 
 
 def test_a_search_ends_once_a_doubling_gains_too_little():
-    """Of any net: no step can be shortened by all of its time, so one round is all there is."""
+    """Of any net: no step can be shortened by all of its time, so the least work is all."""
     problem = chain(30)
-    first = 0.015 * len(problem.steps)
-    assert _fronts(problem, Level(8, gain=1.0)) == _fronts(problem, Level(first))
-    assert _fronts(problem, Level(8, 1.0), Level(8, 1.0))[1] == _fronts(problem, Level(first))[0]
+    spent = 0.015 * len(problem.steps)
+    while spent < LEAST:
+        spent *= 2
+    assert spent < len(problem.steps)
+    assert _fronts(problem, Level(4 * spent, gain=1.0)) == _fronts(problem, Level(spent))
 
 
 def test_more_effort_finds_every_plan_that_less_does(small_steps):

@@ -79,7 +79,9 @@ def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
 
 
 @pytest.mark.parametrize("least", [True, False])
-@pytest.mark.parametrize("name", ["keyword", "densenet", "autoencoder", "lstm_language_model"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "keyword", "densenet", "autoencoder", "lstm_language_model"]
+)
 def test_the_page_of_a_run_has_the_peak_and_the_recomputation_of_its_plan(
     tmp_path: Path, name: str, least: bool
 ) -> None:

@@ -50,6 +50,7 @@ POINTS, LONG_POINTS, LONG = 256, 96, 2500  # points of an archive; those from so
 SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 28, 40, 60)
 DENSITIES = 16
 FIRST, FIRST_EACH = 2.0, 0.015  # effort of the first round at most, and for each step
+LEAST = 8.0  # effort that is spent whatever it gained: a small graph's first rounds find by luck
 COOL = 0.01
 STEEP = (2.0, 10.0, 50.0)  # weights of bytes above the budget, one descent for each
 # Shares of a round's work: each descent, pruning after all of them, pruning at the end; and what
@@ -66,8 +67,8 @@ class Level(NamedTuple):
 
     Attributes:
       effort: millions of simulated steps at most, of all levels so far.
-      gain: the search ends after a round that shortens the step at no peak by this part, and
-        lowers the least peak by no such part either; 0 spends all effort.
+      gain: from `LEAST` on the search ends after a round that shortens the step at no peak by
+        this part, and lowers the least peak by no such part either; 0 spends all effort.
     """
 
     effort: float
@@ -115,7 +116,7 @@ def anneal_levels(
         if not spent:
             searches[1].drop_idle()
         most = min(level.effort, len(problem.steps))
-        while spent < most and gained >= level.gain:
+        while spent < most and (spent < LEAST or gained >= level.gain):
             before = first.front()
             work = min(spent or first_round(problem), most - spent)
             with ThreadPoolExecutor(2) as pool:
