@@ -6,7 +6,6 @@ else that escapes is a bug of ours.
 
 import contextlib
 import re
-import shlex
 import sys
 
 _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
@@ -128,6 +127,8 @@ class OutdatedError(ProgramError):
 
     def of_run(self, directory: object) -> ProgramError:
         """The same of the Program in a run's directory."""
+        import shlex  # only where a run has to be migrated
+
         command = f"edgetrain migrate {shlex.quote(str(directory))}"
         return ProgramError(f"{directory}: {self.what} Bring it along: {command}")
 

@@ -12,7 +12,7 @@ import pytest
 import edgetrain as et
 from edgetrain import exporters
 from edgetrain.compiler import Options, options
-from edgetrain.runtime.training import settings
+from edgetrain.runtime.training import keywords as of_trainer
 from edgetrain.runtime.training.settings import Settings
 from tests.digits_runs import MODEL
 
@@ -67,7 +67,7 @@ def test_a_room_does_not_hide_the_function_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("called", "table", "keywords"),
     [(et.compile, Options, options.Keywords), (et.plan, Options, options.Keywords),
-     (et.Trainer.__init__, Settings, settings.Keywords)],
+     (et.Trainer.__init__, Settings, of_trainer.Keywords)],
 )  # fmt: skip
 def test_keywords_are_listed_with_types_and_defaults(called, table, keywords) -> None:
     """In `help`, in shells, and in editors, which read the TypedDict."""

@@ -35,7 +35,7 @@ KERNELS = (
     "cache/processor", "cache/sources", "control", "declaration/__init__",
     "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
     "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/paired",
-    "optimizers/__init__", "optimizers/rules", "registry", "tapes/__init__", "tapes/decode",
+    "optimizers/__init__", "optimizers/states", "registry", "tapes/__init__", "tapes/decode",
     "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)

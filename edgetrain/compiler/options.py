@@ -11,8 +11,7 @@ from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
 from ..optim.loss_scale import MAX_SCALE
-from ..sparse import REWIRINGS, Rewiring, make_rewiring
-from ..sparse.density import DISTRIBUTIONS
+from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
 from ..units.efforts import EFFORTS, NORMAL
 from ..units.options import check_departures, check_types, typed

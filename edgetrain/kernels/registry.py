@@ -29,7 +29,7 @@ from pathlib import Path
 
 from ..errors import UnsupportedOpError
 from .cache import disk, jit, library, sources
-from .declaration.expression import Later
+from .declaration.expression import Later, later
 from .declaration.spec import Spec
 
 
@@ -102,7 +102,9 @@ class Kernel:
 
         factory = self.factory
         if factory is None:
-            importlib.import_module(f".{self.module}", __package__)
+            room, _, _ = self.module.rpartition(".")
+            home = f"{room}.kernels" if self.module.startswith(".") else self.module
+            importlib.import_module(f".{home}", __package__)
             factory = _FACTORIES[self.name, self.variant]
         return factory(*(storage_of(storages[v]) for v in self.spec.variables))
 
@@ -157,7 +159,7 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
         raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
-    condition = Later(when) if when else None
+    condition = later(when) if when else None
     module = sys.intern(row["module"])
     revision = int(row["revision"])
     texts = sys.intern(row["blocks"]), sys.intern(row["writes"])

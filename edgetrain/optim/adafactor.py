@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ..formats.csr import POOL
 from ..ir import Call, Value
-from ..kernels.optimizers.rules import SECOND, SQUARE, State
+from ..kernels.optimizers.states import SECOND, SQUARE, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import PARTIALS, Optimizer

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..kernels import control
-from ..kernels.optimizers.rules import SECOND, SQUARE, Arithmetic, State
+from ..kernels.optimizers.states import SECOND, SQUARE, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,10 @@ class Adagrad(Optimizer):
         return {"decay": self.lr_decay, "eps": self.eps}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_i64, to_real
+        from ..kernels.optimizers.declare import Arithmetic
 
         def begin(k, rate):
             before = to_real(ld_i64(k.ctl, control.ADAM_T) - 1)

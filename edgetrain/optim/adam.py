@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..kernels import control
-from ..kernels.optimizers.rules import FIRST, MOMENT, SECOND, SQUARE, Arithmetic, State
+from ..kernels.optimizers.states import FIRST, MOMENT, SECOND, SQUARE, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,11 @@ class Adam(Optimizer):
         return {"c1": 1.0 - self.beta1, **second, "eps": self.eps, "decoupled": self.decoupled}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         """Decay is added to the gradient, or multiplies the weight where it is decoupled."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_f64
+        from ..kernels.optimizers.declare import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

@@ -2,23 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..kernels.optimizers.rules import (
-    FIRST,
-    FOURTH,
-    MOMENT,
-    SECOND,
-    SQUARE,
-    THIRD,
-    Arithmetic,
-    State,
-)
+from ..kernels.optimizers.states import FIRST, FOURTH, MOMENT, SECOND, SQUARE, THIRD, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,11 @@ class Adan(Optimizer):
         return {**means, "b3": self.beta3, "c3": 1.0 - self.beta3, "eps": self.eps}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         """The first update knows of no change."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias, is_first
+        from ..kernels.optimizers.declare import Arithmetic
 
         def begin(k, rate):
             step = np.float32(rate / bias(k.ctl, k.c1))

@@ -1,12 +1,12 @@
 """What an optimizer is: hyperparameters, what it keeps of each weight, and its arithmetic."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..formats import BLOCKED, FORMATS
 from ..ir import Call, Value
-from ..kernels.optimizers.rules import CHUNKS, SQUARE, Arithmetic, Rule, State, declare
+from ..kernels.optimizers.states import CHUNKS, SQUARE, State
 from ..units.plugin import Plugin, option
 
 __all__ = ["CHUNKS", "PARTIALS", "Optimizer"]
@@ -18,7 +18,7 @@ PARTIALS = "update.partials"
 @dataclass(frozen=True)
 class Optimizer(Plugin):
     """Base; a subclass is a frozen dataclass of its hyperparameters. One with an arithmetic has
-    kernels made of it (kernels/optimizers/rules.py), and needs nothing else.
+    kernels made of it (kernels/optimizers/declare.py), and needs nothing else.
 
     Attributes:
       lr: learning rate that a schedule scales.
@@ -40,7 +40,7 @@ class Optimizer(Plugin):
     wide: ClassVar[bool] = False
     usual_lr: ClassVar[str] = "3e-4"
     kernel: ClassVar[str] = ""
-    arithmetic: ClassVar[Callable[[], Arithmetic]]
+    arithmetic: ClassVar[Any]  # () -> Arithmetic
 
     lr: float = option(0.1, "learning rate", "R", least=0)
     weight_decay: float = option(
@@ -60,9 +60,7 @@ class Optimizer(Plugin):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "arithmetic" in vars(cls):
-            cls.kernel, module = cls.name, f".{cls.__module__.partition('.')[2]}"
-            made_of = cls.states, cls.numbers, cls.arithmetic, cls.sums, cls.wide
-            declare(Rule(cls.kernel, *made_of, module))
+            cls.kernel = cls.name
 
     @property
     def fusable(self) -> bool:

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..kernels.optimizers.rules import FIRST, MOMENT, SECOND, SQUARE, Arithmetic, State
+from ..kernels.optimizers.states import FIRST, MOMENT, SECOND, SQUARE, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,12 @@ class Lamb(Optimizer):
         return {"c1": 1.0 - self.beta1, **second, "eps": self.eps}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         """Both norms are of what is loaded, and of the step by moments before they are rounded."""
         from ..kernels.language.inlining import inline
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias
+        from ..kernels.optimizers.declare import Arithmetic
 
         def begin(k, rate):
             biases = bias(k.ctl, k.c1), bias(k.ctl, k.c2)

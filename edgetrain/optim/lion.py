@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..kernels.optimizers.rules import FIRST, MOMENT, Arithmetic, State
+from ..kernels.optimizers.states import FIRST, MOMENT, State
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,10 @@ class Lion(Optimizer):
         return {"b1": self.beta1, "c1": 1.0 - self.beta1, **second}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         """The sign of 0 is 0."""
         from ..kernels.language.number import where
+        from ..kernels.optimizers.declare import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

@@ -2,25 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..formats import BLOCKED
 from ..ir import Value
-from ..kernels.optimizers.rules import (
-    FIRST,
-    MOMENT,
-    PLAIN,
-    SECOND,
-    SQUARE,
-    THIRD,
-    Arithmetic,
-    State,
-)
+from ..kernels.optimizers.states import FIRST, MOMENT, PLAIN, SECOND, SQUARE, THIRD, State
 from ..units import SMALLEST
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -67,9 +61,10 @@ class RMSprop(Optimizer):
         return {**mean, "eps": self.eps, "mu": self.momentum}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.number import where
+        from ..kernels.optimizers.declare import Arithmetic
 
         zero = np.float32(0)
 

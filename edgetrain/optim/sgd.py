@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import UsageError
 from ..kernels import control
-from ..kernels.optimizers.rules import FIRST, MOMENT, Arithmetic, State
+from ..kernels.optimizers.states import FIRST, MOMENT, State
 from ..units.plugin import option
 from .base import Optimizer
+
+if TYPE_CHECKING:
+    from ..kernels.optimizers.declare import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,10 @@ class SGD(Optimizer):
         return {"mu": self.momentum, **own}
 
     @staticmethod
-    def arithmetic() -> Arithmetic:
+    def arithmetic() -> "Arithmetic":
         """The first update takes the gradient for the momentum, without dampening."""
         from ..kernels.language.prim import ld_i64
+        from ..kernels.optimizers.declare import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

@@ -23,13 +23,18 @@ from edgetrain.units.files import (
     sync_directory,
 )
 
-from .medium import file_sum, medium_sum
-
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 PREVIOUS_SUFFIX = ".previous"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _MAX_NAME = 200  # bytes of a target's name in a temporary's, which must fit the file system's 255
 _TEMPORARY = re.compile(r"\..+\.edgetrain-[0-9a-f]{8}\.tmp")
+
+
+def _sum(path: Path, medium: bool = False) -> int:
+    """Of a file's bytes, as its medium has them or the system."""
+    from .medium import file_sum, medium_sum  # zlib and mmap, only where saves are verified
+
+    return medium_sum(path) if medium else file_sum(path)
 
 
 def write_atomically(
@@ -63,9 +68,9 @@ def write_atomically(
                 _lock(file)
                 write(file)
                 file.flush()
-                written = file_sum(temporary) if verify else 0
+                written = _sum(temporary) if verify else 0
                 os.fsync(file.fileno())
-            if verify and medium_sum(temporary) != written:
+            if verify and _sum(temporary, medium=True) != written:
                 raise OSError(errno.EIO, "the disk gives back other bytes than were written")
             if keep_previous and target.exists():
                 _keep(target)

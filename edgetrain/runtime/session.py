@@ -8,7 +8,6 @@ import numpy as np
 
 from ..data.source import Source
 from ..errors import DataError, ProgramError, UsageError
-from ..formats.csr import PRUNED, TABLE, THRESHOLD
 from ..kernels import control
 from ..kernels.declaration.expression import forget
 from ..kernels.drive import layout
@@ -349,6 +348,8 @@ class Session(Uncopied):
 
     def _rewired(self) -> dict[str, float]:
         """Of the last rewiring: dropped, nonzeros that moved; threshold, of the next one."""
+        from ..formats.csr import PRUNED, TABLE, THRESHOLD
+
         table = self.values[TABLE]
         threshold = float(table.view(np.float64)[THRESHOLD])
         return {"dropped": int(table[PRUNED]), "threshold": threshold}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .rewiring import Rewiring
     from .set import SET
 
+DISTRIBUTIONS = ("uniform", "erk")  # of the nonzeros over layers: density.py
 REWIRINGS = Members()
 __getattr__ = REWIRINGS.listed(
     __name__, {"dsr": "dsr.DSR", "set": "set.SET"}, {"Rewiring": "rewiring"}

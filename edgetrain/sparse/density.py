@@ -7,7 +7,6 @@ import numpy as np
 from ..formats.csr import Layer
 
 GROWTH = 1.5  # a layer may grow to this multiple of its first share
-DISTRIBUTIONS = ("uniform", "erk")
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
 

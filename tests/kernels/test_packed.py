@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgetrain.formats import FORMATS, INT8, decoded
-from edgetrain.kernels.optimizers.rules import FIRST
+from edgetrain.kernels.optimizers.states import FIRST
 
 from . import naive_rng, naive_update
 from .harness import call, control, same_for_threads

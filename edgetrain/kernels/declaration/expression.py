@@ -79,6 +79,9 @@ class Later:
         return expression(self.text)(names)
 
 
+later = functools.cache(Later)  # variants of a kernel share most of theirs
+
+
 def forget() -> None:
     """Give back what was parsed: a device that has proved its tapes asks for none of it again."""
     expression.cache_clear()

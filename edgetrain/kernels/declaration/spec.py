@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ...errors import OutdatedError
 from ...formats import FORMATS
-from .expression import Expression, Later
+from .expression import Expression, later
 from .ranges import Range, range_of
 
 ALIGN = 64
@@ -71,8 +71,13 @@ def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
         allowed, count = range_of(name, kind or ""), int(extent or 0)
         names = [f"{name}{k}" for k in range(count)] or [name]
         return tuple(Operand(one, "i", range=allowed) for one in names), (name, count)
-    code = Later(extent) if extent else None
+    code = later(extent) if extent else None
     return (Operand(name, mode, storage or "", bool(optional), code),), (name, 0)
+
+
+@functools.cache
+def _checks(text: str) -> tuple[Expression, ...]:
+    return tuple(later(part) for part in text.split(";") if part.strip())
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,8 @@ class Spec:
         operands = [operand for found, _ in words for operand in found]
         fields = [one for _, one in words]
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
-        checks = tuple(Later(part) for part in check.split(";") if part.strip())
-        loops = Later(work) if work else None
+        checks = _checks(check)
+        loops = later(work) if work else None
         return cls(tuple(operands), tuple(fields), checks, tuple(variables), loops)
 
     @functools.cached_property
@@ -140,23 +145,16 @@ class Spec:
         groups = {g: tuple(integers[f"{g}{k}"] for k in range(n)) for g, n in self.fields if n}
         return {**integers, **groups, "nthreads": nthreads, "lanes": lanes}
 
-    @functools.cached_property
-    def _ranges(self) -> tuple[tuple[str, int, int], ...]:
-        return tuple((o.name, o.range.least, o.range.most) for o in self.operands if o.range)
-
-    @functools.cached_property
-    def _required(self) -> tuple[str, ...]:
-        return tuple(o.name for o in self.operands if o.is_reference and not o.optional)
-
     def _hold(self, values: Mapping[str, int]) -> None:
         """Every integer is in its range, every reference that has to be there is."""
-        for name, least, most in self._ranges:
-            if not least <= values[name] <= most:
-                raise OutdatedError(
-                    f"instruction with integer {name} = {values[name]}; expected {least} to {most}."
-                )
-        for name in self._required:
-            if values[name] < 0:
+        for name, mode, _, optional, _, allowed in self.operands:
+            if allowed is not None:
+                if not allowed.least <= values[name] <= allowed.most:
+                    raise OutdatedError(
+                        f"instruction with integer {name} = {values[name]}; expected "
+                        f"{allowed.least} to {allowed.most}."
+                    )
+            elif mode in "rwm" and not optional and values[name] < 0:
                 raise OutdatedError(f"instruction lacks operand {name}.")
 
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:

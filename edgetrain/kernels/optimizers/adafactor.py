@@ -21,8 +21,8 @@ from ..language.prim import FP32, div, hash32, ld_f64, ld_i64, mod, st_f64, to_r
 from ..language.rng import stream
 from ..registry import kernel
 from .frame import zeroing
-from .rules import SECOND
 from .state import second_moments, state_scale, stored_scale
+from .states import SECOND
 
 LR, SKIP, GRAD_FACTOR, UPDATES = control.LR, control.SKIP, control.GRAD_FACTOR, control.ADAM_T
 CHUNKS, COLUMNS = control.PARTIALS, 256  # columns that are summed at a time

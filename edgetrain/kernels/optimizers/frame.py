@@ -1,4 +1,4 @@
-"""The frame of an update: what optimizers share, around the arithmetic of one (rules.py).
+"""The frame of an update: what optimizers share, around the arithmetic of one (declare.py).
 
 Arithmetic is float32. A thread takes runs of 64 weights, which blocks of 8 bits are stored by, from
 buffers to buffers; or vectors, from memory to memory, with the same bits. What is stored in fp16 or
@@ -7,7 +7,7 @@ weight and no state; gradients become 0 either way.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from ..language.prim import Storage, div, hash32, ld_f64, ld_i64, st_f64
 from ..language.random_store import random_stores
 from ..language.rng import stream
 from ..language.vector import WIDTH, loads_first, stores, vsplat
-from .rules import CHUNKS, MOMENT, SQUARE, Rule, State
 from .spans import LAYER, WHOLE, Span
 from .state import moments, second_moments, state_scale, vectors
+from .states import CHUNKS, MOMENT, SQUARE, State
+
+if TYPE_CHECKING:
+    from .declare import Rule
 
 ZERO = np.float32(0)
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
@@ -65,7 +68,7 @@ def _no_write(buffers, j, numbers):
     pass
 
 
-def _runs(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Runs:
+def _runs(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Runs:
     """The first state's, then those of the others."""
     if not states:
         return _Runs(_no_load, _no_store, _no_numbers, _no_write)
@@ -100,7 +103,7 @@ def _runs(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...]) 
     return _Runs(load, store, read, write)
 
 
-def _place(states: tuple[State, ...], rule: Rule) -> tuple[Callable, Callable]:
+def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]:
     """Inline (k) -> address of the first of these states, and (k) -> whether a weight has it."""
     field = 2 + len(rule.states) - len(states)  # of the record: w and g come before
 
@@ -134,7 +137,7 @@ def _run_of(kind: str, storage: Storage) -> tuple[Callable, Callable]:
     return load, store
 
 
-def _update(rule: Rule, span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
+def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
     """Runs of weights: of all of them, or of a layer's."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, store_w, zero = loader(W), loader(G), storer(W), zeroing(G)
@@ -165,7 +168,7 @@ def _update(rule: Rule, span: Span, W: Storage, G: Storage, *storages: Storage) 
     return run
 
 
-def _arithmetic(rule: Rule) -> tuple[Callable, Callable]:
+def _arithmetic(rule: "Rule") -> tuple[Callable, Callable]:
     """Inline (begin, move); with sums, `begin` settles them."""
     found = rule.arithmetic()
     begin, move = inline(found.begin), inline(found.move)
@@ -197,17 +200,17 @@ def _totals(count: int) -> Callable:
     return totals
 
 
-def whole(rule: Rule, *storages: Storage) -> Callable:
+def whole(rule: "Rule", *storages: Storage) -> Callable:
     """All of a weight, in any formats."""
     return _update(rule, WHOLE, *storages)
 
 
-def layer(rule: Rule, *storages: Storage) -> Callable:
+def layer(rule: "Rule", *storages: Storage) -> Callable:
     """A layer's slots of the pool (spans.py)."""
     return _update(rule, LAYER, *storages)
 
 
-def sums(rule: Rule, W: Storage, G: Storage, *storages: Storage) -> Callable:
+def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
     """`terms` of all weights into k.sums: of fixed chunks that threads share out, each in order."""
     load_w, load_g = loader(W), loader(G)
     load, _, read, _ = _runs(rule, tuple(rule.states), storages)
@@ -277,7 +280,7 @@ class _Lanes(NamedTuple):
     note: Callable
 
 
-def _lanes(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Lanes:
+def _lanes(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Lanes:
     """The first state's, then those of the others; all are moments."""
     if not states:
 
@@ -321,7 +324,7 @@ def _lanes(rule: Rule, states: tuple[State, ...], storages: tuple[Storage, ...])
     return _Lanes(load, store, note)
 
 
-def wide(rule: Rule, W: Storage, G: Storage, *storages: Storage) -> Callable:
+def wide(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
     """All of a weight by vectors, in one pass that zeroes gradients as it reads them."""
     load_w, load_g, store_w, store_g = loads_first(W), loads_first(G), random_stores(W), stores(G)
     load, store, note = _lanes(rule, tuple(rule.states), storages)

@@ -1,27 +1,32 @@
 """Sparse patterns that come from a file are proved before a kernel trusts them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import InputFileError, ProgramError
-from ...formats import csr
-from ...formats.csr import COLUMNS, POOL, TABLE, Layer, pointers_name
 from ...program import Program
+
+if TYPE_CHECKING:  # of sparse Programs alone: on a device each module counts
+    from ...formats.csr import Layer
 
 # What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
 REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 
 
-def sparse_layers(program: Program) -> tuple[Layer, ...]:
+def sparse_layers(program: Program) -> tuple["Layer", ...]:
     """The sparse layers of a Program, in pool order.
 
     Raises:
       ProgramError: they are not what the compiler writes.
     """
+    if program.recipe.get("sparse_layers", []) == []:
+        return ()
+    from ...formats.csr import layers_of
+
     try:
-        layers = csr.layers_of(program.recipe)
+        layers = layers_of(program.recipe)
         sound = all(
             min(*layer.shape, layer.share, layer.cap) > 0 and len(layer.shape) >= 2
             for layer in layers
@@ -33,36 +38,55 @@ def sparse_layers(program: Program) -> tuple[Layer, ...]:
     return layers
 
 
+def pattern_names(layers: Sequence["Layer"]) -> set[str]:
+    """Values that hold the pattern of these layers."""
+    if not layers:
+        return set()
+    from ...formats.csr import COLUMNS, TABLE, pointers_name
+
+    return {COLUMNS, TABLE, *(pointers_name(layer.name) for layer in layers)}
+
+
 def check_pattern(
-    layers: Sequence[Layer],
+    layers: Sequence["Layer"],
     state: Mapping[str, np.ndarray],
     label: str,
     error: type[InputFileError],
 ) -> None:
     """Raise `error` where columns, pointers or caps would lead a kernel astray."""
-    found = csr.fault(layers, state) if layers else ""
-    if found:
+    if not layers:
+        return
+    from ...formats.csr import fault
+
+    if found := fault(layers, state):
         raise error(_damaged(label, found))
 
 
-def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
+def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
     """Prove that instructions on a pattern have the shape of its layer, and that a rewiring takes
     the layers in the order in which it leaves a pattern; tapes are well formed.
 
     Raises:
       ProgramError: an instruction that would take a layer's pointers for another shape's.
     """
+    instructions = _pattern_instructions(program)
+    if not layers:
+        for _, name, _, _ in instructions:
+            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
+        return
+    from ...formats.csr import COLUMNS, POOL, TABLE, pointers_name
+
     slots = {slot.name: slot for slot in program.persistent}
     offsets = {name: slots[name].offset for name in (COLUMNS, TABLE, POOL) if name in slots}
     numbers = {slots[pointers_name(layer.name)].offset: k for k, layer in enumerate(layers)}
     rewired: dict[str, list[tuple[str, int]]] = {name: [] for name in program.tapes}
-    for tape, name, storages, values in _pattern_instructions(program):
+    for tape, name, storages, values in instructions:
         if name in REWIRING:
             rewired[tape].append((name, values.get("layer", 0)))
         operands = {"columns": offsets.get(COLUMNS), "table": offsets.get(TABLE)}
         if name in REWIRING:
             operands["w"] = offsets.get(POOL)
-        sound = bool(layers) and all(values.get(key, at) == at for key, at in operands.items())
+        sound = all(values.get(key, at) == at for key, at in operands.items())
         if sound:
             columns = slots[COLUMNS]
             sound = values.get("slots", columns.size) == columns.size
@@ -86,7 +110,7 @@ def check_instructions(program: Program, layers: Sequence[Layer]) -> None:
             raise ProgramError(_damaged(program.model_name, "the order of a rewiring"))
 
 
-def _shape(layer: Layer, number: int, count: int) -> dict[str, int]:
+def _shape(layer: "Layer", number: int, count: int) -> dict[str, int]:
     shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
     return shape | {"chunk": layer.chunk, "groups": layer.groups, "layer": number, "layers": count}
 

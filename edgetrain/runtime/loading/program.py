@@ -12,8 +12,7 @@ from ...losses import LOSSES
 from ...optim import OPTIMIZERS
 from ...program import MOVE, Program, read_program
 from ...program.schema import Check, Wrong, boolean, integer, number, one_of, optional, row, several
-from ...sparse import REWIRINGS
-from ...sparse.density import DISTRIBUTIONS
+from ...sparse import DISTRIBUTIONS, REWIRINGS
 from ...units.public import as_path, public
 from .plugin_fields import made_by, member_of
 

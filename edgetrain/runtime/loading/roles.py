@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...errors import ProgramError
-from ...formats.csr import COLUMNS, TABLE, pointers_name
 from ...kernels.declaration.spec import ALIGN
 from ...kernels.tapes.decode import Decoded
 from ...program import Program, Slot
-from .patterns import REWIRING, sparse_layers
+from .patterns import REWIRING, pattern_names, sparse_layers
 
 TOUCHED = ".rows"  # what ends the name of a map of rows, after that of its gradient
 GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter
@@ -86,9 +85,8 @@ class Slots:
 
     def _check_roles(self, program: Program) -> None:
         slots = {slot.name: slot for slot in program.lasting}
-        layers = sparse_layers(program)
-        indices = {COLUMNS, TABLE, *(pointers_name(layer.name) for layer in layers)}
-        special = dict.fromkeys(indices if layers else (), "index") | {"ctl": "control"}
+        special = dict.fromkeys(pattern_names(sparse_layers(program)), "index")
+        special |= {"ctl": "control"}
         if len(slots) != len(program.lasting):
             raise ProgramError(f"{self._label}: two slots have one name. Compile the model again.")
         for name, slot in slots.items():

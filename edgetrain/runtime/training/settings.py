@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from types import NoneType
-from typing import Any, TypedDict
+from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
@@ -16,24 +16,6 @@ from ..run.folder import RunFolder
 
 SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
 SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be long or never end
-
-
-class Keywords(TypedDict, total=False):
-    """The fields of `Settings` as people give them to a Trainer."""
-
-    lr: float | None
-    schedule: Schedule | None
-    total_steps: int | None
-    save_steps: int
-    save_seconds: float | None
-    save_total_limit: int | None
-    verify_saves: bool
-    threads: int | None
-    validation: Any
-    keep_last: bool
-    callbacks: Any
-    metrics: Any
-    on_event: Callable[[dict[str, Any]], None] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,12 @@ from ..session import StepResult
 from .epochs import BatchPasses, EndOfPass, SourcePasses
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
-from .settings import Keywords, Settings, check_length
+from .settings import Settings, check_length
 from .signals import StopRequests
 
 if TYPE_CHECKING:
     from ...data.sources.items import Batches, Shapes
+    from .keywords import Keywords
 
 Event = dict[str, Any]
 
@@ -64,7 +65,7 @@ class Trainer(Learner):
         program: Program | str | Path,
         data: Any = None,
         out: str | Path | RunFolder | None = None,
-        **settings: Unpack[Keywords],
+        **settings: Unpack["Keywords"],
     ) -> None:
         super().__init__(program, out, Settings.of(settings))
         self._stop, self._resumed, self._position = StopRequests(), "", Position()

@@ -1,4 +1,4 @@
-"""An optimizer as its arithmetic: what it keeps of a weight, and how it moves one.
+"""An optimizer as its arithmetic: how it moves one weight, and the kernels that are made of that.
 
 An optimizer says what becomes of one weight; `declare` registers its kernels, and frame.py has all
 that optimizers share: spans and threads, skipped updates, formats and rounding, zeroed gradients.
@@ -8,34 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..registry import kernel
+from .states import CHUNKS, State
 
-# Kinds of state. Short formats hold a moment times a power of two, for it is as small as gradients
-# (state.py), of a square its root; anything else is stored as it is.
-MOMENT, SQUARE, PLAIN = "moment", "square", "plain"
-# Streams of the random numbers by which states are rounded, apart from the weight's.
-FIRST, SECOND, THIRD, FOURTH = 0x51ED270B, 0x2545F491, 0x1B873593, 0x7F4A7C15
-CHUNKS = 64  # of each sum over a weight
 # What an update takes of a layer of the pool in place of n: spans.py.
 LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:m:i64[64] slots groups room key"
 LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"
-
-
-class State(NamedTuple):
-    """A number that an optimizer keeps of each weight; 0 at first.
-
-    Attributes:
-      tag: what ends its name, behind the weight's.
-      operand: of the kernels.
-      kind: MOMENT, SQUARE or PLAIN.
-      stream: of its random numbers, another for each state.
-      optional: not all hyperparameters need it; absent, it reads as 0 and is not stored.
-    """
-
-    tag: str
-    operand: str
-    kind: str
-    stream: int
-    optional: bool = False
 
 
 class Arithmetic(NamedTuple):

@@ -1,0 +1,11 @@
+"""The kernels of all optimizers that are an arithmetic: imported where one has to be compiled, and
+where declarations are gathered."""
+
+from ..kernels.optimizers.declare import Rule, declare
+from . import OPTIMIZERS
+
+for _name in OPTIMIZERS:
+    _kind = OPTIMIZERS[_name]
+    if _kind.kernel == _name:
+        _made_of = _kind.states, _kind.numbers, _kind.arithmetic, _kind.sums, _kind.wide
+        declare(Rule(_name, *_made_of, f".optim.{_kind.__module__.rpartition('.')[2]}"))

@@ -1,0 +1,24 @@
+"""What an editor knows of the keywords of a Trainer; nothing imports this while it runs."""
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+from ...optim import Schedule
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of `Settings` as people give them to a Trainer."""
+
+    lr: float | None
+    schedule: Schedule | None
+    total_steps: int | None
+    save_steps: int
+    save_seconds: float | None
+    save_total_limit: int | None
+    verify_saves: bool
+    threads: int | None
+    validation: Any
+    keep_last: bool
+    callbacks: Any
+    metrics: Any
+    on_event: Callable[[dict[str, Any]], None] | None
