@@ -25,6 +25,7 @@ from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_step import KINDS, Comparison, Row
 from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.reference_masks import MOVES
+from edgetrain.exporters.reference_random import DRAWN
 from edgetrain.exporters.sample import sample_batch
 from edgetrain.formats import PRECISIONS
 from edgetrain.importer import load_onnx
@@ -209,7 +210,7 @@ def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Refer
         return exact
     samples = samples_of(model.without_dropout(), options)
     exact.factor = samples.factor(whole, part)
-    in_turn = samples.batch or any(node.op in MOVES for node in exact.graph.nodes)
+    in_turn = samples.batch or any(node.op in {*MOVES, *DRAWN} for node in exact.graph.nodes)
     return exact if in_turn else Reference(model, whole, **kind)
 
 

@@ -89,10 +89,12 @@ class Comparison:
         Engine storage coarser than fp32 is judged beside torch with its values rounded alike.
         """
         self._round_and_load(step)
+        session = self._session
+        self._exact.moment = session.program.recipe["seed"], session.step
         state = self._arrays()
         expected = self._masked(self._exact.step(inputs, target, self._loss))
         single = self._single(state, inputs, target)
-        value = run_minibatch(self._session, inputs, target)
+        value = run_minibatch(session, inputs, target)
         rows = [self._loss_row(step, value, expected, single), *self._statistics(step, expected)]
         judged = list(self._gradients(step, expected, [single]))
         if not all(row.error <= self._tolerance for row in judged):
@@ -114,7 +116,7 @@ class Comparison:
             storage=self._storage,
             **choice,
         )
-        single.factor = exact.factor
+        single.factor, single.moment = exact.factor, exact.moment
         return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:

@@ -21,6 +21,7 @@ from edgetrain.compiler.passes.batch_norm import hold_statistics
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import reference_recurrent  # noqa: F401 - fills RULES
 from edgetrain.exporters.reference_masks import MOVES, RULES
+from edgetrain.exporters.reference_random import DRAWN
 from edgetrain.exporters.twins import twin_of
 from edgetrain.formats import FP32, Format
 from edgetrain.ir import Node, Value
@@ -115,6 +116,7 @@ class Reference:
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
+      moment: seed and step that the engine would draw random numbers with.
 
     What a `storage` coarser than float32 holds is rounded as it rounds it, and so are gradients;
     the loss is multiplied by `loss_scale` on its way back.
@@ -137,6 +139,7 @@ class Reference:
     ) -> None:
         self.device, self.dtype = _device(device), dtype
         self.batch, self.factor = batch, 1.0
+        self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
@@ -193,7 +196,7 @@ class Reference:
         """A value of all samples, one part after the other; the buffers move with each."""
         count, found = len(next(iter(inputs.values()))), []
         for start in range(0, count, self.batch):
-            part = slice(start, start + self.batch)
+            part, self._part = slice(start, start + self.batch), start // self.batch
             values = self.forward({key: array[part] for key, array in inputs.items()})
             self.buffers = {key: values[key].detach() for key in self.buffers}
             found.append(values[name])
@@ -214,12 +217,15 @@ class Reference:
         return values
 
     def _run(self, node: Node, values: dict[str, Tensor]) -> None:
-        operands = [values[name] if name else None for name in node.inputs]
+        operands: list = [values[name] if name else None for name in node.inputs]
+        if node.op in DRAWN:
+            operands = [(*self.moment, self._part)]
         declared = [self.graph.values[name] for name in node.outputs]
         made = RULES[node.op](node, operands, declared)
         made = made if isinstance(made, tuple) else (made,)
         names = [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else node.outputs
         for name, tensor in zip(names, made, strict=True):
+            tensor = tensor.to(self.device, self.dtype) if node.op in DRAWN else tensor
             tensor = self._checked(node, self.graph.values[name], tensor)
             values[name] = self._stored(name, tensor)
 

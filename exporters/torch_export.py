@@ -32,7 +32,8 @@ from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_names import Inventory, take_inventory
-from edgetrain.exporters.torch_ops import TRANSLATIONS, dropout_of_ones
+from edgetrain.exporters.torch_ops import TRANSLATIONS
+from edgetrain.exporters.torch_random import traceable_random_numbers
 from edgetrain.exporters.torch_trace import read_trace
 from edgetrain.units.public import public
 
@@ -164,7 +165,7 @@ def _trace(
     shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
     try:
-        with dropout_of_ones():
+        with traceable_random_numbers():
             traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
             traced,

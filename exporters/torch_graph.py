@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from edgetrain.errors import ModelError
 from edgetrain.exporters.torch_lrn import fuse_local_response_norm
 from edgetrain.exporters.torch_names import Inventory
+from edgetrain.exporters.torch_random import constant, masks_as_dropout, random_nodes
 from edgetrain.exporters.torch_shapes import fold_shapes
 
 _RANDOM_OPS = {
@@ -58,11 +59,13 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     common.ShapeInferencePass()(model)
     fold_shapes(graph)
     fuse_local_response_norm(graph)
+    masks_as_dropout(graph)
     onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _unseed(graph)
     _to_initializers(graph, tensors)
     _batch_norm_in_training(graph)
     _name_nodes(graph)
+    inventory.random = random_nodes(graph)
     _check_survivors(graph, inventory)
 
 
@@ -104,7 +107,7 @@ def _give_statistics(graph: ir.Graph, node: ir.Node) -> None:
     assert isinstance(channels, int)
     for slot, name in ((3, "mean"), (4, "variance")):
         array = np.full(channels, slot - 3, np.float32)
-        node.replace_input_with(slot, _constant(graph, f"no_{name}_{channels}", array))
+        node.replace_input_with(slot, constant(graph, f"no_{name}_{channels}", array))
 
 
 def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProtocol]:
@@ -149,21 +152,7 @@ def _dropout_in_training(graph: ir.Graph) -> None:
     for node in list(graph.all_nodes()):
         if node.op_type == "Dropout":
             node.resize_inputs(3)
-            node.replace_input_with(2, _constant(graph, "training_mode", np.array(True)))
-
-
-def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """Return the initializer `name`, made at its first use."""
-    if name in graph.initializers:
-        return graph.initializers[name]
-    value = ir.Value(
-        name=name,
-        shape=ir.Shape(array.shape),
-        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-        const_value=ir.Tensor(array, name=name),
-    )
-    graph.register_initializer(value)
-    return value
+            node.replace_input_with(2, constant(graph, "training_mode", np.array(True)))
 
 
 def _batch_norm_in_training(graph: ir.Graph) -> None:

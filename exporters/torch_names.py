@@ -28,6 +28,7 @@ class Inventory:
       stale: used buffers that the forward pass updates in a way the file does not hold.
       stopped: where the forward pass keeps gradients from parameters.
       padding_idx: embedding weight -> its padding row.
+      random: nodes of the file that draw numbers in evaluation too.
     """
 
     owner: str
@@ -40,6 +41,7 @@ class Inventory:
     stale: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
+    random: list[str] = field(default_factory=list)
 
     def keep(self, name: str) -> str:
         """Return the name that the file uses for the tensor torch calls `name`."""
@@ -93,6 +95,12 @@ class Inventory:
                 f"module '{self.owner}': detach or no_grad keeps gradients from parameters in "
                 f"{', '.join(self.stopped)}; ONNX has no such stop, so they flow there. Freeze "
                 "those parameters, or take the branch out of the module."
+            )
+        if self.random:
+            messages.append(
+                f"module '{self.owner}': {', '.join(self.random)} draw random numbers, in "
+                "evaluation too: the file does not know when the module would not. Draw them "
+                "outside and pass them as an input if evaluation must be without."
             )
         for name, row in self.padding_idx.items():
             messages.append(

@@ -1,33 +1,16 @@
 """Torch operators that the exporter would spell out, written as the ONNX op they are.
 
-Left alone, Dropout2d becomes comparisons of random numbers, and nn.RNN is unrolled over time.
+Left alone, nn.RNN is unrolled over time.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from onnxscript import opset18
 
 # Typed for eager tensors; here every operand is a symbol of the graph being written.
 op: Any = opset18
-
-
-@contextlib.contextmanager
-def dropout_of_ones() -> Iterator[None]:
-    """Trace Dropout1d, 2d and 3d as a product with Dropout of ones [batch, channels, 1, ...].
-
-    torch decomposes its own operator before a translation could see it.
-    """
-
-    def drop_channels(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        ones = x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
-        return x * torch.nn.functional.dropout(ones, p, train)
-
-    with mock.patch.object(torch._VF, "feature_dropout", drop_channels, create=True):
-        yield
 
 
 def _rnn(activation: str) -> Callable[..., tuple[Any, Any]]:

@@ -75,7 +75,7 @@ _TORCHVISION: dict[str, dict[str, Any]] = {
     "wide_resnet50_2": {"arguments": {"layers": [2, 2, 2, 2], "width_per_group": 128}},
     "deeplabv3_mobilenet_v3_large": {"output": "out"},
     "fcn_resnet50": {"output": "out"},
-    "lraspp_mobilenet_v3_large": {"output": "out"},
+    "lraspp_mobilenet_v3_large": {"inputs": {"input": (3, 224, 224)}, "output": "out"},
     "retinanet_resnet50_fpn": {"output": "cls_logits", "loss": "bce_with_logits"},
     "r3d_18": {"inputs": _CLIP},
     "s3d": {"inputs": {"x": (3, 16, 224, 224)}},

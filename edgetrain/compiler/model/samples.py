@@ -210,7 +210,7 @@ class _Pair:
                 raise Mixes("has no rule that keeps samples apart")
             found = rule(Look(node, side.graph, side.batch, states, side.constant))
             made.append([found] if isinstance(found, State) else list(found))
-        if nodes[0].op == "expand":
+        if nodes[0].op == "expand" or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
             raise Mixes("depends on the size of the batch")
@@ -223,12 +223,16 @@ class _Pair:
                 self._check_shape(name, state)
 
     def _grown(self, nodes: tuple[Node, ...], made: list) -> list:
-        """What is repeated for each sample is a value of each."""
+        """What is repeated, or drawn, for each sample is a value of each."""
         shapes = [
             side.graph.values[node.outputs[0]].shape
             for side, node in zip(self._sides, nodes, strict=True)
         ]
-        if len(shapes) < 2 or made[0][0].kind != FREE or shapes[0] == shapes[1]:
+        if len(shapes) < 2 or made[0][0].kind != FREE:
+            return made
+        if shapes[0] == shapes[1]:
+            if not nodes[0].inputs:
+                raise Mixes("draws numbers for the whole batch")
             return made
         axis, count = _growth(shapes, [side.batch for side in self._sides])
         strides = [count * prod(shape[axis + 1 :]) for shape in shapes]

@@ -1,0 +1,179 @@
+"""Random numbers of a traced module: what torch's export has no words for, and masks as Dropout.
+
+A mask that is drawn, in stochastic depth or a dropout in place, says "keep this share" in a
+few nodes of comparisons. As Dropout of ones it means the same in training, needs no room for what
+was drawn, and in evaluation is its mean, which the division that follows makes 1.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+_DRAWN = ("RandomUniform", "RandomUniformLike")
+# Comparisons that hold for a share p of numbers u of [0, 1): of (u, p), and of (p, u).
+_BELOW, _ABOVE = ("Less", "LessOrEqual"), ("Greater", "GreaterOrEqual")
+
+
+@contextlib.contextmanager
+def traceable_random_numbers() -> Iterator[None]:
+    """Trace every draw as rand, randn or Dropout; distributions check no values."""
+
+    def drop_channels(x: Tensor, p: float, train: bool) -> Tensor:
+        """Of Dropout1d, 2d and 3d: a product with Dropout of ones [batch, channels, 1, ...]."""
+        ones = x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
+        return x * torch.nn.functional.dropout(ones, p, train)
+
+    def drop_in_place(x: Tensor, p: float, train: bool) -> Tensor:
+        return x.copy_(torch.nn.functional.dropout(x, p, train))
+
+    def drop_channels_in_place(x: Tensor, p: float, train: bool) -> Tensor:
+        return x.copy_(drop_channels(x, p, train))
+
+    def uniform(x: Tensor, start: float = 0.0, to: float = 1.0, **_: Any) -> Tensor:
+        return x.copy_(torch.rand_like(x) * (to - start) + start)
+
+    def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
+        return x.copy_(torch.randn_like(x) * std + mean)
+
+    def rrelu(
+        x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+    ) -> Tensor:
+        middle = (lower + upper) / 2
+        slope = torch.rand_like(x) * (upper - lower) + lower if training else middle
+        return torch.where(x >= 0, x, x * slope)
+
+    checked = torch.distributions.Distribution._validate_args
+    with contextlib.ExitStack() as stack:
+        for name, drop in {
+            "feature_dropout": drop_channels,
+            "dropout_": drop_in_place,
+            "feature_dropout_": drop_channels_in_place,
+        }.items():
+            stack.enter_context(mock.patch.object(torch._VF, name, drop, create=True))
+        stack.enter_context(mock.patch.object(torch.Tensor, "uniform_", uniform))
+        stack.enter_context(mock.patch.object(torch.Tensor, "normal_", normal))
+        stack.enter_context(mock.patch.object(torch, "rrelu", rrelu))
+        torch.distributions.Distribution.set_default_validate_args(False)
+        try:
+            yield
+        finally:
+            torch.distributions.Distribution.set_default_validate_args(checked)
+
+
+def masks_as_dropout(graph: ir.Graph) -> None:
+    """Replace masks of 0 and 1 that are drawn by Dropout of ones; dead nodes are left behind."""
+    for node in list(graph.all_nodes()):
+        found = _mask(node)
+        if found is None:
+            continue
+        drawn, keep = found
+        _replace(graph, node, drawn, keep)
+
+
+def random_nodes(graph: ir.Graph) -> list[str]:
+    """Names of the nodes that draw numbers whatever the mode is."""
+    return [node.name or "" for node in graph.all_nodes() if node.op_type.startswith("Random")]
+
+
+def _mask(node: ir.Node) -> tuple[ir.Node, float] | None:
+    """The draw behind a node that makes a mask of floats, and the share of ones."""
+    if node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.FLOAT:
+        compared = node.inputs[0].producer() if node.inputs[0] is not None else None
+        return _compared(compared) if compared is not None else None
+    if node.op_type == "Floor" and node.inputs[0] is not None:
+        added = node.inputs[0].producer()
+        if added is None or added.op_type != "Add":
+            return None
+        return _share(*added.inputs) or _share(*reversed(added.inputs))
+    return None
+
+
+def _compared(node: ir.Node) -> tuple[ir.Node, float] | None:
+    if node.op_type not in (*_BELOW, *_ABOVE):
+        return None
+    left, right = node.inputs
+    below = node.op_type in _BELOW
+    found = _share(left, right)
+    if found is None:
+        found, below = _share(right, left), not below
+    if found is None:
+        return None
+    return found if below else (found[0], 1.0 - found[1])
+
+
+def _share(draw: ir.Value | None, number: ir.Value | None) -> tuple[ir.Node, float] | None:
+    """A uniform draw of [0, 1) and a constant between 0 and 1."""
+    drawn = draw.producer() if draw is not None else None
+    constant = number.const_value if number is not None else None
+    if drawn is None or drawn.op_type not in _DRAWN or constant is None or constant.size != 1:
+        return None
+    low, high = (drawn.attributes.get_float(name, d) for name, d in (("low", 0.0), ("high", 1.0)))
+    share = float(np.ravel(constant.numpy())[0])
+    return (drawn, share) if (low, high) == (0.0, 1.0) and 0.0 < share < 1.0 else None
+
+
+def _replace(graph: ir.Graph, node: ir.Node, drawn: ir.Node, keep: float) -> None:
+    """Uses of the mask: divided by its share it is Dropout of ones, else that times the share."""
+    mask = node.outputs[0]
+    made = [*_ones(drawn), *_dropout(graph, node, keep)]
+    made[-1].replace_input_with(0, made[-2].outputs[0])
+    kept = made[-1].outputs[0]
+    kept.shape, kept.type = mask.shape, mask.type
+    graph.insert_before(node, made)
+    for user, _ in list(mask.uses()):
+        if user.op_type == "Div" and user.inputs[0] is mask and _is(user.inputs[1], keep):
+            user.outputs[0].replace_all_uses_with(kept, replace_graph_outputs=True)
+    share = _number(graph, keep)
+    scaled = ir.Node("", "Mul", [kept, share], metadata_props=dict(node.metadata_props))
+    scaled.outputs[0].shape, scaled.outputs[0].type = mask.shape, mask.type
+    graph.insert_before(node, scaled)
+    mask.replace_all_uses_with(scaled.outputs[0], replace_graph_outputs=True)
+
+
+def _ones(drawn: ir.Node) -> list[ir.Node]:
+    """Nodes whose last output is ones of the shape that was drawn."""
+    one = ir.AttrTensor("value", ir.Tensor(np.ones(1, np.float32)))
+    if drawn.op_type == "RandomUniformLike":
+        shape = ir.Node("", "Shape", [drawn.inputs[0]])
+        return [shape, ir.Node("", "ConstantOfShape", [shape.outputs[0]], [one])]
+    sizes = ir.Tensor(np.array(drawn.attributes.get_ints("shape"), np.int64))
+    constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", sizes)])
+    return [constant, ir.Node("", "ConstantOfShape", [constant.outputs[0]], [one])]
+
+
+def _dropout(graph: ir.Graph, node: ir.Node, keep: float) -> list[ir.Node]:
+    ratio, training = _number(graph, 1.0 - keep), constant(graph, "training_mode", np.array(True))
+    return [
+        ir.Node("", "Dropout", [None, ratio, training], metadata_props=dict(node.metadata_props))
+    ]
+
+
+def _number(graph: ir.Graph, number: float) -> ir.Value:
+    return constant(graph, f"number_{np.float32(number)}", np.array(number, np.float32))
+
+
+def _is(value: ir.Value | None, number: float) -> bool:
+    constant = value.const_value if value is not None else None
+    if constant is None or constant.size != 1:
+        return False
+    return bool(np.isclose(float(np.ravel(constant.numpy())[0]), number, rtol=1e-6))
+
+
+def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    """Return the initializer `name`, made at its first use."""
+    if name in graph.initializers:
+        return graph.initializers[name]
+    value = ir.Value(
+        name=name,
+        shape=ir.Shape(array.shape),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        const_value=ir.Tensor(array, name=name),
+    )
+    graph.register_initializer(value)
+    return value

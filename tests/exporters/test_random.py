@@ -1,0 +1,149 @@
+"""Modules that draw random numbers: what the file holds, what parity hands torch, evaluation."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.model.samples import samples_of
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
+from edgetrain.exporters.torch_export import ExportWarning
+from edgetrain.importer import load_onnx
+from edgetrain.runtime.session import Session
+
+KEEP = 0.75
+
+
+class _Net(nn.Module):
+    """A layer, what a test does with it, and another layer."""
+
+    def __init__(self, between) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.between = nn.Linear(6, 4), nn.Linear(4, 3), between
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x), self.training))
+
+
+def _depth_by_bernoulli(x, training):
+    if not training:
+        return x
+    return x * x.new_empty((x.shape[0], 1)).bernoulli_(KEEP).div_(KEEP)
+
+
+def _depth_by_floor(x, training):
+    if not training:
+        return x
+    return x.div(KEEP) * (KEEP + torch.rand((x.shape[0], 1))).floor_()
+
+
+def _depth_by_comparison(x, training):
+    return x * ((torch.rand_like(x) >= 1 - KEEP).float() / KEEP) if training else x
+
+
+def _dropout_in_place(x, training):
+    return nn.functional.dropout(x, 1 - KEEP, training, inplace=True)
+
+
+def _channels_in_place(x, training):
+    return nn.functional.dropout2d(x[:, :, None, None], 1 - KEEP, training, True)[:, :, 0, 0]
+
+
+def _sampled(x, training):
+    return torch.distributions.Normal(x, x.abs() + 0.1).rsample()
+
+
+def _noisy(x, training):
+    kept = torch.bernoulli(x.sigmoid()) + torch.empty(x.shape[0], 4).uniform_(-1, 1)
+    return nn.functional.rrelu(x, training=True) + kept + torch.empty_like(x).normal_(1, 2)
+
+
+MASKS = [
+    _depth_by_bernoulli, _depth_by_floor, _depth_by_comparison, _dropout_in_place,
+    _channels_in_place,
+]  # fmt: skip
+NOISE = [_sampled, _noisy]
+_X = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
+
+
+def _exported(path, between):
+    return export_torch(_Net(between), _X, path / "model.onnx")
+
+
+def _ops(path) -> set[str]:
+    return {node.op_type for node in onnx.load(path).graph.node}
+
+
+@pytest.mark.parametrize("between", MASKS)
+def test_masks_become_dropout_and_evaluation_has_none(tmp_path, between):
+    path = _exported(tmp_path, between)
+    assert "Dropout" in _ops(path) and not any("Random" in op for op in _ops(path))
+    program = et.compile(path, loss="mse", minibatch=8)
+    session = Session(program)
+    try:
+        found = session.predict({"x": _X.numpy()})
+    finally:
+        session.close()
+    with torch.no_grad():
+        expected = _Net(between).eval()(_X).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # float32's roundings
+
+
+@pytest.mark.parametrize("between", MASKS)
+def test_masks_keep_the_share_that_the_module_keeps(tmp_path, between):
+    """The bias of the last layer moves by the mean: with weights of one kind it is the share."""
+    net = _Net(between)
+    with torch.no_grad():
+        net.first.weight.zero_()
+        net.first.bias.fill_(1)
+        net.last.weight.fill_(0.25)
+        net.last.bias.zero_()
+    path = export_torch(net, _X, tmp_path / "model.onnx")
+    inputs, target = {"x": np.zeros((4096, 6), np.float32)}, np.zeros((4096, 3), np.float32)
+    loss, _ = et.loss_and_gradients(path, inputs, target, loss="mse", dropout=True)
+    each = between in (_depth_by_bernoulli, _depth_by_floor)
+    variance = (1 / KEEP - 1) / (1 if each else 4)  # of a sample's mean over its four units
+    assert loss == pytest.approx(1 + variance, abs=0.1)  # five deviations over 4096 samples
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+@pytest.mark.parametrize("between", NOISE)
+@pytest.mark.parametrize("options", [{}, {"microbatch": 2}, {"precision": "fp16"}])
+def test_parity_hands_torch_the_numbers_that_are_drawn(tmp_path, between, options):
+    path = _exported(tmp_path, between)
+    report = parity(path, loss="mse", steps=2, seed=2**33 + 7, **options)
+    assert report.ok, report.summary()
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+def test_parity_departs_with_numbers_of_another_moment(tmp_path, monkeypatch):
+    from edgetrain.exporters import reference_random
+
+    path, drawn = _exported(tmp_path, _sampled), reference_random._fractions
+    monkeypatch.setattr(
+        reference_random, "_fractions", lambda node, at, k: drawn(node, (at[0], 9, at[2]), k)
+    )
+    assert not parity(path, loss="mse", steps=1).ok
+
+
+@pytest.mark.parametrize("between", NOISE)
+def test_numbers_that_evaluation_draws_too_are_said(tmp_path, between):
+    with pytest.warns(ExportWarning, match="Random.* draw random numbers, in evaluation too"):
+        _exported(tmp_path, between)
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+def test_a_minibatch_is_split_where_each_sample_draws_its_own(tmp_path):
+    def shared(x, training):
+        return x + torch.rand(4)
+
+    for between, kind in ((_sampled, "independent"), (shared, "mixed")):
+        model = load_onnx(_exported(tmp_path, between))
+        found = samples_of(model, make_options(loss="mse", minibatch=8))
+        assert found.kind == kind
+    assert "draws numbers for the whole batch" in found.why
