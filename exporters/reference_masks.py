@@ -75,3 +75,14 @@ def _cumsum(node, inputs, outs):
     turned = x.flip(axis) if node.attrs["reverse"] else x
     y = turned.cumsum(axis) - (turned if node.attrs["exclusive"] else 0)
     return y.flip(axis) if node.attrs["reverse"] else y
+
+
+@rule("scatter")
+def _scatter(node, inputs, outs):
+    """Rows added to zeros along axis 1; what lies outside is left out."""
+    u, index = inputs
+    _, rows, _ = outs[0].shape
+    index = index.reshape(-1).long()
+    inside = (index >= -rows) & (index < rows)
+    y = torch.zeros(outs[0].shape, dtype=u.dtype, device=u.device)
+    return y.index_add(1, index[inside] % rows, u[:, inside])

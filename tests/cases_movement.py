@@ -1,5 +1,6 @@
 """Cases of ops that move elements or reduce over axes."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -108,6 +109,60 @@ def _movement_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+def _put(axis: int):
+    """x.scatter along an axis."""
+    return lambda x, i, u: x.scatter(axis, torch.as_tensor(i) % x.shape[axis], u)
+
+
+def _scatter_cases() -> list[Case]:
+    x = X((BATCH, 5, 4))
+    many = [[k] for k in range(0, 200, 2)]  # more runs than copies are made of
+    turned = [list(range(k % 5, 5)) + list(range(k % 5)) for k in range(BATCH * 4)]
+    order = np.array(turned).reshape(BATCH, 4, 5).transpose(0, 2, 1).tolist()
+    return [
+        Case("ScatterND", "rows", [A((6, 3)), C([[4], [1], [2]]), A((3, 3))],
+             lambda x, i, u: x.index_put((torch.tensor([4, 1, 2]),), u), opset=18),
+        Case("ScatterND", "every row", [floats(np.ones((3, 2))), C([[1], [2], [0]]), A((3, 2))],
+             lambda x, i, u: u[[2, 0, 1]], opset=18),
+        Case("ScatterND", "from the end", [A((6, 3)), C([[-1], [0]]), A((2, 3))],
+             lambda x, i, u: x.index_put((torch.tensor([5, 0]),), u), opset=18),
+        Case("ScatterND", "elements", [x, C([[0, 1, 2], [1, -1, 0]]), A((2,))],
+             lambda x, i, u: x.index_put(tuple(torch.tensor([[0, 1, 2], [1, 4, 0]]).T), u)),
+        Case("ScatterND", "many", [A((200, 2)), C(many), A((100, 2))],
+             lambda x, i, u: x.index_put((torch.arange(0, 200, 2),), u)),
+        Case("ScatterND", "many, again", [A((200, 2)), C([[0], *many]), A((101, 2))],
+             lambda x, i, u: x.index_put((torch.arange(0, 200, 2),), u[1:])),
+        Case("ScatterND", "again", [A((4, 2)), C([[1], [1], [3]]), A((3, 2))],
+             lambda x, i, u: x.index_put((torch.tensor([1, 3]),), u[1:])),
+        Case("ScatterND", "added", [A((4, 2)), C([[1], [1], [3]]), A((3, 2))],
+             lambda x, i, u: x.index_add(0, torch.tensor([1, 1, 3]), u), {"reduction": "add"},
+             opset=18),
+        Case("ScatterND", "computed", [A((7, 3)), Ids((1, 1), 7), A((1, 3))],
+             lambda x, i, u: x.index_put((i[:, 0],), u), opset=18),
+        Case("ScatterND", "computed, added", [A((4, 6, 3)), Ids((BATCH, 5, 2), 4),
+                                              A((BATCH, 5, 3))],
+             lambda x, i, u: x.index_put((i[..., 0], i[..., 1]), u, True), {"reduction": "add"},
+             opset=18),
+        Case("ScatterElements", "slice",
+             [x, C(np.full((BATCH, 2, 4), [[3], [1]])), A((BATCH, 2, 4))], _put(1), {"axis": 1}),
+        Case("ScatterElements", "permuted", [floats(np.ones((BATCH, 5, 4))), C(order), x],
+             lambda _, i, u: torch.zeros(BATCH, 5, 4).double().scatter(1, torch.tensor(i), u),
+             {"axis": 1}, opset=18),
+        Case("ScatterElements", "corner", [x, C([[[-1, 0]]]), A((1, 1, 2))],
+             lambda x, i, u: x.scatter(2, torch.tensor([[[3, 0]]]), u), {"axis": -1}, opset=18),
+        Case("ScatterElements", "computed", [X((BATCH, 5, 1)), Ids((BATCH, 1, 1), 5),
+                                             A((BATCH, 1, 1))], _put(1), {"axis": 1}, opset=18),
+        Case("ScatterElements", "computed, added", [x, Ids((BATCH, 3, 4), 5), A((BATCH, 3, 4))],
+             lambda x, i, u: x.scatter_add(1, i, u), {"axis": 1, "reduction": "add"}, opset=18),
+        Case("ScatterElements", "integers", [Ids((BATCH, 4), 7), C([[0, 2]] * BATCH),
+                                             Ids((BATCH, 2), 7)],
+             _put(1), {"axis": 1}, opset=18, mask=True),
+        Case("ScatterElements", "integers, computed", [Ids((BATCH, 4), 7), Ids((BATCH, 1), 4),
+                                                       Ids((BATCH, 1), 7)],
+             _put(1), {"axis": 1}, opset=18, mask=True),
+    ]  # fmt: skip
+
+
 def _reduce_cases() -> list[Case]:
     x, rows = X((BATCH, 3, 4)), []
     for op, meaning in {
@@ -129,4 +184,4 @@ def _reduce_cases() -> list[Case]:
     return rows
 
 
-CASES = [*_movement_cases(), *_reduce_cases()]
+CASES = [*_movement_cases(), *_scatter_cases(), *_reduce_cases()]

@@ -106,7 +106,7 @@ _SEQ2SEQ = {
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 1024,
     "decoder_ffn_dim": 1024, "decoder_start_token_id": 0,
 }  # fmt: skip
-_LM = {"class_axis": -1}
+_LM = {"class_axis": 2}
 _TWO = {"num_hidden_layers": 2}  # blocks, of a model over 200 MB
 _PIXELS = _image(224, "pixel_values")
 _SECOND = {"input_values": (16000,)}  # of audio

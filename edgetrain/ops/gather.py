@@ -17,14 +17,14 @@ def _sizes(values, attrs) -> dict[str, int]:
     return sizes | {"count": values["idx"].size}
 
 
-def _every(values, attrs) -> dict[str, int]:
+def every_row(values, attrs) -> dict[str, int]:
     """No index is one of padding, whose gradient is left out."""
     return _sizes(values, attrs) | {"padding": -1}
 
 
 # y = x taken at idx along attrs['axis']; dx (+)= rows of dy added where they came from.
 register(Op("gather", "x idx -> y", _sizes, cost=0, gradient="dy idx", samples=samples.gathered))
-register(Adding("gather_bwd", "dy idx -> dx", _every, cost=1, rounds=True))
+register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 
 @onnx_rule("Gather", weights=(0,))
@@ -66,20 +66,20 @@ def gather_nd(context, node) -> None:
     sizes, rest = x.shape[batch : batch + depth], x.shape[batch + depth :]
     rows, shape = prod(x.shape[: batch + depth]), (*lead[:-1], *rest)
     if known is not None:
-        places = _places(context, node, known, x.shape[:batch], sizes)
+        places = known_rows(context, node, known, x.shape[:batch], sizes)
         if places.size == rows and np.array_equal(places.ravel(), np.arange(rows)):
             context.view(node, x.name, shape)  # every row where it lies
             return
         where: Value | str = context.constant(node, "indices", places.astype(np.int32))
     else:
-        where = _computed(context, node, x.shape[:batch], sizes)
+        where = computed_rows(context, node, x.shape[:batch], sizes)
     if (rows, *rest) != x.shape:
         x = context.named(context.reshaped(node, x, (rows, *rest)))
     context.emit(node, "gather", [x, where], [shape], {"axis": 0}, dtype=x.dtype)
 
 
-def _places(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
-    """Known indices [..., axes] as numbers of rows."""
+def known_rows(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
+    """Known indices [..., axes] of `batch` x `sizes` as numbers of rows."""
     context.room(node, index.size, 8, weight=16)
     low, high = (-np.array(sizes), np.array(sizes))
     if index.size == 0 or np.any((index < low) | (index >= high)):
@@ -90,8 +90,8 @@ def _places(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
     return places
 
 
-def _computed(context, node, batch, sizes) -> Value:
-    """The same of indices that a model computes."""
+def computed_rows(context, node, batch, sizes) -> Value:
+    """The same of indices that a model computes, a node's second input."""
     index = context.value(node, 1)
     if len(sizes) == 1 and not batch:
         return index
@@ -119,7 +119,19 @@ def _computed(context, node, batch, sizes) -> Value:
 @onnx_rule("GatherElements", weights=(0,))
 def gather_elements(context, node) -> None:
     """y[i, j] = x[index[i, j], j] of axis 0, and so on: rows of one number of x flattened."""
-    x, known = context.value(node, 0), context.const(node, 1)
+    x = context.value(node, 0)
+    known, where = element_numbers(context, node, x)
+    if known is not None:
+        where = context.constant(node, "indices", known.astype(np.int32))
+    shape = known.shape if known is not None else context.named(where).shape
+    flat = context.named(context.reshaped(node, x, (x.size,)))
+    context.emit(node, "gather", [flat, where], [shape], {"axis": 0}, dtype=x.dtype)
+
+
+def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
+    """Where x's elements lie that a node's second input picks along an axis: numbers of elements of
+    x flattened, as an array where the indices are constant, else as the name of a value."""
+    known = context.const(node, 1)
     shape = known.shape if known is not None else context.value(node, 1).shape
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
     fits = len(shape) == len(x.shape)
@@ -138,15 +150,11 @@ def gather_elements(context, node) -> None:
     if known is not None:
         if known.size == 0 or known.min() < -size or known.max() >= size:
             raise node.fail("constant indices outside of the axis", f"-{size} to {size - 1}")
-        places = (known.astype(np.int64) % size) * steps[axis] + first
-        where: Value | str = context.constant(node, "indices", places.astype(np.int32))
-    else:
-        if x.size > EXACT:
-            raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
-        index = as_floats(context, node, context.value(node, 1))
-        index = computed(context, node, "mod", [index, number(context, node, size)], shape)
-        index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
-        index = computed(context, node, "add", [index, number(context, node, first)], shape)
-        where = as_integers(context, node, index)
-    flat = context.named(context.reshaped(node, x, (x.size,)))
-    context.emit(node, "gather", [flat, where], [shape], {"axis": 0}, dtype=x.dtype)
+        return (known.astype(np.int64) % size) * steps[axis] + first, ""
+    if x.size > EXACT:
+        raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
+    index = as_floats(context, node, context.value(node, 1))
+    index = computed(context, node, "mod", [index, number(context, node, size)], shape)
+    index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
+    index = computed(context, node, "add", [index, number(context, node, first)], shape)
+    return None, as_integers(context, node, index).name

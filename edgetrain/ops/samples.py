@@ -390,6 +390,24 @@ def gathered(look: Look) -> State:
     return found
 
 
+def scattered(look: Look) -> State:
+    """Rows [outer, count, inner] to places of [outer, rows, inner]: the mirror of `gathered`."""
+    (u, shape), (index, places) = look.given
+    if POOLED in (u.kind, index.kind) or index.degree or u.step:
+        raise Mixes("scatters a sum over the batch")
+    if index.kind == FREE:
+        at, inner = place(shape, u.stride, look.batch)
+        if at == 1:
+            raise Mixes("writes samples by their place in the batch")
+        return State(EACH, stride_at(look.out(), at, inner), u.degree)
+    _, rows, inner = look.out()
+    own = rows // look.batch
+    fits = shape[0] == 1 and index.step == own and 0 < index.below <= own
+    if u.kind != EACH or u.stride != index.stride * inner or not fits:
+        raise Mixes("writes rows of other samples")
+    return State(EACH, own * inner, u.degree)
+
+
 def copied(look: Look) -> State:
     """Strided walks from inputs to the output: each brings whole samples to where they belong."""
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0

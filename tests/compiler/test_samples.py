@@ -29,6 +29,19 @@ def variance(z):
     return ((z - z.mean(0)) ** 2).mean(0)
 
 
+FIRST = torch.tensor([0])
+
+
+def set_columns(a, b):
+    a = a.clone()
+    a[:, 1:3] = b[:, 2:4]
+    return a
+
+
+def scattered(a):
+    return torch.zeros(a.shape[0], WIDTH).scatter(1, (a[:, :1] > 0).long() * 3, a[:, 1:2])
+
+
 # (embeddings of two views, the layer) -> the loss, and what it is of the samples.
 LOSSES = {
     "mean": (lambda a, b, net: ((a - b) ** 2).mean(), MEAN),
@@ -67,6 +80,9 @@ LOSSES = {
     "root of a sum": (lambda a, b, net: torch.sqrt(((a - b) ** 2).sum()), MIXED),
     "the first one": (lambda a, b, net: ((a - b[:1]) ** 2).mean(), MIXED),
     "running sum": (lambda a, b, net: (a.cumsum(0) * b).mean(), MIXED),
+    "set in each": (lambda a, b, net: (set_columns(a, b) ** 2).mean(), MEAN),
+    "scattered in each": (lambda a, b, net: (scattered(a) * b).mean(), MEAN),
+    "the first one written": (lambda a, b, net: (a.index_copy(0, FIRST, b[:1]) * b).mean(), MIXED),
     "mirrored": (lambda a, b, net: ((a - b.flip(0)) ** 2).mean(), MIXED),
 }
 

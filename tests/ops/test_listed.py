@@ -12,8 +12,8 @@ LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul Max MaxPool Mean Min Mis
 Not Or PRelu Pad Pow RMSNormalization RNN RandomNormal RandomNormalLike RandomUniform
 RandomUniformLike Reciprocal ReduceL1 ReduceL2 ReduceLogSum
 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
-Resize Round Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt
-Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze Upsample Where Xor
+Resize Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus
+Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze Upsample Where Xor
 """
 
 
