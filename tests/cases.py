@@ -111,7 +111,7 @@ def _binary_cases() -> list[Case]:
 
 
 def _conv(name, x, w, bias=None, opset=17, **attrs) -> Case:
-    function = F.conv1d if len(w) == 3 else F.conv2d
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(w) - 3]
     pads = attrs.get("pads", [0, 0] * (len(w) - 2))
     auto = attrs.get("auto_pad", "NOTSET")
 
@@ -155,6 +155,32 @@ def _conv_cases() -> list[Case]:
         _conv("valid", (2, 6, 7), (3, 2, 3, 3), auto_pad="VALID"),
         _conv("1-D", (3, 9), (4, 3, 3), True, pads=[1, 1]),
         _conv("1-D groups", (4, 9), (4, 2, 3), strides=[2], dilations=[2], group=2, opset=11),
+        _conv("3-D", (3, 4, 5, 6), (4, 3, 3, 3, 3), True, pads=[1] * 6),
+        _conv(
+            "3-D strided",
+            (4, 6, 7, 5),
+            (4, 2, 2, 3, 2),
+            True,
+            group=2,
+            strides=[2, 1, 2],
+            pads=[1, 0, 1, 0, 2, 1],
+        ),
+        _conv(
+            "3-D dilated", (2, 7, 5, 4), (3, 2, 3, 1, 2), dilations=[2, 1, 1], pads=[2, 0, 0] * 2
+        ),
+        _conv(
+            "3-D depth alone",
+            (2, 6, 3, 4),
+            (3, 2, 3, 1, 1),
+            True,
+            strides=[2, 1, 1],
+            pads=[1, 0, 0] * 2,
+        ),
+        _conv("3-D pictures", (2, 3, 5, 4), (4, 2, 1, 3, 3), True, pads=[0, 1, 1] * 2),
+        _conv("3-D patches", (2, 4, 6, 4), (5, 2, 2, 3, 2), strides=[2, 3, 2]),
+        _conv("3-D depthwise", (3, 3, 4, 4), (3, 1, 3, 3, 3), group=3, pads=[1] * 6),
+        _conv("3-D wide pads", (1, 2, 3, 3), (2, 1, 2, 2, 2), pads=[3, 1, 1, 4, 1, 1]),
+        _conv("3-D same", (2, 5, 4, 4), (2, 2, 3, 2, 3), auto_pad="SAME_UPPER", strides=[2, 1, 2]),
         Case("Conv", "computed weight", [X((BATCH, 2, 4, 4)), A((3, 2, 3, 3))], F.conv2d),
         Case("Conv", "computed bias", [X((BATCH, 2, 4, 4)), P((3, 2, 3, 3)), A((3,))], F.conv2d),
     ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..ir import Node, Value
 from . import samples
-from .registry import Adding, Op, onnx_rule, register
+from .registry import Adding, Op, register
 from .strides import prod
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
@@ -140,13 +140,18 @@ def planar(**numbers: Sequence[int]) -> dict[str, int]:
     return attrs
 
 
-def weighted(context, node):
-    """Input, weight, groups and `geometry` of a convolution or a transposed one."""
+def weighted(context, node, most: int = 2):
+    """Input, weight, groups and `geometry` of a convolution or a transposed one.
+
+    Args:
+      most: axes that its window may have.
+    """
     x, w = context.value(node, 0), context.value(node, 1)
     rank = len(x.shape) - 2
-    if rank not in (1, 2) or len(w.shape) != rank + 2:
+    if not 1 <= rank <= most or len(w.shape) != rank + 2:
         raise node.fail(
-            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}", "1-D or 2-D"
+            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}",
+            f"1-D to {most}-D, both alike",
         )
     numbers, groups = geometry(node, rank, w.shape[2:]), node.attrs.get("group", 1)
     if list(w.shape[2:]) != numbers[0]:
@@ -171,13 +176,3 @@ def optional_bias(context, node, channels: int) -> Value | str:
     if bias.shape != (channels,):
         raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
     return bias
-
-
-@onnx_rule("Conv", weights=(1, 2))
-def conv(context, node) -> None:
-    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
-    before, _, out = window(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
-    bias = optional_bias(context, node, w.shape[0])
-    inputs = [x, w, bias, "", "", ""]
-    context.emit(node, "conv", inputs, [(x.shape[0], w.shape[0], *out)], attrs)

@@ -29,7 +29,7 @@ class Copy(Op):
     """y[yo + sum(i*ys)] = x[xo + sum(i*xs)] over `dims`, several such walks in turn.
 
     attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of what no move
-    writes, None where the moves cover the output.
+    writes, None where the moves cover the output; shared = 1 where several moves read the same.
     """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
@@ -58,9 +58,11 @@ class Copy(Op):
                     for source, xo, yo, dims, xs, ys in node.attrs["moves"]
                     if source == index
                 )
-                covered = sum(prod(move[3]) for move in back) == grads.value(name).size
-                attrs = {"moves": back, "fill": None if covered else 0.0}
-                grads.contribute(name, "copy", [dy], attrs)
+                parts = [(move,) for move in back] if node.attrs.get("shared") else [back]
+                for part in parts:
+                    covered = sum(prod(move[3]) for move in part) == grads.value(name).size
+                    attrs = {"moves": part, "fill": None if covered else 0.0}
+                    grads.contribute(name, "copy", [dy], attrs)
 
 
 class Expand(Op):

@@ -38,6 +38,12 @@ def set_columns(a, b):
     return a
 
 
+def volumes(a, b):
+    """A convolution over three axes, of the samples' own pictures."""
+    x = (a[:, :, None] * b[:, None, :]).reshape(-1, 1, WIDTH, WIDTH, 1)
+    return torch.nn.functional.conv3d(x, torch.ones(2, 1, 3, 2, 1), padding=(1, 0, 0))
+
+
 def scattered(a):
     return torch.zeros(a.shape[0], WIDTH).scatter(1, (a[:, :1] > 0).long() * 3, a[:, 1:2])
 
@@ -83,6 +89,7 @@ LOSSES = {
     "set in each": (lambda a, b, net: (set_columns(a, b) ** 2).mean(), MEAN),
     "scattered in each": (lambda a, b, net: (scattered(a) * b).mean(), MEAN),
     "the first one written": (lambda a, b, net: (a.index_copy(0, FIRST, b[:1]) * b).mean(), MIXED),
+    "volumes": (lambda a, b, net: volumes(a, b).mean(), MEAN),
     "mirrored": (lambda a, b, net: ((a - b.flip(0)) ** 2).mean(), MIXED),
 }
 

@@ -13,7 +13,8 @@ Not Or PRelu Pad Pow RMSNormalization RNN RandomNormal RandomNormalLike RandomUn
 RandomUniformLike Reciprocal ReduceL1 ReduceL2 ReduceLogSum
 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
 Resize Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus
-Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze Upsample Where Xor
+Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose
+Trilu Unsqueeze Upsample Where Xor
 """
 
 
