@@ -86,3 +86,19 @@ def _scatter(node, inputs, outs):
     inside = (index >= -rows) & (index < rows)
     y = torch.zeros(outs[0].shape, dtype=u.dtype, device=u.device)
     return y.index_add(1, index[inside] % rows, u[:, inside])
+
+
+@rule("topk")
+def _topk(node, inputs, outs):
+    """Of equal elements the first comes first, or the last."""
+    x, axis = inputs[0].double(), node.attrs["axis"]
+    turned = x if node.attrs["first"] else x.flip(axis)
+    index = torch.sort(turned, dim=axis, descending=not node.attrs["reverse"], stable=True)[1]
+    index = index if node.attrs["first"] else x.shape[axis] - 1 - index
+    return index.narrow(axis, 0, outs[0].shape[axis])
+
+
+@rule("pick")
+def _pick(node, inputs, outs):
+    x, index = inputs
+    return x.gather(node.attrs["axis"], index.long())

@@ -52,6 +52,42 @@ def _compare_cases() -> list[Case]:
     return rows
 
 
+def _sort(x, count, axis, largest=True):
+    return torch.sort(x, axis, descending=largest)[0].narrow(axis, 0, count)
+
+
+def _rank_cases() -> list[Case]:
+    ties = floats([[[1, 2, 2, 0], [3, 3, 3, 3], [-1, 5, -1, 5]]])
+
+    def index(axis, last=False, least=False):
+        def meaning(x, _=None):
+            x = torch.as_tensor(np.asarray(x)) if not isinstance(x, torch.Tensor) else x.detach()
+            x = -x if least else x
+            found = x.flip(axis).argmax(axis, keepdim=True) if last else x.argmax(axis, True)
+            return x.shape[axis] - 1 - found if last else found
+
+        return meaning
+
+    return [
+        Case("TopK", "middle", [_X, ints(2)], lambda x, _: _sort(x, 2, 1), {"axis": 1}, 11, 2),
+        Case("TopK", "least", [_X, ints(3)], lambda x, _: _sort(x, 3, 2, False),
+             {"largest": 0}, 11, 2),
+        Case("TopK", "all", [X((BATCH, 9, 2)), ints(9)], lambda x, _: _sort(x, 9, 1),
+             {"axis": 1, "sorted": 1}, 11, 2),
+        Case("ArgMax", "last", [_X], index(2), {"axis": -1}, mask=True),
+        Case("ArgMax", "middle", [_X], lambda x: x.argmax(1), {"axis": 1, "keepdims": 0},
+             mask=True),
+        Case("ArgMax", "ties", [ties], index(2), {"axis": 2}, mask=True),
+        Case("ArgMax", "last of ties", [ties], index(2, True), {"axis": 2, "select_last_index": 1},
+             mask=True),
+        Case("ArgMin", "middle", [_X], index(1, least=True), {"axis": 1}, mask=True),
+        Case("ArgMin", "last of ties", [ties], index(2, True, True),
+             {"axis": 2, "select_last_index": 1}, mask=True),
+        Case("ArgMax", "integers", [Ids((BATCH, 6), 9)], lambda x: x.argmax(1, True), {"axis": 1},
+             mask=True),
+    ]  # fmt: skip
+
+
 def _scalar_cases() -> list[Case]:
     return [
         Case("PRelu", "channels", [_X, P((3, 1))], lambda x, s: torch.where(x > 0, x, x * s)),
@@ -120,6 +156,7 @@ def _index_cases() -> list[Case]:
 CASES: list[Case] = [
     *_select_cases(),
     *_compare_cases(),
+    *_rank_cases(),
     *_scalar_cases(),
     *_reduction_cases(),
     *_index_cases(),

@@ -41,6 +41,7 @@ from . import (
     select,
     softmax,
     sparse,
+    topk,
 )
 
 __all__ = [
@@ -80,4 +81,5 @@ __all__ = [
     "select",
     "softmax",
     "sparse",
+    "topk",
 ]

@@ -390,6 +390,24 @@ def gathered(look: Look) -> State:
     return found
 
 
+def ranked(look: Look) -> State:
+    """Indices along attrs['axis'], which keeps its place and gets another size."""
+    _plain(look)
+    state, shape = look.given[0]
+    axis = look.node.attrs["axis"]
+    if state.kind == FREE:
+        return State(FREE)
+    at, inner = place(shape, state.stride, look.batch)
+    if at == axis:
+        raise Mixes("goes along the batch")
+    return State(EACH, stride_at(look.out(), at, inner), below=shape[axis])
+
+
+def picked(look: Look) -> State:
+    """Elements of the sample's own rows, by indices of its own."""
+    return replace(ranked(look), below=0)
+
+
 def scattered(look: Look) -> State:
     """Rows [outer, count, inner] to places of [outer, rows, inner]: the mirror of `gathered`."""
     (u, shape), (index, places) = look.given

@@ -89,6 +89,9 @@ LOSSES = {
     "set in each": (lambda a, b, net: (set_columns(a, b) ** 2).mean(), MEAN),
     "scattered in each": (lambda a, b, net: (scattered(a) * b).mean(), MEAN),
     "the first one written": (lambda a, b, net: (a.index_copy(0, FIRST, b[:1]) * b).mean(), MIXED),
+    "greatest of each": (lambda a, b, net: (a.topk(2, 1)[0] * b.sort(1)[0][:, :2]).mean(), MEAN),
+    "picked by each": (lambda a, b, net: a.gather(1, b.argmax(1, True)).mean(), MEAN),
+    "greatest of the batch": (lambda a, b, net: (a.topk(1, 0)[0] * b).mean(), MIXED),
     "volumes": (lambda a, b, net: volumes(a, b).mean(), MEAN),
     "mirrored": (lambda a, b, net: ((a - b.flip(0)) ** 2).mean(), MIXED),
 }

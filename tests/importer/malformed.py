@@ -55,7 +55,7 @@ def _conv() -> dict[str, bytes]:
     out = {f"conv {name}": one("Conv", [W], **attrs) for name, attrs in odd.items()}
     out["conv channels"] = one("Conv", [_weight(6, 3, 3, 3)])
     out["conv rank"] = one("Conv", [_weight(6, 4, 3)])
-    out["conv 3-D"] = one("Conv", [_weight(6, 4, 3, 3, 3)], ("batch", 4, 8, 8, 8))
+    out["conv 4-D"] = one("Conv", [_weight(6, 4, *[3] * 4)], ("batch", 4, *[8] * 4))
     out["conv bias"] = one("Conv", [W, _weight(5)])
     out["conv window"] = one("Conv", [_weight(6, 4, 9, 9)])
     return out
