@@ -254,6 +254,9 @@ def _norm_cases() -> list[Case]:
 
         return meaning
 
+    def batch_norm_alone(x, gamma, beta, mean, variance):
+        return F.batch_norm(x, None, None, gamma, None, True, 0.0, 1e-5)
+
     def stats(c):
         return [P((c,), True), P((c,)), P((c,), buffer=True), P((c,), True, True)]
 
@@ -270,6 +273,13 @@ def _norm_cases() -> list[Case]:
              **batch),
         Case("BatchNormalization", "training mode", [X((4, 3, 2, 3)), *stats(3)],
              lambda *a: (batch_norm(1e-5)(*a),), {"training_mode": 1}, 15, 3, **batch),
+        Case("BatchNormalization", "computed scale",
+             [X((4, 3, 2, 3)), A((3,)), P((3,)), *stats(3)[2:]], batch_norm(1e-5), {}, 15, **batch),
+        Case("BatchNormalization", "computed shift",
+             [X((4, 3, 5)), P((3,)), A((3,)), *stats(3)[2:]], batch_norm(1e-5), {}, 15, **batch),
+        Case("BatchNormalization", "computed scale, no shift",
+             [X((4, 3, 5)), A((3,)), floats([0.0] * 3), *stats(3)[2:]], batch_norm_alone,
+             {}, 15, **batch),
         Case("LayerNormalization", "last", [X((BATCH, 3, 8)), P((8,)), P((8,))], layer_norm),
         Case("LayerNormalization", "no bias", [X((BATCH, 3, 8)), P((8,))], layer_norm,
              {"axis": -1}),

@@ -65,8 +65,26 @@ def normalise(
     y = context.temporary(node, "normal", x.shape) if after else node.outputs[0]
     shapes = [x.shape, stat]
     made = context.emit(node, op, [x, *inside], shapes, attrs, outputs=[y, saved])[0]
-    for k, (kind, value) in enumerate(after):
-        last = k == len(after) - 1
+    if after:
+        affinely(context, node, context.named(made), after, shape)
+
+
+def affinely(
+    context,
+    node,
+    x: Value,
+    steps: Sequence[tuple[str, Value]],
+    shape: Sequence[int] | None = None,
+) -> None:
+    """The node's output: x, multiplied or added to by nodes of their own.
+
+    Args:
+      steps: "mul" or "add", and by what.
+      shape: of the values as they broadcast to x; their own by default.
+    """
+    made = x.name
+    for k, (kind, value) in enumerate(steps):
+        last = k == len(steps) - 1
         outputs = None if last else [context.temporary(node, "scaled", x.shape)]
         name = value.name
         if shape is not None and tuple(shape) != value.shape:

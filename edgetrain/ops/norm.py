@@ -11,6 +11,7 @@ import re
 
 from ..ir import Node
 from . import samples
+from .affine import affinely
 from .registry import Op, onnx_rule, register
 from .strides import channels
 
@@ -95,7 +96,22 @@ def batch_normalization(context, node) -> None:
     context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
     moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
     context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
-    context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape])
+    _apply(context, node, x, stat, gamma, beta)
     for k, statistic in ((1, mean), (2, variance)):
         if node.outputs[k : k + 1] not in ((), ("",)):  # a second application reads what it moved
             context.bind(node, k, statistic.name)
+
+
+def _apply(context, node, x, stat: str, gamma, beta) -> None:
+    """Scale and shift lie inside of the kernel unless they are computed, such as the gain of a
+    weight that is standardised: those need their gradients as values."""
+    if not any(value.role == "activation" for value in (gamma, beta)):
+        context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape])
+        return
+    y = context.temporary(node, "normal", x.shape)
+    context.emit(node, "bn_apply", [x, stat, "", ""], [x.shape], outputs=[y])
+    along = (1, x.shape[1], *[1] * (len(x.shape) - 2))
+    shift = context.array(beta.name)
+    # A shift that a module does not have is written as zeros.
+    added = [] if shift is not None and not shift.any() else [("add", beta)]
+    affinely(context, node, context.named(y), [("mul", gamma), *added], along)
