@@ -26,7 +26,7 @@ from edgetrain.errors import ProgramError
 from edgetrain.formats import FORMATS, csr
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.cache import jit
-from edgetrain.kernels.cache.load import load
+from edgetrain.kernels.cache.load import addresses
 from edgetrain.kernels.declaration.spec import Operand
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.tapes.decode import bound, decode
@@ -192,13 +192,17 @@ def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: ran
             words.append(memory.at.get(operand.name, -1))
         else:
             words.append(call.values[operand.name])
-    storages = dict(call.storages)
-    symbol = call.kernel.symbol(storages)
-    entry = _ENTRY(load({symbol: lambda: call.kernel.object(storages, jit.host())})[symbol])
+    entry = _ENTRY(*loaded([call]))
     args = np.array(words, np.int64)
     for thread in range(threads):
         entry(memory.base, args.ctypes.data, thread, threads)
     return True
+
+
+def loaded(calls: Iterable[Call]) -> list[int]:
+    """Addresses of their kernels, compiled before children are forked: a child's processor time is
+    for running them."""
+    return addresses([(call.kernel, dict(call.storages)) for call in calls])
 
 
 def calls_of(program: Program) -> list[Call]:
@@ -237,6 +241,7 @@ def _attempt(calls: Sequence[Call], number: int, seed: int) -> bool:
 def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
     """What went wrong in `each` changes of every call, run in forked children."""
     numbers, wrong = range(each * len(calls)), []
+    loaded(calls)
     for start in range(0, len(numbers), 50):
         part = numbers[start : start + 50]
         many = children.run(lambda part=part: [_attempt(calls, n, seed) for n in part])
@@ -315,6 +320,7 @@ def strain(calls: Sequence[Call], seed: int) -> Tally:
     accepted = [call for call in calls if proved(call, 1) is not None]
     small = [call for call in accepted if extents(call, 1) is not None]
     found = Tally(len(calls), len(calls) - len(accepted), len(accepted) - len(small))
+    loaded(small)
     for start in range(0, len(small), 50):
         part = small[start : start + 50]
         many = children.run(lambda part=part: [_strain(call, seed) for call in part])

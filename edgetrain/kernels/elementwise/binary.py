@@ -85,7 +85,7 @@ def _gradient(name):
 
         def run(thread, nthreads, k):
             random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
-            buffers, addresses = pack(new(), new(), new()), pack(k.a, k.b, k.dy)
+            buffers, addresses = (new(), new(), new()), pack(k.a, k.b, k.dy)
             kept = Walk(k.k, pack(k.ka, k.kb, k.ky))
             reduced = Walk(k.r, pack(k.ra, k.rb, k.ry))
             to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)

@@ -35,23 +35,26 @@ def packer(reads: str):
 
 
 def term(name, reads, A, B, S):
-    """block(...) of `reduction` for gradient `name`; its operands are packed."""
+    """block(...) of `reduction` for gradient `name`; its operands are packed, its three buffers
+    not: they are the kernel's own, and a helper that packed them would return pointers."""
     slope, fill_dy = GRADIENT[name], filler(S.ld)
     if reads == "":
 
         def block(buffers, addresses, origins, start, m, dims, steps):
-            fill_dy(buffers[0], addresses[0], origins[0], start, m, dims, steps[0])
+            _, _, out = buffers
+            fill_dy(out, addresses[0], origins[0], start, m, dims, steps[0])
             for j in range(m):
-                put(buffers[0], j, slope(get(buffers[0], j)))
+                put(out, j, slope(get(out, j)))
 
     elif len(reads) == 1:
         fill = filler((A if reads == "a" else B).ld)
 
         def block(buffers, addresses, origins, start, m, dims, steps):
-            fill(buffers[0], addresses[0], origins[0], start, m, dims, steps[0])
-            fill_dy(buffers[1], addresses[1], origins[1], start, m, dims, steps[1])
+            one, _, out = buffers
+            fill(one, addresses[0], origins[0], start, m, dims, steps[0])
+            fill_dy(out, addresses[1], origins[1], start, m, dims, steps[1])
             for j in range(m):
-                put(buffers[1], j, slope(get(buffers[0], j), get(buffers[1], j)))
+                put(out, j, slope(get(one, j), get(out, j)))
 
     else:
         fill_a, fill_b = filler(A.ld), filler(B.ld)
