@@ -166,6 +166,7 @@ class Plugin(metaclass=Family):
       choice: the option of the command line that names a member; `prefix` of its options' flags.
       default: the member that is taken where none is named.
       kinds: members by name; a class with a `name` of its own adds itself.
+      absent: options that earlier versions did not write -> what they did then.
     """
 
     family: ClassVar[str]
@@ -174,6 +175,7 @@ class Plugin(metaclass=Family):
     default: ClassVar[str]
     kinds: ClassVar[Members]
     name: ClassVar[str] = ""
+    absent: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -213,7 +215,8 @@ class Plugin(metaclass=Family):
           UsageError: no such member or option, or a value out of range.
         """
         options = dict(record)
-        return member(cls, options.pop("name", None))(**options)
+        chosen = member(cls, options.pop("name", None))
+        return chosen(**{**chosen.absent, **options})
 
 
 def item_type(hint: Any) -> type | None:

@@ -134,8 +134,8 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
 # and those that no model leads to. Their calls are made by hand.
 BY_HAND = (
     "bgrad_mod_b", "counters_reset", "rate_constant", "rate_cosine", "rate_drop",
-    "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_step",
-    "reduce_l1", "reduce_sumsq",
+    "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_plateau_all",
+    "rate_step", "reduce_l1", "reduce_sumsq",
 )  # fmt: skip
 RUNS = tuple(f"run {name}" for name in kinds.KINDS)
 ALL = (*NETS, *RUNS)

@@ -9,7 +9,7 @@ import edgetrain as et
 from edgetrain.errors import CheckpointError
 from edgetrain.optim import SCHEDULES, Schedule
 from edgetrain.program import Program
-from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.run.checkpoint import latest, save_checkpoint
 from edgetrain.runtime.run.fields import check_run
 
 from .conftest import assert_same_bits
@@ -57,6 +57,22 @@ def test_a_run_that_is_interrupted_has_the_same_bits_and_rates(
     assert rates == again and len(rates) == STEPS
     if name == "plateau":
         assert rates[-1] < rates[0] / 4
+
+
+def test_a_plateau_of_an_earlier_version_keeps_its_rule(
+    forked_program: Program, tmp_path: Path
+) -> None:
+    """Its checkpoint does not say whether losses of skipped steps count: they did."""
+    schedule = Schedule("plateau", **OPTIONS["plateau"])
+    run(forked_program, schedule, tmp_path, [])
+    loaded = latest(tmp_path)
+    assert loaded is not None and loaded.meta["schedule"].pop("skipped") is False
+    save_checkpoint(loaded.used, loaded.tensors, loaded.meta)
+    trainer = et.Trainer(forked_program, "digits", tmp_path, lr=0.05, schedule=schedule)
+    assert trainer.resume()
+    assert [call.kernel for call in trainer.schedule.calls()] == ["rate_plateau_all"]
+    trainer.close()
+    assert [call.kernel for call in schedule.calls()] == ["rate_plateau"]
 
 
 def test_what_a_plateau_has_seen_is_checked(forked_program: Program, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from ..registry import kernel
 from .rates import power, set_rate
 
 STEP, LAST_LOSS, RATE, LR = control.STEP, control.LAST_LOSS, control.RATE, control.LR
-BASE_LR, WARMUP = control.BASE_LR, control.WARMUP
+BASE_LR, WARMUP, SKIPPED = control.BASE_LR, control.WARMUP, control.BAD_STEPS
 # What is kept, from SEEN on; all begin at 0. LOOKED: steps whose losses are in.
 LOOKED, SUM, COUNT, WINDOWS, BEST, BAD, WAIT, DROPS = range(control.SEEN, control.SEEN + 8)
 
@@ -38,15 +38,20 @@ def judge(ctl, mean, patience, cooldown):
         st_f64(ctl, BAD, 0.0)
 
 
-@kernel("rate_plateau", "ctl:m:i64[64] window patience cooldown", check="window >= 1")
-def rate_plateau():
-    """factor RATE ** drops, LR at least RATE + 2; a drop where the mean LAST_LOSS of `window` steps
-    was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
+@inline
+def moved(ctl):
+    """Whether the last step moved the weights; a loss of one that did not may be of bad data."""
+    return ld_i64(ctl, SKIPPED) == 0
 
-    No window is bad in the `cooldown` windows after a drop. Losses that are not finite do not
-    count. A step that is begun again looks at no loss twice. As torch's ReduceLROnPlateau, fed the
-    mean of each window.
-    """
+
+@inline
+def any_step(ctl):
+    """Every step, skipped or not."""
+    return True
+
+
+def _plateau(counts):
+    """`rate_plateau` of the steps after which `counts(ctl)`."""
     from ..language.prim import real_to_int
 
     def run(thread, nthreads, k):
@@ -56,7 +61,7 @@ def rate_plateau():
         if step > ld_f64(k.ctl, LOOKED):
             st_f64(k.ctl, LOOKED, step)
             loss = ld_f64(k.ctl, LAST_LOSS)
-            if loss - loss == 0.0:
+            if loss - loss == 0.0 and counts(k.ctl):
                 add(k.ctl, SUM, loss)
                 add(k.ctl, COUNT, 1.0)
             if ld_f64(k.ctl, COUNT) >= to_real(k.window):
@@ -69,3 +74,26 @@ def rate_plateau():
             st_f64(k.ctl, LR, max(ld_f64(k.ctl, LR), least))
 
     return run
+
+
+_OPERANDS, _CHECK = "ctl:m:i64[64] window patience cooldown", "window >= 1"
+
+
+@kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")
+def rate_plateau():
+    """factor RATE ** drops, LR at least RATE + 2; a drop where the mean LAST_LOSS of `window` steps
+    was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
+
+    No window is bad in the `cooldown` windows after a drop. Losses that are not finite, and those
+    of skipped steps, do not count. A step that is begun again looks at no loss twice. As torch's
+    ReduceLROnPlateau, fed the mean of each window.
+    """
+    return _plateau(moved)
+
+
+@kernel("rate_plateau_all", _OPERANDS, check=_CHECK)
+def rate_plateau_all():
+    """As revision 1 of `rate_plateau`, for runs that began with it: finite losses of skipped steps
+    count too.
+    """
+    return _plateau(any_step)

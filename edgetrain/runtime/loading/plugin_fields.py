@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...errors import UsageError
@@ -35,22 +36,31 @@ def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
 
 
 def member_of(kinds: Mapping[str, Any]) -> Check:
-    """{"name": one of a family's members, its options}; types and bounds as they are declared."""
+    """{"name": one of a family's members, its options}; types and bounds as they are declared. What
+    earlier versions did not write may be absent."""
 
     def check(value: Any, name: str) -> None:
         record({"name": one_of(*kinds)}, others=plain())(value, name)
         kind = kinds[value["name"]]
         hints = typing.get_type_hints(kind)
         own = {f.name: _declared(f, hints[f.name]) for f in dataclasses.fields(kind)}
-        _make(kind, own, value, name)
+        _make(kind, own, value, name, kind.absent)
 
     return check
 
 
-def _make(kind: Any, own: Mapping[str, Check], value: Any, name: str) -> None:
-    record({"name": text(), **own})(value, name)
+def _make(
+    kind: Any,
+    own: Mapping[str, Check],
+    value: Any,
+    name: str,
+    absent: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    late = {field: check for field, check in own.items() if field in absent}
+    always = {field: check for field, check in own.items() if field not in absent}
+    record({"name": text(), **always}, late)(value, name)
     try:
-        kind(**{field: value[field] for field in own})
+        kind(**{field: value.get(field, absent.get(field)) for field in own})
     except (UsageError, OverflowError) as reason:
         raise Wrong(name, f"what can be trained with ({reason})", "these numbers") from None
 

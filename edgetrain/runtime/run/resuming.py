@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ...errors import CheckpointError
 from ...optim import Schedule
+from ...units.plugin import about
 from .checkpoint import Loaded
 from .folder import PROGRAM_FILE
 
@@ -99,12 +100,18 @@ def check_rates(loaded: Loaded, lr: float | None, schedule: Schedule | None) -> 
       CheckpointError: they are others.
     """
     ran, began = Schedule.of_json(loaded.meta["schedule"]), _began(loaded.meta)
-    asked = ran if schedule is None else replace(schedule, total_steps=ran.total_steps)
+    asked = ran if schedule is None else _asked(schedule, ran)
     if lr not in (None, began, loaded.meta["lr"]) or asked != ran:
         raise CheckpointError(
             f"{loaded.used}: the run has learning rate {began:g} and a {ran.name} "
             "schedule, asked for are others. Resume without these options."
         )
+
+
+def _asked(schedule: Schedule, ran: Schedule) -> Schedule:
+    """A schedule with the run's own of what nobody asks for."""
+    unasked = {f.name: getattr(ran, f.name) for f in fields(ran) if about(f).flag is None}
+    return replace(schedule, **unasked) if type(schedule) is type(ran) else schedule
 
 
 def _began(meta: Mapping[str, Any]) -> float:

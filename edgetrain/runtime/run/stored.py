@@ -107,7 +107,7 @@ def _schedule(block: np.ndarray, label: str) -> Schedule:
     if name == "plateau":
         patience, cooldown = words[device.SAVED_WINDOWS : device.SAVED_RATE].tolist()
         own |= {"patience": patience, "cooldown": cooldown}
-        own |= {"threshold": numbers[1], "min_lr": numbers[2]}
+        own |= {"threshold": numbers[1], "min_lr": numbers[2], "skipped": False}
     elif name == "multistep":
         milestones = block[control.SEEN : control.SEEN + min(max(size, 0), device.DROPS)]
         own["milestones"] = milestones.tolist()

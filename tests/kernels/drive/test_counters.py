@@ -21,9 +21,14 @@ STEPS = (0, 1, 4, 5, 6, 99, 100, 101, 499, 500, 777, 998, 999, 1000, 5000)
 
 
 def rates(
-    schedule: Schedule, steps: Iterable[int], lr: float, losses: Sequence[float] = ()
+    schedule: Schedule,
+    steps: Iterable[int],
+    lr: float,
+    losses: Sequence[float] = (),
+    skipped: Sequence[int] = (),
 ) -> list[float]:
-    """The learning rates that a schedule's kernels leave at LR; losses[k]: of step k."""
+    """The learning rates that a schedule's kernels leave at LR; losses[k]: of step k. Steps that
+    are `skipped` moved no weight."""
     words = {"WARMUP": schedule.warmup_steps, "TOTAL_STEPS": TOTAL, "BASE_LR": lr}
     ctl, out = control(**words), []
     numbers = schedule.numbers()
@@ -32,6 +37,7 @@ def rates(
         ctl[layout.STEP] = step
         seen = losses[step - 1] if 0 < step <= len(losses) else math.nan
         ctl.view(np.float64)[layout.LAST_LOSS] = seen
+        ctl[layout.BAD_STEPS] = int(step - 1 in skipped)
         for one in schedule.calls():
             ctl = call(one.kernel, **{**one.args, "ctl": ctl})["ctl"]
         out.append(float(ctl.view(np.float64)[layout.LR]))
@@ -72,6 +78,23 @@ def test_plateau_equals_its_twin_and_torch(case):
         torchs.append(rate.param_groups[0]["lr"] if whole else 0.3 * warm)
     assert found == pytest.approx(expected, rel=1e-12) and windows.factor < 0.3
     assert found == pytest.approx(torchs, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", PLATEAUS)
+@pytest.mark.parametrize("counted", [False, True], ids=["not counted", "as earlier runs"])
+def test_plateau_counts_losses_of_skipped_steps_in_earlier_runs_alone(case, counted):
+    schedule, draw = SCHEDULE_CASES[case], np.random.default_rng(2)
+    assert isinstance(schedule, Plateau)
+    schedule = dataclasses.replace(schedule, skipped=counted, warmup_steps=0, min_lr=0.0)
+    losses = (1 / np.arange(1, 61) + 0.2 + 0.1 * draw.random(60)).tolist()
+    skipped = [4, 5, 6, 17, 18, 33]
+    for step in skipped:
+        losses[step] = 1e30  # one of bad data: finite, its gradient is not
+    windows, expected = Windows(schedule), [1.0]
+    for step in range(60):
+        windows.see(losses[step] if counted or step not in skipped else math.nan)
+        expected.append(windows.factor)
+    assert rates(schedule, range(61), 1.0, losses, skipped) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("case", SCHEDULE_CASES)
