@@ -71,9 +71,9 @@ def megabytes(model: nn.Module) -> int:
     return math.ceil(sum(p.numel() for p in model.parameters()) * 4 / 1e6)
 
 
-def export(row: Listed, path: Path) -> Path:
-    """Write the model as ONNX."""
-    return export_torch(module_of(row), samples_of(row), path, input_names=list(row.inputs))
+def export(row: Listed, path: Path, model: nn.Module) -> Path:
+    """Write a row's model as ONNX."""
+    return export_torch(model, samples_of(row), path, input_names=list(row.inputs))
 
 
 def _torchvision(row: Listed) -> nn.Module:

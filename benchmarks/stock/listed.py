@@ -37,6 +37,16 @@ class Listed:
     loss: str = "cross_entropy"
     class_axis: int = 0
 
+    @property
+    def label(self) -> str:
+        """As the table and the command have it."""
+        return f"{self.library}/{self.name}"
+
+    @property
+    def text(self) -> str:
+        """The configuration, where it is not as published."""
+        return ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+
 
 def _image(size: int, name: str = "x") -> dict[str, tuple]:
     return {name: (3, size, size)}

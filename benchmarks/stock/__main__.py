@@ -1,0 +1,138 @@
+"""The table of docs/models.md: every stock model of the list, compared and trained a step.
+
+    python -m benchmarks.stock [LIBRARY/NAME ...] [--limit SECONDS] [--write]
+
+Each thing is measured in a process of its own with a time limit, the first step with an empty cache
+of kernels. What is found is kept in docs/models.json with digests of kernels and compiler: a model
+is measured again where these have changed, so that the table can be made in pieces. --write makes
+the document of what is kept, and measures nothing.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import marks
+from edgetrain.units import format_bytes
+
+from .listed import MINIBATCH, Listed, listed
+
+DOCS = marks.ROOT / "docs"
+KEPT, DOCUMENT = DOCS / "models.json", DOCS / "models.md"
+LIMIT = 600  # seconds of one measurement
+HEAD = f"""\
+# Stock models
+
+Models of torchvision, timm and transformers as they are, with random weights (the list and the
+rules for their configuration: `benchmarks/stock/listed.py`, which was written before any was
+tried). Each is exported with `export_torch`, compared with torch in float64 (loss, every gradient,
+an update), planned with `--effort quick` and trained for a step of {MINIBATCH} samples with SGD and
+momentum in the smallest plan. *Torch* is what its process grows by for the same minibatch. CPU
+seconds are those of two cores of an x86 server; the first step compiles every kernel, whose cache
+is empty.
+
+    python -m benchmarks.stock
+
+| model | weights | parity: worst gradient | smallest arena | torch | plan, s | first step, s |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Measure what has changed, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--limit", type=int, default=LIMIT)
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    rows = [row for row in listed() if not asked.models or row.label in asked.models]
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    digests = {name: marks.digest(name) for name in ("kernels", "planner")}
+    for row in [] if asked.write else rows:
+        known = kept.get(row.label, {})
+        if known.get("digests") == digests and known.get("configuration") == row.text:
+            continue
+        found = measured(row, asked.limit)
+        kept[row.label] = {"configuration": row.text, "digests": digests, **found}
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        print(row.label, found.get("refused") or "trained", flush=True)
+    DOCUMENT.write_text(document(kept))
+
+
+def measured(row: Listed, limit: int) -> dict[str, Any]:
+    """Everything of a model, up to the first thing that is refused."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        for what in ("export", "step", "parity", "torch"):
+            cache = {"EDGETRAIN_CACHE": f"{folder}/kernels"} if what in ("step", "parity") else {}
+            before = _seconds()
+            part = _child(what, row, path, limit, cache)
+            found |= part
+            if what == "step" and "plan_cpu" in part:
+                found["step_cpu"] = _seconds() - before - part["plan_cpu"]
+            if "refused" in part:
+                found["refused"] = f"{what}: {part['refused']}"
+                break
+    return found
+
+
+def _seconds() -> float:
+    """CPU time of processes that have ended, and of those that they waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def _child(what: str, row: Listed, path: Path, limit: int, cache: dict[str, str]) -> dict:
+    words = [sys.executable, "-m", "benchmarks.stock.measure", what, row.label, str(path)]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=limit, cwd=marks.ROOT,
+            env=os.environ | cache,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"refused": f"not done within {limit} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {"refused": f"exit status {done.returncode}"}
+
+
+def document(kept: dict[str, dict]) -> str:
+    """docs/models.md."""
+    rows = [row for row in listed() if row.label in kept]
+    return HEAD + "\n".join(_line(row, kept[row.label]) for row in rows) + "\n\n" + _end(kept)
+
+
+def _line(row: Listed, found: dict[str, Any]) -> str:
+    weights = f"{found['weights_mb']} MB" if "weights_mb" in found else ""
+    cells = [f"{row.label} {row.text}".strip(), weights]
+    if "refused" in found:
+        return f"| {' | '.join(cells)} | refused, {found['refused'].replace('|', '/')} |||||"
+    verdict = f"{found['gradient']:.1e}" if found["parity"] else f"departs: {found['why']}"
+    cells += [verdict, format_bytes(found["arena"]), format_bytes(found["torch"])]
+    cells += [f"{found['plan_cpu']:.1f}", f"{found['step_cpu']:.1f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _end(kept: dict[str, dict]) -> str:
+    return "\n".join(_counts(list(kept.values()))) + "\n"
+
+
+def _counts(found: list[dict]) -> Iterator[str]:
+    trained = [each for each in found if "refused" not in each]
+    soon = [each for each in trained if each["plan_cpu"] + each["step_cpu"] <= 60]
+    yield (
+        f"{len(trained)} of {len(found)} trained, {sum(each['parity'] for each in trained)} of "
+        f"them as torch; {len(soon)} were planned and did a cold first step in 60 CPU seconds. "
+        f"{len(listed()) - len(found)} of the list were not tried yet."
+    )
+
+
+if __name__ == "__main__":
+    main()
