@@ -35,6 +35,7 @@ from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS
 from edgetrain.exporters.torch_random import traceable_random_numbers
 from edgetrain.exporters.torch_trace import read_trace
+from edgetrain.exporters.torch_words import hint, traceable_functions
 from edgetrain.units.public import public
 
 DEFAULT_OPSET = 20
@@ -165,7 +166,7 @@ def _trace(
     shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
     try:
-        with traceable_random_numbers():
+        with traceable_random_numbers(), traceable_functions():
             traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
             traced,
@@ -184,7 +185,7 @@ def _trace(
     except Exception as error:  # torch raises a dozen unrelated types from here
         raise ModelError(
             f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
-            f"{_root_cause(error)}. {inventory.advice_when_untraceable()}"
+            f"{_root_cause(error)}. {hint(_messages(error)) or inventory.advice_when_untraceable()}"
         ) from error
 
 
@@ -204,6 +205,15 @@ def _root_cause(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:2]) or "no message"
     return f"{type(error).__name__}: {text[:_MESSAGE_LIMIT].rstrip('.')}"
+
+
+def _messages(error: BaseException | None) -> str:
+    """Kinds and texts of an error and of what caused it."""
+    found = []
+    while error is not None:
+        found.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    return " ".join(found)
 
 
 @contextlib.contextmanager

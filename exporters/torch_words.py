@@ -1,0 +1,117 @@
+"""Functions of torch that its export has no words for, traced as others that mean the same."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+# Arguments of F.embedding_bag from the fourth on.
+_BAG = (
+    "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights",
+    "include_last_offset", "padding_idx",
+)  # fmt: skip
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+@contextlib.contextmanager
+def traceable_functions() -> Iterator[None]:
+    """Trace attention of three dimensions, cdist, bags of equal length, and dropout between the
+    layers of a recurrence."""
+    attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, mask=None, *args, **kwargs):
+        """Its result lies in memory in order: what torch writes later would not know otherwise."""
+        kwargs["attn_mask"] = kwargs.get("attn_mask", mask)
+        if {query.dim(), key.dim(), value.dim()} == {3}:
+            mask = kwargs["attn_mask"]
+            if mask is not None and mask.dim() == 3:
+                kwargs["attn_mask"] = mask.unsqueeze(1)
+            query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+            return attend(query, key, value, *args, **kwargs).squeeze(1)
+        found = attend(query, key, value, *args, **kwargs)
+        return found.clone(memory_format=torch.contiguous_format)
+
+    def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:
+        if p not in (1.0, 2.0):
+            return measure(x, y, p, *args, **kwargs)
+        between = x.unsqueeze(-2) - y.unsqueeze(-3)
+        if p == 1.0:
+            return between.abs().sum(-1)
+        squares = (between * between).sum(-1)  # at 0 torch's gradient is 0, the root's is none
+        return torch.where(squares > 0, squares, 1.0).sqrt() * (squares > 0)
+
+    def bags(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args, **kwargs):
+        known = dict(zip(_BAG, args, strict=False)) | kwargs
+        odd = ("max_norm", "scale_grad_by_freq", "sparse", "include_last_offset")
+        if (
+            input.dim() != 2
+            or any(known.get(name) for name in odd)
+            or (known.get("padding_idx") is not None)
+        ):
+            return bag(input, weight, offsets, *args, **kwargs)
+        rows, weights = F.embedding(input, weight), known.get("per_sample_weights")
+        if weights is not None:
+            rows = rows * weights.unsqueeze(-1)
+        mode = known.get("mode", "mean")
+        return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attention))
+        stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
+        stack.enter_context(mock.patch.object(torch, "cdist", distances))
+        for name in _RECURRENT:
+            layers = _by_layers(getattr(torch._VF, name))
+            stack.enter_context(mock.patch.object(torch._VF, name, layers, create=True))
+        yield
+
+
+def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrence whose layers are called one by one where dropout lies between them: ONNX's has
+    none."""
+
+    def called(x: Any, hx: Any, params: Any, *rest: Any) -> Any:
+        if len(rest) != 6:  # a packed sequence
+            return run(x, hx, params, *rest)
+        biases, layers, dropout, train, both, batch_first = rest
+        if not (dropout and train and layers > 1):
+            return run(x, hx, params, *rest)
+        states = hx if isinstance(hx, Sequence) else (hx,)
+        each, ways = len(params) // layers, 2 if both else 1
+        ends: list[tuple[Tensor, ...]] = []
+        for layer in range(layers):
+            own = params[layer * each : (layer + 1) * each]
+            first = tuple(state.narrow(0, layer * ways, ways) for state in states)
+            given = first if isinstance(hx, Sequence) else first[0]
+            x = F.dropout(x, dropout, True) if layer else x
+            x, *last = run(x, given, own, biases, 1, 0.0, train, both, batch_first)
+            ends.append(tuple(last))
+        return (x, *(torch.cat(parts) for parts in zip(*ends, strict=True)))
+
+    return called
+
+
+def hint(message: str) -> str:
+    """The next move after a failed export, by torch's message; "" where nothing is known."""
+    for words, move in _HINTS:
+        if any(word in message for word in words):
+            return move
+    return ""
+
+
+_HINTS = (
+    (
+        ("data-dependent", "DataDependent"),
+        "A value decides which code runs, and a file holds one way: turn that off (layerdrop=0.0 "
+        "of a transformers configuration; is_causal=True with the mask of nn.Transformer), or "
+        "write it with torch.where.",
+    ),
+    (
+        ("specialized it to be a constant", "Constraints violated", "_compute_mask_indices"),
+        "The forward pass takes the size of the batch as a number: use x.shape[0] as it is "
+        "(not len(x), int() or numpy), or bake the size with batch_dim=None.",
+    ),
+)

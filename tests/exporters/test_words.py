@@ -1,0 +1,114 @@
+"""What torch's export has no words for: the file means the same, or the error says what to do."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from edgetrain.errors import ModelError
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
+
+from .exported import run
+
+
+class _Net(nn.Module):
+    """A layer and what a test does with its output."""
+
+    def __init__(self, after) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.table, self.after = nn.Linear(6, 8), nn.Parameter(torch.randn(5, 8)), after
+
+    def forward(self, x):
+        return self.after(self.first(x), self.table)
+
+
+def _attention(x, _):
+    q = x.reshape(-1, 4, 2)
+    mask = torch.ones(4, 4).tril()[None].bool()
+    return F.scaled_dot_product_attention(q, q, q, mask).flatten(1)
+
+
+def _heads(x, _):
+    q = x.reshape(-1, 4, 1, 2).transpose(1, 2)
+    found = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+    return found.transpose(1, 2).contiguous().reshape(x.shape[0], -1)
+
+
+def _distances(x, _):
+    rows = x.reshape(-1, 4, 2)
+    return torch.cdist(rows, rows.flip(1)).flatten(1) + torch.cdist(rows, rows, 1.0).flatten(1)
+
+
+def _same_distances(x, _):
+    rows = x.reshape(-1, 4, 2)
+    return torch.cdist(rows, rows).flatten(1)  # 0 on the diagonal
+
+
+def _bags(x, table):
+    ids = torch.tensor([[0, 3, 4]]).expand(x.shape[0], 3)
+    share = torch.tensor([[0.2, 0.5, 0.3]]).expand(x.shape[0], 3)
+    found = F.embedding_bag(ids, table, mode="max") + F.embedding_bag(ids, table)
+    return x + found + F.embedding_bag(ids, table, mode="sum", per_sample_weights=share)
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+@pytest.mark.parametrize("after", [_attention, _heads, _distances, _same_distances, _bags])
+def test_functions_mean_what_the_module_means(tmp_path, after):
+    net, x = _Net(after), torch.randn(3, 6)
+    path = export_torch(net, x, tmp_path / "model.onnx")
+    np.testing.assert_allclose(run(onnx.load(path), (x,))[0], net(x).detach(), rtol=1e-4, atol=1e-5)
+    report = parity(path, loss="mse", steps=1)
+    assert report.ok, report.summary()
+
+
+class _Layers(nn.Module):
+    def __init__(self, kind: str, both: bool, batch_first: bool, share: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        options = {"bidirectional": both, "batch_first": batch_first, "dropout": share}
+        self.cells = getattr(nn, kind)(4, 5, num_layers=3, **options)
+        self.last = nn.Linear(10 if both else 5, 2)
+
+    def forward(self, x):
+        x = x if self.cells.batch_first else x.transpose(0, 1)
+        found = self.cells(x)[0]
+        return self.last(found.mean(1 if self.cells.batch_first else 0))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(("both", "batch_first"), [(False, True), (True, False)])
+def test_dropout_between_the_layers_of_a_recurrence_is_in_the_file(
+    tmp_path, kind, both, batch_first
+):
+    net, x = _Layers(kind, both, batch_first, 0.3), torch.randn(2, 3, 4)
+    path = export_torch(net, x, tmp_path / "model.onnx")
+    assert [n.op_type for n in onnx.load(path).graph.node].count("Dropout") == 2
+    report = parity(path, loss="mse", steps=1)
+    assert report.ok, report.summary()
+    # Without dropout the layers mean what torch's own operator means.
+    plain, whole = _Layers(kind, both, batch_first, 1e-9), _Layers(kind, both, batch_first, 0.0)
+    path = export_torch(plain, x, tmp_path / "plain.onnx")
+    np.testing.assert_allclose(
+        run(onnx.load(path), (x,))[0], whole(x).detach(), rtol=1e-4, atol=1e-5
+    )
+
+
+def _branch(x, table):
+    return x if torch.rand([]) < 0.5 else x * 2
+
+
+def _length(x, table):
+    return x + torch.zeros(len(x), 8)
+
+
+@pytest.mark.parametrize(
+    ("after", "advice"),
+    [(_branch, "layerdrop=0.0 .* or write it with torch.where"), (_length, "batch_dim=None")],
+)
+def test_torchs_message_is_followed_by_the_next_move(tmp_path, after, advice):
+    with pytest.raises(ModelError, match=advice):
+        export_torch(_Net(after), torch.randn(3, 6), tmp_path / "model.onnx")
