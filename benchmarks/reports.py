@@ -40,6 +40,7 @@ PAGES: dict[str, tuple[str, str]] = {
 
 # Picture in docs/ -> arguments, the last of which takes its name.
 PICTURES = {
+    "arena-moving.svg": "--budget 256KiB --momentum 0.9 --nesterov --moving --picture",
     "arena.svg": "--budget 256KiB --momentum 0.9 --nesterov --picture",
     "arena-fast.svg": "--momentum 0.9 --nesterov --picture",
     "frontier.svg": "--budget 256KiB --momentum 0.9 --nesterov --pareto",

@@ -137,6 +137,9 @@ def test_plan_draws_the_arena(run: Run, tmp_path: Path) -> None:
     assert status == 0
     text = picture.read_text()
     assert text.startswith("<svg") and "conv3.weight" in text and "peak" in text
+    assert "@keyframes" not in text
+    assert run("plan", MODEL, *CHOICES, "--picture", picture, "--moving")[0] == 0
+    assert "@keyframes" in picture.read_text()
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,8 @@ def test_plan_draws_the_arena(run: Run, tmp_path: Path) -> None:
         (["plan", "m.onnx", "--rewiring", "rigl"], "--rewiring"),
         (["plan", "m.onnx", "--minibatch", "10", "--microbatch", "3"], "divisor"),
         (["plan", "m.onnx", "--picture", "plan.gif"], ".svg"),
+        (["plan", "m.onnx", "--picture", "plan.png", "--moving"], "--moving"),
+        (["plan", "m.onnx", "--moving"], "--picture"),
         (["train", "--data", "digits", "--epochs", "1"], "no model"),
         (["train", "m.onnx", "--data", "digits"], "--epochs"),
         (["train", MODEL, "--data", "stars", "--epochs", "1", *CHOICES], "stars"),

@@ -73,8 +73,10 @@ def test_one_plan_has_the_same_bytes_on_every_page() -> None:
     fastest = re.search(r"^ +([\d,]+) .* 0.0 %  1.00", start, re.M)
     assert account is not None and fastest is not None
     chosen, most = (int(found[1].replace(",", "")) for found in (account, fastest))
-    titles = [(pages / name).read_text() for name in ("arena.svg", "arena-fast.svg")]
-    assert f"arena {chosen / 1024:.1f} KiB" in titles[0]
+    titles = [
+        (pages / name).read_text() for name in ("arena.svg", "arena-fast.svg", "arena-moving.svg")
+    ]
+    assert all(f"arena {chosen / 1024:.1f} KiB" in titles[k] for k in (0, 2))
     assert f"arena {most / 1024:.1f} KiB" in titles[1]
     assert f"takes {(most - chosen) / 1024:.0f} KiB less" in how
     assert f"batch-norm, fp32 | {chosen:,} |" in measured

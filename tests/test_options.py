@@ -166,6 +166,7 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 ELSEWHERE = {
     ("inspect", "verify"): "tests.checker.test_files.test_a_file_is_proved_against_its_own_model",
     ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
+    ("plan", "moving"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
     ("advise", "json"): "tests.test_advise.test_every_command_does_what_its_row_says",
     ("plan", "report"): "tests.report.test_reports.test_plan_report_hatches_what_is_computed_again",

@@ -21,7 +21,7 @@ OTHERS = {
     "lr", "lr_schedule", "lr_gamma", "validation", "name", "size", "cc", "augment",
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
     "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
-    "dump", "dump_diff", "verify",
+    "dump", "dump_diff", "verify", "moving",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
@@ -34,7 +34,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 def test_readme_is_two_screens() -> None:
     assert len(README.splitlines()) <= 100
-    assert README.index("docs/arena.svg") < README.index("```python") < README.index("table3")
+    assert (
+        README.index("docs/arena-moving.svg") < README.index("```python") < README.index("table3")
+    )
 
 
 def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from .canvas import (
     legend,
     text_width,
 )
+from .charts import step_ticks
 from .scene import Arena, Box
 
 _UNITS = 4096  # the arena's height in units of a box's corners
@@ -25,7 +26,7 @@ _CHARACTERS, _SHORTEST = 500_000, 16  # of all names in the page's data; of one 
 _EDGED = 3  # pixels of a box that has edges; smaller ones would be edges alone
 
 
-def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True) -> Picture:
+def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True, beside: int = 0) -> Picture:
     """Draw an arena.
 
     The step with the most live bytes is called out, live bytes are a line, the budget is one, what
@@ -33,9 +34,10 @@ def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True) -> Pictu
 
     Args:
       titled: with its name above; a page says it itself.
+      beside: pixels at the right that are left free.
     """
     narrow = width < _NARROW
-    left, right = 64 if narrow else 76, width - 12
+    left, right = 64 if narrow else 76, width - 12 - beside
     words = _label(arena)
     picture = Picture(width, 0, words, data={"chart": "arena"})
     top = 16.0
@@ -173,11 +175,9 @@ def _axes(picture: Picture, height: int, columns, scale: Scale, frame, narrow: b
         _, y = scale(0, nbytes)
         picture.add(Line(left - 4, y, left, y))
         picture.add(Text(left - 7, y + 4, format_bytes(nbytes), 11, "end", "muted"))
-    count = 4 if narrow else 8
-    for step in sorted({round(k * steps / count) for k in range(count + 1)}):
+    for step, words, anchor in step_ticks(steps, 4 if narrow else 8, each):
         x, _ = scale(step, 0)
-        anchor = "end" if step == steps else "middle"
-        picture.add(Text(x, base + 16, f"{step * each:,}", 11, anchor, "muted"))
+        picture.add(Line(x, base, x, base + 4), Text(x, base + 16, words, 11, anchor, "muted"))
 
 
 def byte_ticks(top: int, most: int = 6) -> list[int]:
@@ -237,6 +237,9 @@ def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
     at = max(left + wide, x - 10) if left_of else x + 10
     anchor = "end" if left_of else "start"
     low = max(top + 14, y - 34)
+    if arena.budget is not None:  # its line would go through the words
+        _, line = scale(0, arena.budget)
+        low = line + 16 if low - 12 <= line <= low + 17 else low
     picture.add(
         Line(x, top, x, scale(0, 0)[1], "ink", 1, "4 3"),
         Dot(x, y, 4, "ink"),

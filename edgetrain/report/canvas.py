@@ -1,5 +1,7 @@
 """The few shapes that pictures are made of, and how they become SVG.
 
+A picture may move: by a style sheet alone, so that it does wherever a picture is shown.
+
 Colours are names: of THEME, which has one for light and one for dark, of a kind of the account, or
 of a phase. A picture that is part of a page takes its shapes with thousands of corners from the
 page's definitions, so that the wide and the narrow one share them.
@@ -137,7 +139,38 @@ class Text:
     halo: bool = False
 
 
-Shape = Boxes | Track | Rect | Line | Dot | Text
+Still = Boxes | Track | Rect | Line | Dot | Text
+
+
+@dataclass(frozen=True)
+class During:
+    """Shapes that are there in a part [start, stop) of a moving picture's loop, 0 to 1.
+
+    Attributes:
+      kept: they are there too where pictures must not move.
+    """
+
+    shapes: tuple[Still, ...]
+    start: float
+    stop: float
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A veil over what comes later, its left edge a line that moves through a frame in so many
+    jumps, during the first part of the loop; then, and where nothing moves, it is away.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    jumps: int
+    part: float
+
+
+Shape = Still | During | Sweep
 
 
 @dataclass
@@ -147,6 +180,7 @@ class Picture:
     Attributes:
       label: what is to be seen, in words, for those who do not see it.
       data: attributes for the page's script, by name.
+      seconds: how long a moving picture's loop takes; 0 where nothing moves.
     """
 
     width: int
@@ -154,6 +188,7 @@ class Picture:
     label: str
     shapes: list[Shape] = field(default_factory=list)
     data: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def add(self, *shapes: Shape) -> None:
         """Draw on top of what is there."""
@@ -198,6 +233,8 @@ def svg(picture: Picture, definitions: Definitions | None = None, css_class: str
     tag = f"h{picture.width}-{abs(hash_of(picture.label))}"
     for scale, k in hatches.items():
         out.append(_hatch(f"{tag}-{k}", scale))
+    if picture.seconds:
+        out.append(motion(picture.shapes, picture.seconds))
     for shape in picture.shapes:
         at = hatches.get(shape.scale) if isinstance(shape, Boxes) and shape.hatched else None
         pattern = "" if at is None else f"url(#{tag}-{at})"
@@ -309,6 +346,52 @@ def _closed(tag: str, title: str) -> str:
     return f"><title>{escape(title)}</title></{tag}>" if title else "/>"
 
 
+def motion(shapes: Sequence[Shape], seconds: float) -> str:
+    """The style sheet of shapes that move; nothing does where the reader asked for that."""
+    rules = {f"t{_parts(shape)}": _there(shape) for shape in shapes if isinstance(shape, During)}
+    for shape in shapes:
+        if isinstance(shape, Sweep):
+            away = f"transform:translateX({shape.width:.1f}px)"
+            timing = f"animation-timing-function:steps({shape.jumps},end)"
+            rules["sweep"] = (
+                f"0%{{transform:none;{timing}}}{100 * shape.part:.2f}%{{{away}}}100%{{{away}}}"
+            )
+    frames = "".join(f"@keyframes {name}{{{rule}}}" for name, rule in rules.items())
+    named = "".join(f".{name}{{animation-name:{name}}}" for name in rules)
+    return (
+        f"<style>{frames}.moves{{animation:{seconds:g}s step-end infinite}}{named}"
+        "@media(prefers-reduced-motion:reduce){.moves{animation:none}}</style>"
+    )
+
+
+def _parts(shape: During) -> str:
+    return f"{10000 * shape.start:.0f}-{10000 * shape.stop:.0f}"
+
+
+def _there(shape: During) -> str:
+    first, last = f"{100 * shape.start:.2f}%", f"{100 * shape.stop:.2f}%"
+    before = "0%{opacity:0}" if shape.start > 0 else ""
+    after = f"{last}{{opacity:0}}100%{{opacity:0}}" if shape.stop < 1 else ""
+    return f"{before}{first}{{opacity:1}}{after or '100%{opacity:1}'}"
+
+
+def _during(shape: During, definitions: Definitions | None, pattern: str) -> str:
+    inner = "".join(_WRITERS[type(one)](one, definitions, "") for one in shape.shapes)
+    hidden = "" if shape.kept else ' opacity="0"'
+    return f'<g class="moves t{_parts(shape)}"{hidden}>{inner}</g>'
+
+
+def _sweep(shape: Sweep, definitions: Definitions | None, pattern: str) -> str:
+    size = f'y="{shape.y:.1f}" width="{shape.width:.1f}" height="{shape.height:.1f}"'
+    frame = f'<clipPath id="swept"><rect x="{shape.x:.1f}" {size}/></clipPath>'
+    edge = Line(shape.x, shape.y, shape.x, shape.y + shape.height, "ink", 1.6)
+    veil = f'<rect x="{shape.x:.1f}" {size} fill="var(--paper)" fill-opacity=".86"/>'
+    return (
+        f'<defs>{frame}</defs><g clip-path="url(#swept)"><g class="moves sweep" '
+        f'style="transform:translateX({shape.width:.1f}px)">{veil}{_line(edge, None, "")}</g></g>'
+    )
+
+
 _WRITERS: dict[type, Callable[..., str]] = {
     Boxes: _boxes,
     Track: _track,
@@ -316,6 +399,8 @@ _WRITERS: dict[type, Callable[..., str]] = {
     Line: _line,
     Dot: _dot,
     Text: _text,
+    During: _during,
+    Sweep: _sweep,
 }
 
 

@@ -20,6 +20,8 @@ from .canvas import (
 )
 
 _NARROW = 640
+_DOTTED = 40  # numbers of a line at most that are dots too
+_LEGIBLE = 18  # pixels of a cell from which on its numbers are written
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,14 @@ def line_chart(
     *,
     log: bool = False,
     tall: int = 180,
-    unit: str = "",
+    last: float = 0,
 ) -> Picture:
-    """Numbers over steps.
+    """Numbers over steps; where there are few, each is a dot.
 
     Args:
       name: of the chart's data in the page.
       log: a logarithmic axis; numbers of 0 and below are gaps.
+      last: step at the right end, so that the charts of a run stand one above the other.
     """
     left, right = 58, width - 16
     swatches = [(SERIES[k % len(SERIES)], one.name) for k, one in enumerate(series)]
@@ -180,30 +183,27 @@ def line_chart(
     def known(value: float) -> bool:
         return math.isfinite(value) and (value > 0 or not log)
 
-    xs = [x for one in series for x in one.x] or [0.0, 1.0]
     values = [y for one in series for y in one.y if known(y)] or [1.0]
     low, high = _range(values, log)
-    first, last = min(xs), max(max(xs), min(xs) + 1)
-    sx, sy = (right - left) / (last - first), tall / (high - low)
-    scale = Scale(left - sx * first, sx, base + sy * low, -sy)
-    picture.add(Line(left, base, right, base), Line(left, top, left, base))
+    last = max([last, 1.0, *(x for one in series for x in one.x)])
+    sx, sy = (right - left) / last, tall / (high - low)
+    scale = Scale(left, sx, base + sy * low, -sy)
     for value in _ticks(low, high, log):
         _, y = scale(0, math.log10(value) if log else value)
         picture.add(Line(left, y, right, y, "grid"))
-        picture.add(Text(left - 6, y + 4, f"{value:.4g}{unit}", 11, "end", "muted"))
-    for k in range(5):
-        step = round(first + k * (last - first) / 4)
-        anchor = "end" if k == 4 else "middle"
+        picture.add(Text(left - 6, y + 4, f"{value:.4g}", 11, "end", "muted"))
+    picture.add(Line(left, base, right, base), Line(left, top, left, base))
+    for step, words, anchor in step_ticks(round(last), 4 if width < _NARROW else 8):
         at = scale(step, 0)[0]
-        picture.add(Text(at, base + 16, f"{step:,}", 11, anchor, "muted"))
+        picture.add(Line(at, base, at, base + 4))
+        picture.add(Text(at, base + 16, words, 11, anchor, "muted"))
     for k, one in enumerate(series):
         for run in _runs(one, known):
             points = [(x, math.log10(y) if log else y) for x, y in run]
             colour = SERIES[k % len(SERIES)]
-            if len(points) > 1:
-                picture.add(Track(points, scale, colour, 1.6))
-            else:
-                picture.add(Dot(*scale(*points[0]), 3, colour))
+            picture.add(Track(points, scale, colour, 1.6))
+            if len(one.x) <= _DOTTED:
+                picture.add(*(Dot(*scale(*point), 3, colour) for point in points))
     picture.height = round(base + 24)
     picture.data |= {
         "x0": f"{scale.x0:.8g}",
@@ -226,11 +226,32 @@ def _runs(one: Series, known) -> list[list[tuple[float, float]]]:
 
 
 def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    if log:
-        low, high = math.log10(low), math.log10(high)
+    """Of an axis, with a little room; but none beyond 0 and beyond a share's 1."""
+    least, most = min(values), max(values)
+    low, high = (math.log10(least), math.log10(most)) if log else (least, most)
     room = 0.05 * (high - low) or max(abs(high) * 0.1, 0.05)
-    return low - room, high + room
+    low, high = low - room, high + room
+    if not log and least >= 0 and low < 0.3 * high:
+        low = 0.0
+    if not log and 0.8 <= most <= 1 < high:
+        high = 1.0
+    return low, high
+
+
+def step_ticks(last: int, most: int, each: int = 1) -> list[tuple[int, str, str]]:
+    """(step, words, anchor) below an axis from 0 to `last`: round numbers, and the end.
+
+    Args:
+      most: at most, more or less.
+      each: what is written is so many times the step.
+    """
+    unit = max(1, int(_ticks(0, max(4, last * each), False)[1]) * 4 // most)
+    unit = next(k * 10**p for p in range(19) for k in (1, 2, 5) if k * 10**p >= unit)
+    end = last * each
+    # What stands too near to the end gives way to it.
+    found = [k for k in range(0, end, unit) if k == 0 or end - k > 0.6 * unit]
+    rows = [(round(k / each), f"{k:,}", "middle") for k in found]
+    return [*rows, (last, f"{end:,} steps", "end")]
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
@@ -317,24 +338,34 @@ def matrix_chart(
 ) -> Picture:
     """Targets down, predictions across; a row's colour is its share of the target's samples."""
     n = len(counts)
-    side = min(width - 12, 520)
-    left, top = min(110.0, 16 + max(text_width(name, 11) for name in names)), 22.0
-    cell = min(46.0, (side - left) / n)
+    wide = max(text_width(name, 11) for name in names)
+    left, top = min(110.0, 16 + max(wide, text_width("precision", 11))), 40.0
+    shares = 56.0  # of a target that was found, at the right; below, of a prediction that is true
+    cell = min(46.0, (min(width - 12, 576) - left - shares) / n)
+    right, base = left + n * cell, top + n * cell
+    legible = cell >= _LEGIBLE
     picture = Picture(
         width,
-        round(top + n * cell + 22),
+        round(base + (26 if legible else 6)),
         f"Confusion matrix of {n} classes: "
         f"{sum(row[k] for k, row in enumerate(counts)):,} on the diagonal",
     )
-    picture.add(
-        Text(
-            left, 14, "predicted \N{RIGHTWARDS ARROW}, target \N{DOWNWARDS ARROW}", 11, fill="muted"
-        )
-    )
+    picture.add(Text((left + right) / 2, 12, "predicted", 11, "middle", "muted"))
+    picture.add(Text(left - 6, top - 6, "target", 11, "end", "muted"))
+    if legible:
+        picture.add(Text(right + shares - 6, top - 6, "recall", 11, "end", "muted"))
+        picture.add(Text(left - 6, base + 15, "precision", 11, "end", "muted"))
     for k, row in enumerate(counts):
-        total, y = sum(row), top + k * cell
+        total, y, x = sum(row), top + k * cell, left + k * cell
         if cell >= 11:
             picture.add(Text(left - 6, y + cell / 2 + 4, names[k], 11, "end", "muted"))
+            words = _fitting(names[k], cell)
+            picture.add(Text(x + cell / 2, top - 6, words, 11, "middle", "muted"))
+        if legible:
+            where = right + shares - 6, y + cell / 2 + 4
+            picture.add(Text(*where, _percent(row[k], total), 11, "end"))
+            predicted = _percent(row[k], sum(one[k] for one in counts))
+            picture.add(Text(x + cell / 2, base + 15, predicted, 11, "middle"))
         for j, count in enumerate(row):
             share, x = count / total if total else 0.0, left + j * cell
             title = f"target {names[k]}, predicted {names[j]}: {count:,} ({100 * share:.1f} %)"
@@ -346,3 +377,13 @@ def matrix_chart(
                     at = x + cell / 2, y + cell / 2 + 4
                     picture.add(Text(*at, f"{count:,}", 11, "middle", halo=True))
     return picture
+
+
+def _percent(count: float, total: float) -> str:
+    return f"{100 * count / total:.0f}%" if total else "-"
+
+
+def _fitting(name: str, wide: float) -> str:
+    """A name, cut to what a column has room for."""
+    room = max(1, int(wide / text_width("m", 11)))
+    return name if len(name) <= room else name[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -154,6 +154,7 @@ def _curves(page: Page, history: History) -> None:
     if not steps["step"]:
         page.text("No step was recorded yet.")
         return
+    last = history.last
     tested = [e for e in history.epochs if e.get("evaluation")]
     names = list(dict.fromkeys(name for e in tested for name in e["evaluation"]))
 
@@ -165,31 +166,31 @@ def _curves(page: Page, history: History) -> None:
     if "loss" in names:
         loss.append(evaluated("loss", "evaluation loss"))
     page.heading("Loss", "Steps to the right. Rows of a long run are means over several steps.")
-    _lines(page, "loss", loss, tall=240)
+    _lines(page, "loss", loss, last, tall=240)
     shares = [evaluated(name, name) for name in names if name != "loss"]
     if shares:
         page.heading("Metrics", "Of the evaluation after each epoch.")
-        _lines(page, "metrics", shares[:6], tall=200)
+        _lines(page, "metrics", shares[:6], last, tall=200)
     page.heading("Learning rate, gradient norm, loss scale")
-    _lines(page, "lr", [Series("learning rate", steps["step"], steps["lr"])], tall=110)
+    _lines(page, "lr", [Series("learning rate", steps["step"], steps["lr"])], last, tall=110)
     norm = Series("gradient norm", steps["step"], steps["grad_norm"])
-    _lines(page, "norm", [norm], tall=110, log=True)
+    _lines(page, "norm", [norm], last, tall=110, log=True)
     if len(set(steps["loss_scale"])) > 1:
         scale = Series("loss scale", steps["step"], steps["loss_scale"])
-        _lines(page, "scale", [scale], tall=110, log=True)
+        _lines(page, "scale", [scale], last, tall=110, log=True)
     if any(steps["skipped"]):
         total, running = 0.0, []
         for count in steps["skipped"]:
             total += count
             running.append(total)
         page.heading("Skipped steps", "How many steps so far moved no weight.")
-        _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], tall=110)
+        _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], last, tall=110)
 
 
 def _lines(
-    page: Page, name: str, series: Sequence[Series], *, tall: int, log: bool = False
+    page: Page, name: str, series: Sequence[Series], last: int, *, tall: int, log: bool = False
 ) -> None:
-    page.chart(lambda width: line_chart(series, name, width, log=log, tall=tall))
+    page.chart(lambda width: line_chart(series, name, width, log=log, tall=tall, last=last))
     rows = [{"name": s.name, "x": list(s.x), "y": [_short(y) for y in s.y]} for s in series]
     page.data(name, rows)
 

@@ -1,5 +1,6 @@
 """Pictures: well formed, complete, the same shapes in SVG and PNG."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -16,12 +17,15 @@ from edgetrain.report.charts import (
     line_chart,
     matrix_chart,
     share_chart,
+    step_ticks,
 )
+from edgetrain.report.moving_arena import moving_arena
 from edgetrain.report.scene import MOST_NAME, Arena, Box, Phase, clean, make_arena, module_of
 from edgetrain.report.writing import write_picture
 
 WIDTHS = (360, 960)
 NAN = float("nan")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def small_arena(name: str = "w") -> Arena:
@@ -39,6 +43,7 @@ def pictures(width: int) -> dict[str, Picture]:
     series = [Series("loss", [1, 2, 3, 4], [1.0, NAN, 0.1, 0.0])]
     return {
         "arena": arena_chart(small_arena(), width),
+        "moving": moving_arena(small_arena(), width),
         "frontier": frontier_chart(points, 1, 150, width),
         "one plan": frontier_chart(points[:1], 0, None, width),
         "lines": line_chart(series, "loss", width),
@@ -70,7 +75,7 @@ def test_arena_shows_names_phases_and_the_peak(tmp_path: Path) -> None:
     assert arena.peak == (2, 1500) and arena.at(2)[0].name == "a & <w>"
 
 
-@pytest.mark.parametrize("name", pictures(960))
+@pytest.mark.parametrize("name", [name for name in pictures(960) if name != "moving"])
 def test_every_picture_is_drawn_as_png(tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "picture.png"
@@ -107,3 +112,47 @@ def test_names_are_cleaned_and_modules_found() -> None:
     assert len(clean("x" * 1000)) == MOST_NAME
     assert [module_of(n) for n in ("a/b/Conv", "/a/Conv", "Conv", "")] == ["a.b", "a", "", ""]
     assert byte_ticks(0) == [0] and byte_ticks(700)[1] == 128
+
+
+def test_a_moving_arena_shows_each_value_while_it_lives() -> None:
+    text = svg(moving_arena(small_arena()))
+    style = re.search(r"<style>(@keyframes.*?)</style>", text)
+    assert style is not None and "prefers-reduced-motion:reduce" in style[1]
+    assert "<script" not in text and "<animate" not in text
+    moving = 100 * 0.84  # percent of the loop; of nine steps
+    for start, stop in ((2, 5), (0, 1), (8, 9)):
+        first, last = f"{moving * start / 9:.2f}%", f"{moving * stop / 9:.2f}%"
+        shown = f"{first}{{opacity:1}}" + ("" if stop == 9 else f"{last}{{opacity:0}}")
+        assert shown in style[1], (start, stop)
+    assert "steps(9,end)" in style[1]
+    root = ElementTree.fromstring(text)
+    names = {g.get("class") for g in root.iter(f"{SVG}g")}
+    assert {
+        f"moves t{k}" for k in ("0-10000", "1867-4667")
+    } <= names  # a weight; what lives in 2 to 5
+    kept = [g for g in root.iter(f"{SVG}g") if "moves t" in g.get("class", "")]
+    at_peak = [g for g in kept if g.get("opacity") is None]
+    assert len(at_peak) == len(small_arena().at(small_arena().peak[0])) + 1  # and its words
+
+
+def test_a_moving_arena_of_a_long_tape_stays_small() -> None:
+    boxes = [Box(k, k + 3, 64 * (k % 40), 64, "saved", f"v{k}") for k in range(6000)]
+    arena = make_arena("net", boxes, [f"step{k}" for k in range(6003)])
+    assert len(svg(moving_arena(arena))) < 600_000
+
+
+@pytest.mark.parametrize("last", [1, 2, 9, 38, 264, 1000, 54_321])
+@pytest.mark.parametrize("most", [4, 8])
+def test_steps_below_an_axis_are_round_and_do_not_touch(last: int, most: int) -> None:
+    rows = step_ticks(last, most)
+    steps = [step for step, *_ in rows]
+    assert steps == sorted(set(steps)) and steps[0] == 0 and steps[-1] == last
+    assert rows[-1][1] == f"{last:,} steps" and len(rows) <= 1.5 * most + 2
+    unit = steps[1]
+    assert len(steps) == 2 or f"{unit}".rstrip("0") in "125"
+
+
+def test_a_confusion_matrix_says_recall_and_precision() -> None:
+    text = svg(matrix_chart([[3, 0], [1, 2]], ["no", "yes"]))
+    for words in ("100%", "67%", "75%", ">recall<", ">precision<", ">predicted<"):
+        assert words in text, words

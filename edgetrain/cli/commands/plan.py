@@ -35,7 +35,7 @@ _FRONTIER_ROWS = 8
 
 def plan(arguments: Namespace) -> int:
     """Print the account, or as JSON; draw it where asked."""
-    drawn = any((arguments.picture, arguments.pareto, arguments.report))
+    drawn = any((arguments.picture, arguments.moving, arguments.pareto, arguments.report))
     if drawn:
         from ..screen import drawing  # most plans are not drawn
 

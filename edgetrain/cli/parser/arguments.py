@@ -143,6 +143,9 @@ def _planning(command) -> None:
     plan = command("plan", "plan", "Say what training a model takes, byte by byte.")
     plan.add_argument("model", metavar="MODEL.onnx")
     plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    plan.add_argument(
+        "--moving", action="store_true", help="the picture runs through the steps; .svg"
+    )
     plan.add_argument("--report", metavar="FILE.html", help="a page: arena, plans, account")
     plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
     plan.add_argument(
@@ -157,8 +160,9 @@ def _planning(command) -> None:
         "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
     )
     plan.set_defaults(
-        picture=None, report=None, explain=False, prove=False, pareto=None, calibrate=False
-    )
+        picture=None, moving=False, report=None, explain=False, prove=False, pareto=None,
+        calibrate=False,
+    )  # fmt: skip
     _dump(plan)
     add_plan_options(plan)
     _learning_rate(plan)

@@ -2,9 +2,11 @@
 
 import shlex
 
+from ...errors import UsageError
 from ...program.atomic import check_target
 from ...report.arena_chart import arena_chart
 from ...report.charts import frontier_chart
+from ...report.moving_arena import moving_arena
 from ...report.plan_page import plan_page
 from ...report.scene import title_of
 from ...report.writing import ENDINGS, check_ending, write_picture
@@ -17,6 +19,8 @@ _DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 
 def check(arguments: Namespace) -> None:
     """Refuse names that cannot be written, before anything is planned."""
+    if arguments.moving and not str(arguments.picture or "").endswith(".svg"):
+        raise UsageError("--moving: expected --picture FILE.svg beside it, the picture that moves.")
     for option, endings in _DRAWN.items():
         name = getattr(arguments, option)
         if name:
@@ -31,7 +35,8 @@ def draw(arguments: Namespace, found: Compiled) -> None:
     if arguments.picture or arguments.report:
         arena = plan_arena(chosen, name, program.minibatch, budget)
     if arguments.picture:
-        write_picture(arena_chart(arena), arguments.picture)
+        draws = moving_arena if arguments.moving else arena_chart
+        write_picture(draws(arena), arguments.picture)
     frontier = plan_frontier(front, chosen)
     if arguments.pareto:
         picture = frontier_chart(frontier.points, frontier.chosen, budget)
