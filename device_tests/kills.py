@@ -213,7 +213,8 @@ def _same(reached: End, expected: End) -> bool:
     for name, value in other.items():
         now = found[name]
         keys = sorted(k for k in {*value, *now} if value.get(k) != now.get(k))
-        print(f"{name} differ: {', '.join(map(str, keys[:8]))}", flush=True)
+        shown = (f"{k}: {now.get(k)!r:.160} for {value.get(k)!r:.160}" for k in keys[:8])
+        print(f"{name} differ: {'; '.join(shown)}", flush=True)
     return not other
 
 

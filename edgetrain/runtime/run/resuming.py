@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, UsageError
 from ...optim import Schedule
 from ...units.plugin import about
 from .checkpoint import Loaded
@@ -47,6 +47,16 @@ class Position:
         self.done, self.skipped = self.done + 1, self.skipped + skipped
         if not skipped and math.isfinite(loss):
             self.loss, self.counted = self.loss + loss, self.counted + 1
+
+    def end_pass(self) -> None:
+        """The data's end is reached: another pass is next.
+
+        Raises:
+          UsageError: it had no batch.
+        """
+        if not self.done:
+            raise UsageError("fit: a pass over the data gave no batch. Give data with samples.")
+        self.epoch, self.done, self.ended = self.epoch + 1, 0, True
 
     @property
     def mean(self) -> float:

@@ -34,8 +34,6 @@ class Keeper:
       save_total_limit: checkpoints to keep; None keeps all.
       emit: takes events.
       verify: read checkpoints back from the medium.
-    Attributes:
-      saved: step of the last checkpoint written; -1 before.
     """
 
     def __init__(
@@ -46,7 +44,7 @@ class Keeper:
         emit: Callable[[dict[str, Any]], None],
         verify: bool = False,
     ) -> None:
-        self.saved, self._verify = -1, verify
+        self._saved, self._verify = "", verify
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
@@ -104,7 +102,7 @@ class Keeper:
                 initial=self._fixed,
                 verify=self._verify,
             )
-        self.saved = step
+        self._saved = repr(meta)
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path
 
@@ -162,7 +160,8 @@ class Keeper:
             )
 
     def conclude(self, meta: Mapping[str, Any]) -> None:
-        """Save the end of a run.
+        """Save the end of a run, where that is not what was saved last: callbacks that were told
+        of the last epoch since are not told again when the run is resumed.
 
         Raises:
           RunError: no step of the run moved the weights, or they are not finite.
@@ -173,7 +172,7 @@ class Keeper:
                 f"{self.last_state()}."
             )
         self.check_finite()
-        if self.saved != self._session.step:
+        if self._saved != repr(meta):
             self.save(meta)
 
     def last_state(self) -> str:

@@ -162,9 +162,8 @@ class Trainer(Learner):
             self._keep_program()
             self._begin("fit")
             self._callbacks.call("on_fit_begin", self)
-            if self._position.ended and len(self._callbacks):
+            if self._position.ended:  # and nobody was told before the run ended
                 last = self._close(self._epoch_event(self.steps, 0.0), evaluate)
-            self._position.ended = False
             while not self._ending and self._goes_on(epochs):
                 last = self._close(self._one_epoch(passes), evaluate)
             if self._ending:
@@ -224,13 +223,9 @@ class Trainer(Learner):
         if isinstance(passes, SourcePasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
-        over = False
-        while not (over or self._ending or (self.total_steps and self.steps >= self.total_steps)):
-            over = not self._one_step(passes) or position.done == passes.length
-        if over and not position.done:
-            raise UsageError("fit: a pass over the data gave no batch. Give data with samples.")
-        if over:
-            position.epoch, position.done = position.epoch + 1, 0
+        while not (position.ended or self._ending):
+            if not self._one_step(passes):
+                position.end_pass()
         position.ended = True
         event = self._epoch_event(begun, time.perf_counter() - start)
         self._emit(event)
@@ -260,9 +255,14 @@ class Trainer(Learner):
             if self._returns.has_failed(result):
                 self._go_back(passes, result)
                 return True
+            epoch = self._position.epoch
             self._position.add(result.loss, result.skipped)
+            # Before anything is saved: a run that goes on from there has an epoch's end to tell of.
+            if self._position.done == passes.length:
+                self._position.end_pass()
+            self._position.ended |= 0 < self.total_steps <= self.steps
             if result.skipped and not result.finite:
-                self._skips.note(result, self._position.epoch, passes.fed())
+                self._skips.note(result, epoch, passes.fed())
         self._tell(result)
         self._give_up()
         if self._is_due():

@@ -1,0 +1,67 @@
+"""A run that is killed between the last step of an epoch and what is done at its end loses neither
+the evaluation nor what callbacks are told."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgetrain as et
+from edgetrain.program import Program
+from edgetrain.runtime.run.checkpoint import latest
+from edgetrain.runtime.training.callbacks import EarlyStopping
+
+SAVES: dict[str, dict[str, Any]] = {
+    "by steps": {"save_steps": 1},
+    "by seconds": {"save_seconds": 1e-9},
+}
+
+
+def trained(program: Program, out: Path, saves: dict, steps: int, killed: int = 0) -> list[dict]:
+    """Events of a run that goes on in `out`; what a kill would have left at the end of the epoch
+    `killed` (1: the first) is put into `out` in place of what came of it."""
+    events: list[dict] = []
+
+    def note(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == "epoch" and event["epoch"] == killed:
+            shutil.copytree(out, out.with_name("left"), ignore=shutil.ignore_patterns("run.lock"))
+
+    watched = [EarlyStopping("loss", patience=50)]
+    trainer = et.Trainer(
+        program, "digits", out, validation=0.2, on_event=note, callbacks=watched, **saves
+    )
+    trainer.resume()
+    trainer.fit(steps=steps, evaluate=True)
+    trainer.close()
+    if killed:
+        shutil.rmtree(out)
+        out.with_name("left").rename(out)
+    return events
+
+
+@pytest.mark.parametrize("name", SAVES)
+@pytest.mark.parametrize("killed", [1, 2], ids=["a pass", "the run"])
+def test_an_epoch_that_was_killed_at_its_end_is_told_by_the_run_that_goes_on(
+    forked_program: Program, tmp_path: Path, name: str, killed: int
+) -> None:
+    steps = 100  # 89 are a pass
+    saves, whole, parts = SAVES[name], tmp_path / "whole", tmp_path / "parts"
+    told = [e for e in trained(forked_program, whole, saves, steps) if e["event"] == "eval"]
+    trained(forked_program, parts, saves, steps, killed)
+    again = trained(forked_program, parts, saves, steps)
+    assert [e for e in again if e["event"] == "eval"] == told[killed - 1 :]
+    first, second = latest(whole), latest(parts)
+    assert first is not None and second is not None
+    assert first.meta == second.meta
+    assert first.meta["position"]["ended"] is False and first.meta["step"] == steps
+
+
+def test_a_run_that_has_ended_tells_nothing_again(forked_program: Program, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    trained(forked_program, out, {"save_steps": 50}, 100)
+    before = {path.name: path.read_bytes() for path in out.glob("*.ckpt")}
+    again = trained(forked_program, out, {"save_steps": 50}, 100)
+    assert not {"epoch", "eval"} & {event["event"] for event in again}
+    assert {path.name: path.read_bytes() for path in out.glob("*.ckpt")}.keys() == before.keys()
