@@ -12,7 +12,7 @@ import copy
 import random
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -193,6 +193,19 @@ def judge(meant: Meant, changed: Program, tally: Tally, label: str) -> None:
         tally.wrong.append(label)
 
 
+def attack(
+    mutants: int, seed: int, nets: Sequence[str] = tuple(NETS)
+) -> Iterator[tuple[str, Tally]]:
+    """Try `mutants` inside their bounds, as many of each net."""
+    for name in nets:
+        found, tally, number = meant(name), Tally(), 0
+        while tally.tried - tally.outside < mutants // len(nets):
+            draw = random.Random(f"{seed} {name} {number}")
+            judge(found, mutant(found, draw), tally, f"{name} {seed} {number}")
+            number += 1
+        yield name, tally
+
+
 def main() -> int:
     """The command line; status 1 where the checker let another meaning pass."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -202,12 +215,7 @@ def main() -> int:
     arguments = parser.parse_args()
     print("net             tried  outside  refused   ran  wrong")
     wrong: list[str] = []
-    for name in arguments.nets:
-        found, tally, number = meant(name), Tally(), 0
-        while tally.tried - tally.outside < arguments.mutants // len(arguments.nets):
-            draw = random.Random(f"{arguments.seed} {name} {number}")
-            judge(found, mutant(found, draw), tally, f"{name} {arguments.seed} {number}")
-            number += 1
+    for name, tally in attack(arguments.mutants, arguments.seed, arguments.nets):
         print(
             f"{name:14} {tally.tried:6,} {tally.outside:8,} {tally.refused:8,} {tally.ran:5,} "
             f"{len(tally.wrong):6}",
