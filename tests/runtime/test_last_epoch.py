@@ -18,7 +18,9 @@ SAVES: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(program: Program, out: Path, saves: dict, steps: int, killed: int = 0) -> list[dict]:
+def trained(
+    program: Program, out: Path, saves: dict, steps: int, killed: int = 0, patience: int = 50
+) -> list[dict]:
     """Events of a run that goes on in `out`; what a kill would have left at the end of the epoch
     `killed` (1: the first) is put into `out` in place of what came of it."""
     events: list[dict] = []
@@ -28,7 +30,7 @@ def trained(program: Program, out: Path, saves: dict, steps: int, killed: int = 
         if event["event"] == "epoch" and event["epoch"] == killed:
             shutil.copytree(out, out.with_name("left"), ignore=shutil.ignore_patterns("run.lock"))
 
-    watched = [EarlyStopping("loss", patience=50)]
+    watched = [EarlyStopping("loss", patience=patience, min_delta=9.0)]
     trainer = et.Trainer(
         program, "digits", out, validation=0.2, on_event=note, callbacks=watched, **saves
     )
@@ -46,7 +48,7 @@ def trained(program: Program, out: Path, saves: dict, steps: int, killed: int = 
 def test_an_epoch_that_was_killed_at_its_end_is_told_by_the_run_that_goes_on(
     forked_program: Program, tmp_path: Path, name: str, killed: int
 ) -> None:
-    steps = 100  # 89 are a pass
+    steps = 100  # 71 are a pass
     saves, whole, parts = SAVES[name], tmp_path / "whole", tmp_path / "parts"
     told = [e for e in trained(forked_program, whole, saves, steps) if e["event"] == "eval"]
     trained(forked_program, parts, saves, steps, killed)
@@ -65,3 +67,17 @@ def test_a_run_that_has_ended_tells_nothing_again(forked_program: Program, tmp_p
     again = trained(forked_program, out, {"save_steps": 50}, 100)
     assert not {"epoch", "eval"} & {event["event"] for event in again}
     assert {path.name: path.read_bytes() for path in out.glob("*.ckpt")}.keys() == before.keys()
+
+
+@pytest.mark.parametrize("name", SAVES)
+def test_a_run_that_stopped_early_has_ended(
+    forked_program: Program, tmp_path: Path, name: str
+) -> None:
+    """No epoch gets better by 9: the second one ends the run."""
+    out = tmp_path / "run"
+    for _ in range(2):
+        events = trained(forked_program, out, SAVES[name], 400, patience=1)
+        loaded = latest(out)
+        assert loaded is not None and loaded.meta["step"] == 142
+        assert [event["step"] for event in events if event["event"] == "stop"] == [142]
+    assert not {"epoch", "eval"} & {event["event"] for event in events}

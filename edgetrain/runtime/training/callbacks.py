@@ -145,10 +145,18 @@ class EarlyStopping(_Watch):
         self.patience = typed("EarlyStopping: patience", patience, (int,))
         if self.patience < 1:
             raise UsageError(f"EarlyStopping: patience {patience}: expected 1 or more.")
-        self.waited = 0
+        self.waited, self._resumed = 0, False
+
+    def on_fit_begin(self, trainer: Running) -> None:
+        if self._resumed:  # a run that this one ended has ended
+            self._stop_if_due(trainer)
+        self._resumed = False
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
         self.waited = 0 if self._better(trainer, event) else self.waited + 1
+        self._stop_if_due(trainer)
+
+    def _stop_if_due(self, trainer: Running) -> None:
         if self.waited >= self.patience:
             trainer.stop(
                 f"{self.monitor} did not get better in {self.waited} epochs; best "
@@ -161,7 +169,7 @@ class EarlyStopping(_Watch):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        self.waited = int(state["waited"])
+        self.waited, self._resumed = int(state["waited"]), True
 
 
 @public_api
