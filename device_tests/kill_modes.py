@@ -124,7 +124,7 @@ class _Raising(Source):
     def __init__(self, given: tuple[np.ndarray, np.ndarray], raises: int | None) -> None:
         self._inner = et.open_data(given, allow_nonfinite=True)
         super().__init__("arrays", self._inner.n, self._inner.fields, classes=self._inner.classes)
-        self._left = raises
+        self._left, self.allow_nonfinite = raises, True
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -157,6 +157,21 @@ def _spoilt(given: tuple[np.ndarray, np.ndarray], raises: int | None) -> Source:
     return et.open_data((x, y), allow_nonfinite=True)
 
 
+class _SpoiltAtFirst(_Raising):
+    """A NaN among the samples of the first epochs: a run with fused updates goes back at each, and
+    ends after 25."""
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        found = super().read(names, indices, key, train)
+        if key[1] < SPOILT_EPOCHS:
+            for array in found.values():
+                if array.dtype.kind == "f":
+                    array[indices == 5] = np.nan
+        return found
+
+
 def _spoilt_batches(make: Callable[[], Iterator[Any]], raises: int | None) -> Any:
     def batches() -> Iterator[Any]:
         for number, (x, y) in enumerate(make()):
@@ -173,6 +188,7 @@ WATCHED = replace(
     callbacks=lambda: [KeepBest("loss", restore=False), EarlyStopping("loss", patience=4)],
 )
 ADAM16 = Kind("convs", {"optimizer": et.Adam(lr=1e-2), "precision": "fp16"})
+SPOILT_EPOCHS = 10
 BY_TIME = {"save_steps": 0, "save_seconds": 0.01}
 STEPS_ONLY = ("--no-eval", "--save-steps", str(SAVE_STEPS))
 EVALUATED = ("--save-steps", str(SAVE_STEPS), "--validation", "0.2")
@@ -195,7 +211,7 @@ MODES: dict[str, Digits | Small] = {
     "stream raises, by time": Small(STREAM, BY_TIME, given=_raising_batches, raising=True),
     "skipped steps": Small(CONVS, given=_spoilt),
     "skipped steps, fp16": Small(ADAM16, given=_spoilt),
-    "skipped steps, fused": Small(KINDS["fused"], given=_spoilt),
+    "skipped steps, fused": Small(KINDS["fused"], given=_SpoiltAtFirst),
     "skipped steps, stream": Small(STREAM, given=_spoilt_batches),
     "stopped early": Small(WATCHED),
     "2 threads, fp16": Small(Kind("convs", {**ADAM16.options, "threads": 2})),
