@@ -130,7 +130,7 @@ def _counts(found: list[dict]) -> Iterator[str]:
     yield (
         f"{len(trained)} of {len(found)} trained, {sum(each['parity'] for each in trained)} of "
         f"them as torch; {len(soon)} were planned and did a cold first step in 60 CPU seconds. "
-        f"{len(listed()) - len(found)} of the list were not tried yet."
+        f"{len(listed()) - len(found)} of the list were not measured yet."
     )
 
 
