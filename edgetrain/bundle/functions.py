@@ -79,13 +79,15 @@ FUNCTIONS = (
     Function(
         "eval", "drive_measure", (("double *", "loss"), ("double *", "accuracy")),
         ("memory", "rom", "loss", "accuracy"),
-        "Means over the samples held for evaluation.",
+        "Means over the samples held for evaluation; where samples are taken together, over those "
+        "that fill whole microbatches (%N_REFUSED where none do).",
     ),
     Function(
         "predict", "drive_predict",
         (("const void *", "x"), ("int64_t", "samples"), ("float *", "out")),
         ("memory", "rom", "x", "samples", "out"),
-        "out[samples][%N_OUTPUT] of raw samples (of several inputs: x is an array of pointers).",
+        "out[samples][%N_OUTPUT] of raw samples (of several inputs: x is an array of pointers); "
+        "where samples are taken together, of whole microbatches (else %N_REFUSED).",
     ),
     Function(
         "save", "drive_save", (("const NAME_store *", "store"),), ("memory", "rom", "store"),

@@ -62,6 +62,10 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.EVALUATE] = "et_drive_evaluate__plain", 0
     rom[device.TARGET], rom[device.TARGET_NBYTES] = image.place(target), target.nbytes
     rom[device.INPUTS] = len(program.input_names)
+    mixed = "mixed_by" in program.account
+    is_mean = not program.outputs["eval"][0].shape
+    rom[device.MEASURED] = program.microbatch if mixed or is_mean else 1
+    rom[device.PREDICTED] = program.microbatch if mixed else 1
     return rom
 
 

@@ -33,7 +33,9 @@ VALUES, VALUE_COUNT = 18, 19
 TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
 TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
 INPUTS = 24  # that `predict` takes: weights of samples are none
-ROM_WORDS = 25
+# Samples that a loss or an output takes together, else 1: what fills them up would be in it.
+MEASURED, PREDICTED = 25, 26
+ROM_WORDS = 27
 
 VALUE_TYPES = TYPES + BLOCKED
 

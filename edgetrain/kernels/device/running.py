@@ -15,6 +15,7 @@ from .words import load_pointer
 PLAN, WHOLE = layout.PLAN, layout.WHOLE
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
 BROKEN, HALF = layout.BROKEN, layout.HALF
+MEASURED, PREDICTED = layout.MEASURED, layout.PREDICTED
 TARGET, TARGET_NBYTES, INPUTS = layout.TARGET, layout.TARGET_NBYTES, layout.INPUTS
 CTL, STATUS, PHASE, PARTS = plans.CTL, plans.STATUS, plans.PHASE, plans.PARTS
 RUN, RUN_USER, MICRO = plans.RUN, plans.RUN_USER, plans.MICRO
@@ -210,7 +211,10 @@ def drive_progress():
 
 @kernel("drive_measure", "memory rom loss accuracy out:w:i64[1]")
 def drive_measure():
-    """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY."""
+    """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY.
+
+    Samples that do not fill what is measured together are left out; REFUSED where none do.
+    """
 
     def run(thread, nthreads, k):
         if thread != 0:
@@ -219,10 +223,14 @@ def drive_measure():
         if ld_i64(plan, PHASE) != 0:
             st_i64(k.out, 0, BUSY)
             return
-        if ld_i64(plan, EVAL_SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+        held = ld_i64(plan, EVAL_SAMPLES)
+        whole = held - held % ld_i64(k.rom, MEASURED)
+        if whole == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
             st_i64(k.out, 0, REFUSED)
             return
+        st_i64(plan, EVAL_SAMPLES, whole)
         call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
+        st_i64(plan, EVAL_SAMPLES, held)
         ctl = ld_i64(plan, CTL)
         targets = to_real(max(1, ld_i64(ctl, TARGETS)))
         st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
@@ -236,7 +244,7 @@ def drive_measure():
 def drive_predict():
     """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
 
-    out: as STATUS, or BUSY.
+    out: as STATUS, BUSY, or REFUSED for samples that do not fill what is computed together.
     """
 
     @inline
@@ -255,6 +263,9 @@ def drive_predict():
         plan, status, first = ld_i64(k.memory, PLAN), DONE, 0
         if ld_i64(plan, PHASE) != 0:
             st_i64(k.out, 0, BUSY)
+            return
+        if k.samples % ld_i64(k.rom, PREDICTED) != 0:
+            st_i64(k.out, 0, REFUSED)
             return
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
         fields = ld_i64(plan, FIELDS)
