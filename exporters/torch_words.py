@@ -23,16 +23,16 @@ def traceable_functions() -> Iterator[None]:
     layers of a recurrence."""
     attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, mask=None, *args, **kwargs):
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args, **kwargs
+    ):
         """Its result lies in memory in order: what torch writes later would not know otherwise."""
-        kwargs["attn_mask"] = kwargs.get("attn_mask", mask)
         if {query.dim(), key.dim(), value.dim()} == {3}:
-            mask = kwargs["attn_mask"]
-            if mask is not None and mask.dim() == 3:
-                kwargs["attn_mask"] = mask.unsqueeze(1)
+            if attn_mask is not None and attn_mask.dim() == 3:
+                attn_mask = attn_mask.unsqueeze(1)
             query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-            return attend(query, key, value, *args, **kwargs).squeeze(1)
-        found = attend(query, key, value, *args, **kwargs)
+            return attend(query, key, value, attn_mask, *args, **kwargs).squeeze(1)
+        found = attend(query, key, value, attn_mask, *args, **kwargs)
         return found.clone(memory_format=torch.contiguous_format)
 
     def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:

@@ -38,6 +38,12 @@ def _heads(x, _):
     return found.transpose(1, 2).contiguous().reshape(x.shape[0], -1)
 
 
+def _by_position(x, _):
+    """As nn.MultiheadAttention calls it."""
+    q = x.reshape(-1, 4, 1, 2).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q, None, 0.0, True).flatten(1)
+
+
 def _distances(x, _):
     rows = x.reshape(-1, 4, 2)
     return torch.cdist(rows, rows.flip(1)).flatten(1) + torch.cdist(rows, rows, 1.0).flatten(1)
@@ -56,7 +62,9 @@ def _bags(x, table):
 
 
 @pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
-@pytest.mark.parametrize("after", [_attention, _heads, _distances, _same_distances, _bags])
+@pytest.mark.parametrize(
+    "after", [_attention, _heads, _by_position, _distances, _same_distances, _bags]
+)
 def test_functions_mean_what_the_module_means(tmp_path, after):
     net, x = _Net(after), torch.randn(3, 6)
     path = export_torch(net, x, tmp_path / "model.onnx")
