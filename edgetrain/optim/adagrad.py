@@ -13,7 +13,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Adagrad(Optimizer):
     def arithmetic() -> "Arithmetic":
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_i64, to_real
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         def begin(k, rate):
             before = to_real(ld_i64(k.ctl, control.ADAM_T) - 1)

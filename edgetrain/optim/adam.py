@@ -13,7 +13,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Adam(Optimizer):
         """Decay is added to the gradient, or multiplies the weight where it is decoupled."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_f64
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

@@ -12,7 +12,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Adan(Optimizer):
         """The first update knows of no change."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias, is_first
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         def begin(k, rate):
             step = np.float32(rate / bias(k.ctl, k.c1))

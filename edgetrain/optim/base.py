@@ -18,7 +18,7 @@ PARTIALS = "update.partials"
 @dataclass(frozen=True)
 class Optimizer(Plugin):
     """Base; a subclass is a frozen dataclass of its hyperparameters. One with an arithmetic has
-    kernels made of it (kernels/optimizers/declare.py), and needs nothing else.
+    kernels made of it (kernels/optimizers/rule.py), and needs nothing else.
 
     Attributes:
       lr: learning rate that a schedule scales.

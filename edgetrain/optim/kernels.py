@@ -1,7 +1,8 @@
 """The kernels of all optimizers that are an arithmetic: imported where one has to be compiled, and
 where declarations are gathered."""
 
-from ..kernels.optimizers.declare import Rule, declare
+from ..kernels.optimizers.declare import declare
+from ..kernels.optimizers.rule import Rule
 from . import OPTIMIZERS
 
 for _name in OPTIMIZERS:

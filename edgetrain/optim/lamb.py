@@ -12,7 +12,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Lamb(Optimizer):
         from ..kernels.language.inlining import inline
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         def begin(k, rate):
             biases = bias(k.ctl, k.c1), bias(k.ctl, k.c2)

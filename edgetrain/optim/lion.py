@@ -11,7 +11,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Lion(Optimizer):
     def arithmetic() -> "Arithmetic":
         """The sign of 0 is 0."""
         from ..kernels.language.number import where
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

@@ -14,7 +14,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RMSprop(Optimizer):
     def arithmetic() -> "Arithmetic":
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.number import where
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         zero = np.float32(0)
 

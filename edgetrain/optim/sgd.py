@@ -13,7 +13,7 @@ from ..units.plugin import option
 from .base import Optimizer
 
 if TYPE_CHECKING:
-    from ..kernels.optimizers.declare import Arithmetic
+    from ..kernels.optimizers.rule import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SGD(Optimizer):
     def arithmetic() -> "Arithmetic":
         """The first update takes the gradient for the momentum, without dampening."""
         from ..kernels.language.prim import ld_i64
-        from ..kernels.optimizers.declare import Arithmetic
+        from ..kernels.optimizers.rule import Arithmetic
 
         one, zero = np.float32(1), np.float32(0)
 

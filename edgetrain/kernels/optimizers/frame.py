@@ -1,4 +1,4 @@
-"""The frame of an update: what optimizers share, around the arithmetic of one (declare.py).
+"""The frame of an update: what optimizers share, around the arithmetic of one (rule.py).
 
 Arithmetic is float32. A thread takes runs of 64 weights, which blocks of 8 bits are stored by, from
 buffers to buffers; or vectors, from memory to memory, with the same bits. What is stored in fp16 or
@@ -25,7 +25,7 @@ from .state import moments, second_moments, state_scale, vectors
 from .states import CHUNKS, MOMENT, SQUARE, State
 
 if TYPE_CHECKING:
-    from .declare import Rule
+    from .rule import Rule
 
 ZERO = np.float32(0)
 LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR

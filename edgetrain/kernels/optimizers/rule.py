@@ -1,0 +1,51 @@
+"""An optimizer as its arithmetic: how it moves one weight.
+
+An optimizer says what becomes of one weight; declare.py registers its kernels, and frame.py has all
+that optimizers share: spans and threads, skipped updates, formats and rounding, zeroed gradients.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .states import State
+
+
+class Arithmetic(NamedTuple):
+    """Functions that kernels are made of, on numbers or vectors of them (language/number.py).
+
+    Attributes:
+      begin: (k, rate) -> what one update multiplies by, for all weights. k has the operands, such
+        as k.ctl and the numbers that were declared; rate is the learning rate in float64.
+      move: (k, by, w, g, states) -> (w, states): one weight, by its gradient, a mean over targets.
+        by is what `begin` gave, or `settle`.
+      terms: (k, by, w, g, states) -> float64 numbers that are summed up over the weight before any
+        of it moves; None where nothing is.
+      settle: (k, by, sums) -> what `move` takes for `by`, of those sums.
+    """
+
+    begin: Callable
+    move: Callable
+    terms: Callable | None = None
+    settle: Callable | None = None
+
+
+class Rule(NamedTuple):
+    """What `declare` is told of an optimizer.
+
+    Attributes:
+      name: of its kernel.
+      states: in the order of the kernel's operands, four at most.
+      numbers: further operands, as a declaration has them: `b1:f wd:f nesterov`.
+      arithmetic: called where a kernel is compiled, so that nothing is imported before.
+      sums: numbers that `terms` gives.
+      wide: by vectors too, where the processor has them and formats are fp32 or fp16.
+      module: that declares it.
+    """
+
+    name: str
+    states: Sequence[State]
+    numbers: str
+    arithmetic: Callable[[], Arithmetic]
+    sums: int
+    wide: bool
+    module: str
