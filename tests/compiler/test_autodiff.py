@@ -171,16 +171,6 @@ def test_computed_scale_of_a_layer_norm_gets_its_gradient():
     _check(y, t, weights, loss, grads)
 
 
-def test_computed_scale_of_a_batch_norm_is_refused():
-    net = Net(2, 3, 3)
-    y = net.norm(net.conv("x", "c", 4, 2), "bn", 4)
-    net.add("Exp", [net.weight("log", 4)], "scale")
-    net.nodes[-2], net.nodes[-1] = net.nodes[-1], net.nodes[-2]
-    net.nodes[-1].input[1] = "scale"
-    with pytest.raises(ModelError, match="scale"):
-        graphs(net.model(net.head(y, 4)))
-
-
 def test_transposed_operands_are_read_where_they_lie():
     """Attention without its softmax: one transpose is absorbed, one is read elsewhere too."""
     net = Net(3, 4)

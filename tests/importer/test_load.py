@@ -210,23 +210,23 @@ def test_bind_refuses_malformed_constant_input(tmp_path, op, values):
 def test_bind_lists_every_unsupported_op_at_once(tmp_path):
     nodes = [
         node("MatMul", "x w", "h"), node("Det", "h", "d"), node("Tile", "d two", "t"),
-        node("Relu", "t", "r"), node("TopK", "h one", "v i"), node("Add", "r v", "y"),
+        node("Relu", "t", "r"), node("Unique", "h", "v i"), node("Add", "r v", "y"),
     ]  # fmt: skip
     proto = model(nodes, [tensor("w", 4, 4), _constant("one", 1), _constant("two", 2)])
     with pytest.raises(UnsupportedOpError) as caught:
         plan(_load(tmp_path, proto), loss="mse", minibatch=2)
     message = str(caught.value)
-    assert "node 'd': ONNX Det (opset 17)" in message and "ONNX TopK" in message
+    assert "node 'd': ONNX Det (opset 17)" in message and "ONNX Unique" in message
     assert "\n" not in message and "edgetrain ops" in message
 
 
 def test_bind_lists_ops_that_only_fold_when_their_inputs_are_not_constant(tmp_path):
     nodes = [
         node("MatMul", "x w", "h"), node("NonZero", "h", "n"), node("Cast", "n", "c", to=1),
-        node("TopK", "h one", "v i"), node("Add", "c v", "y"),
+        node("Unique", "h", "v i"), node("Add", "c v", "y"),
     ]  # fmt: skip
     proto = model(nodes, [tensor("w", 4, 4), _constant("one", 1)])
-    with pytest.raises(UnsupportedOpError, match=r"NonZero.*TopK"):
+    with pytest.raises(UnsupportedOpError, match=r"NonZero.*Unique"):
         plan(_load(tmp_path, proto), loss="mse", minibatch=2)
 
 
