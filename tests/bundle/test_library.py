@@ -286,28 +286,40 @@ def test_eval_and_predict_are_the_sessions(library):
     assert net.steps(4).digest() & 0xFFFFFFFF == state_digest(program, STEPS)
 
 
-def test_samples_that_are_taken_together_are_evaluated_in_whole_microbatches(tmp_path):
-    """As the session: what fills up the last microbatch would be in the mean of the others."""
+def _taken_together(folder, loss):
+    """Samples less their mean; or, with a loss of its own, a model whose output is that."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     draw = np.random.default_rng(0)
     w = numpy_helper.from_array(draw.standard_normal((6, 3)).astype(np.float32), "w")
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("ReduceMean", ["h"], ["m"], axes=[0], keepdims=1),
-        helper.make_node("Sub", ["h", "m"], ["y"]),
-    ]
-    inputs, outputs = (
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", k])]
-        for n, k in (("x", 6), ("y", 3))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"])]
+    if loss == "mse":
+        nodes += [
+            helper.make_node("ReduceMean", ["h"], ["m"], axes=[0], keepdims=1),
+            helper.make_node("Sub", ["h", "m"], ["out"]),
+        ]
+    else:
+        nodes += [
+            helper.make_node("Mul", ["h", "h"], ["s"]),
+            helper.make_node("ReduceMean", ["s"], ["out"], keepdims=0),
+        ]
+    x, out = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+        for n, shape in (("x", ["batch", 6]), ("out", ["batch", 3] if loss == "mse" else []))
     )
-    graph = helper.make_graph(nodes, "centred", inputs, outputs, [w])
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "c.onnx")
-    program = et.compile(et.load_onnx(tmp_path / "c.onnx"), loss="mse", minibatch=8, threads=1)
-    assert program.microbatch == 8 and "mixed_by" in program.account
+    graph = helper.make_graph(nodes, "together", [x], [out], [w])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "m.onnx")
+    return et.compile(et.load_onnx(folder / "m.onnx"), loss=loss, minibatch=8, threads=1)
+
+
+@pytest.mark.parametrize("loss", ["mse", "output"])
+def test_samples_that_are_taken_together_are_evaluated_in_whole_microbatches(loss, tmp_path):
+    """As the session: what fills up the last microbatch would be in the mean of the others."""
+    program = _taken_together(tmp_path, loss)
+    assert program.microbatch == 8 and ("mixed_by" in program.account) == (loss == "mse")
     library, session = Loaded(program), Session(program, 1)
-    loss, accuracy, out = np.zeros(1), np.zeros(1), np.zeros((16, 3), np.float32)
-    where = loss.ctypes.data, accuracy.ctypes.data
+    found, accuracy = np.zeros(1), np.zeros(1)
+    where = found.ctypes.data, accuracy.ctypes.data
     staged, losses = session._staging["eval"], {}
 
     def fill(indices):
@@ -318,17 +330,19 @@ def test_samples_that_are_taken_together_are_evaluated_in_whole_microbatches(tmp
     for held in (8, 11, 16):
         net = library.net().made_up(held)
         assert net.eval(*where) == 0
-        losses[held] = loss[0]
-        found = session.evaluate(held, fill)
-        assert (loss[0], held - held % 8) == (found["loss"], found["samples"])
+        losses[held] = found[0]
+        expected = session.evaluate(held, fill)
+        assert (found[0], held - held % 8) == (expected["loss"], expected["samples"])
         assert net.steps(2).eval(*where) == 0  # all that is held is still there
     assert losses[8] == losses[11] != losses[16]
-    net = library.net().made_up(7)
-    assert net.eval(*where) == device.REFUSED
-    x = draw.standard_normal((16, 6)).astype(np.float32)
-    assert net.predict(x.ctypes.data, 16, out.ctypes.data) == 0
-    np.testing.assert_array_equal(out, session.predict({"x": x}))
-    assert net.predict(x.ctypes.data, 11, out.ctypes.data) == device.REFUSED
+    assert library.net().made_up(7).eval(*where) == device.REFUSED
+    if loss == "mse":
+        out = np.zeros((16, 3), np.float32)
+        x = np.random.default_rng(1).standard_normal((16, 6)).astype(np.float32)
+        net = library.net()
+        assert net.predict(x.ctypes.data, 16, out.ctypes.data) == 0
+        np.testing.assert_array_equal(out, session.predict({"x": x}))
+        assert net.predict(x.ctypes.data, 11, out.ctypes.data) == device.REFUSED
     session.close()
 
 
