@@ -1,28 +1,17 @@
 """What a kernel's function reads of its record, its variants and its declaration must agree."""
 
 import dis
-import importlib
 import inspect
 import itertools
-import pkgutil
 
 import pytest
 from numba.core.errors import TypingError
 
-import edgetrain.kernels
 from edgetrain.kernels import registry
-from edgetrain.kernels.language.prim import STORAGES
 
 from .harness import declared
 
-for _module in pkgutil.walk_packages(edgetrain.kernels.__path__, "edgetrain.kernels."):
-    importlib.import_module(_module.name)
 KERNELS = [kernel for name in registry.names() for kernel in registry.variants(name)]
-
-
-def function_of(kernel: registry.Kernel, storage: str):
-    factory = registry._FACTORIES[kernel.name, kernel.variant]
-    return factory(*(STORAGES[storage] for _ in kernel.spec.variables))
 
 
 def _read(function) -> set[str]:
@@ -40,7 +29,7 @@ def _read(function) -> set[str]:
 def test_functions_read_what_their_declarations_say(storage: str) -> None:
     wrong, readers = [], 0
     for kernel in KERNELS:
-        function = function_of(kernel, storage)
+        function = kernel.function(dict.fromkeys(kernel.spec.variables, storage))
         readers += bool(_read(function))
         taken = list(inspect.signature(function).parameters)
         fields = {name for name, _ in kernel.spec.fields}
