@@ -189,7 +189,7 @@ def expected(model: Model | str | PathLike, **options: Unpack[Keywords]) -> Expe
 
 
 def verify(program: Program) -> None:
-    """Prove that a Program's tapes compute what its model and recipe mean.
+    """Prove that the tapes of all sets of a Program compute what its model and recipe mean.
 
     The graphs are made again from the model that the Program holds; no plan is searched for.
 
@@ -198,11 +198,13 @@ def verify(program: Program) -> None:
     """
     with tempfile.TemporaryDirectory() as place:
         model = _known(write_initial(program, Path(place, "model.onnx")))
-    options = Options.of_recipe(program.recipe)
-    processor = targets.get(options.target).processor
-    processor = processor._replace(lanes=targets.lanes_of(program.recipe))
     model = dataclasses.replace(model, name=program.model_name)
-    prove(meanings_of(make_candidate(model, options, program.microbatch, processor)), program)
+    for one in program.sets:
+        found = program.chosen(dims=one.dims, budget=one.arena_nbytes)
+        options = Options.of_recipe(found.recipe)
+        processor = targets.get(options.target).processor
+        processor = processor._replace(lanes=targets.lanes_of(found.recipe))
+        prove(meanings_of(make_candidate(model, options, found.microbatch, processor)), found)
 
 
 @public

@@ -262,6 +262,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "floats": made.target.abi,
         },
         "optimised_for": "size" if size else "speed",
+        "tapes": {"set": program.label, "left_out": [one.label for one in program.others]},
         "float64": _float64(program, made.target),
         "ram_nbytes": {
             "memory": texts.memory_nbytes(image),

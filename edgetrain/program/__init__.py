@@ -4,7 +4,8 @@ The compiler writes it and the runtime reads it; neither imports the other.
 """
 
 from .account import Account
-from .program import KIND, MOVE, TAPES, TARGET, VERSION, WEIGHT, Program, Slot, read_program
+from .program import KIND, MOVE, TAPES, VERSION, Program, read_program
+from .sets import TARGET, WEIGHT, Slot, TapeSet
 
 __all__ = [
     "KIND",
@@ -16,5 +17,6 @@ __all__ = [
     "Account",
     "Program",
     "Slot",
+    "TapeSet",
     "read_program",
 ]

@@ -137,24 +137,31 @@ ACCOUNT = record(
     others=plain(),
 )
 
+_SET = {
+    "arena_nbytes": integer(64, _LARGE - 1, 64),
+    "minibatch": integer(1, _SAMPLES),
+    "microbatch": integer(1, _SAMPLES),
+    "target_count": integer(1, 2**48),
+    "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
+    "persistent": _SLOTS,
+    "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
+    "targets": record({"micro": SLOT, "eval": SLOT}),
+    "outputs": record({"eval": several(SLOT, 1, 1)}),
+    "account": ACCOUNT,
+    "recipe": RECIPE,
+    "work": by_name(by_name(integer(0, 2**62))),
+}
 PROGRAM = record(
     {
-        "arena_nbytes": integer(64, _LARGE - 1, 64),
+        **_SET,
         "threads": integer(1, 64),
-        "minibatch": integer(1, _SAMPLES),
-        "microbatch": integer(1, _SAMPLES),
-        "target_count": integer(1, 2**48),
-        "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
-        "persistent": _SLOTS,
-        "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
-        "targets": record({"micro": SLOT, "eval": SLOT}),
-        "outputs": record({"eval": several(SLOT, 1, 1)}),
-        "account": ACCOUNT,
-        "recipe": RECIPE,
         "limits": by_name(integer(1, 2**62)),
         "aliases": by_name(text()),
         "model_name": text(),
-        "work": by_name(by_name(integer(0, 2**62))),
     },
-    {"mapped": _SLOTS, "revisions": by_name(integer(1, 2**31))},
+    {
+        "mapped": _SLOTS,
+        "revisions": by_name(integer(1, 2**31)),
+        "sets": several(record(_SET, {"mapped": _SLOTS}), 1, 255),
+    },
 )

@@ -4,12 +4,15 @@ A safetensors-format container (container.py), checksummed, no pickle. Tensors: 
 (`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see
 kernels/tapes/tape.py), the initial arrays (`init.NAME`) and the weightless ONNX model
 (`onnx`). Everything else is JSON.
+
+That is the default set of tapes (sets.py). Of the others the JSON's list `sets` says what each has
+of its own; their tapes are `set.N.tape.NAME` and their constants `set.N.init.NAME`, N from 1. What
+a set does not bring is the default's: weights are there once.
 """
 
 import json
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -17,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError
-from ..formats import FORMATS, Format, from_file
-from ..units import format_bytes
+from ..errors import BudgetError, ProgramError, UsageError
+from ..formats import from_file
+from ..units import format_bytes, parse_bytes
 from ..units.public import as_path, public_api
 from ..units.sha import sha256
 from .container import read_container, write_container
@@ -27,112 +30,51 @@ from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
 from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
+from .sets import TARGET, WEIGHT, Slot, TapeSet, check_set, check_together
 
 KIND = PROGRAM_KIND
-VERSION = 4
+VERSION = 5
 # This build reads these. What a version adds is optional and absent means what it meant before, in
-# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions.
+# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions; 5:
+# sets of tapes.
 VERSIONS = range(3, VERSION + 1)
-_COUNTS = ("arena_nbytes", "threads", "minibatch", "microbatch")  # told in the account too
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
 # Turns of loops: a tape of fewer, about two milliseconds, is over before the system has given the
 # threads a processor each; one of fewer than BRIEF, before threads that have one have met.
 ALONE, BRIEF = 50_000_000, 100_000
-# What is filled in besides the model's inputs: targets, and weights of samples where it has any.
-TARGET, WEIGHT = "loss.target", "loss.weight"
 SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
 # Of a recipe: they change no bit, or a run may go on on another processor.
 _APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A tensor at a fixed place of the arena: `offset` in bytes, `shape` in elements."""
-
-    name: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-    role: str = ""
-
-    @property
-    def size(self) -> int:
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
-
-    @property
-    def nbytes(self) -> int:
-        return self.format.nbytes(self.size)
-
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """Of the array in memory: `shape`, or the blocks that a format puts elements in."""
-        return self.format.stored_shape(self.shape)
-
-    @property
-    def format(self) -> Format:
-        """How its elements lie in memory."""
-        return FORMATS[self.dtype]
-
-
 @public_api
-@dataclass(frozen=True, repr=False)
-class Program:
-    """A compiled training run.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Program(TapeSet):
+    """A compiled training run: its default set of tapes, and what all of its sets share.
 
     Attributes:
-      arena_nbytes: size of the one allocation.
       threads: workers that the workspaces are for; fewer may run.
-      kernels: (name, variant, storages) by the index that tapes use.
-      tapes: int64 words by tape name.
-      persistent: parameters, buffers, constants, accumulators, state, control block.
-      inputs, targets, outputs: per tape (`micro`, `eval`), what is filled in and read out.
-      init: initial arrays by slot name; every other persistent slot starts at zero.
-      account: the JSON object of `plan --json`.
-      recipe: options it was compiled with; `aliases`: further names of tied parameters.
-      mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
-        mapped file itself. A tape's word for one is arena_nbytes + `offset`.
-      work: tape -> kernel -> turns of loops that the compiler counted; see
-      runtime/loading/tapes.py.
+      limits: bounds of integer inputs; `aliases`: further names of tied parameters.
+      onnx: the model without its weights.
       revisions: of the kernels that it was compiled for, those past 1; see kernels/registry.py.
+      others: further sets, each with a length or an arena of its own.
     """
 
-    arena_nbytes: int
     threads: int
-    minibatch: int
-    microbatch: int
-    kernels: tuple[tuple[str, str, tuple[str, ...]], ...]
-    tapes: Mapping[str, np.ndarray]
-    persistent: tuple[Slot, ...]
-    inputs: Mapping[str, tuple[Slot, ...]]
-    targets: Mapping[str, Slot]
-    outputs: Mapping[str, tuple[Slot, ...]]
-    init: Mapping[str, np.ndarray]
-    account: Mapping[str, Any]
-    recipe: Mapping[str, Any]
     limits: Mapping[str, int] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     onnx: bytes = b""
     model_name: str = "model"
-    target_count: int = 0
-    work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    mapped: tuple[Slot, ...] = ()
     revisions: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[TapeSet, ...] = ()
 
     def __repr__(self) -> str:
         return (
             f"Program({self.model_name!r}, arena {format_bytes(self.arena_nbytes)}, minibatch "
             f"{self.minibatch}, microbatch {self.microbatch}, {self.threads} threads)"
         )
-
-    @property
-    def tape_nbytes(self) -> int:
-        """Bytes of all tapes: read-only, outside the arena."""
-        return sum(tape.nbytes for tape in self.tapes.values())
 
     def threads_of(self, tape: str, prompt: bool = False) -> int:
         """Threads that a tape is worth: one where it is over before a second one has come.
@@ -147,11 +89,6 @@ class Program:
     def mapped_nbytes(self) -> int:
         """Bytes of `mapped`, each from a multiple of 64: read-only, outside the arena."""
         return max((slot.offset + -(-slot.nbytes // 64) * 64 for slot in self.mapped), default=0)
-
-    @property
-    def lasting(self) -> tuple[Slot, ...]:
-        """Slots that live from the first step to the last, those outside the arena at the end."""
-        return (*self.persistent, *self.mapped)
 
     @property
     def sliced(self) -> bool:
@@ -195,6 +132,93 @@ class Program:
         """The model's inputs that training fills in, weights of samples apart."""
         return tuple(slot.name for slot in self.inputs["micro"] if slot.name != WEIGHT)
 
+    @property
+    def sets(self) -> tuple[TapeSet, ...]:
+        """Every set of tapes, the default first."""
+        return (self, *self.others)
+
+    def chosen(
+        self, *, dims: Mapping[str, int] | None = None, budget: str | int | None = None
+    ) -> "Program":
+        """The same Program with another of its sets as the default.
+
+        Args:
+          dims: as the set has bound the model's free dimensions; None: as the default has.
+          budget: bytes that its arena may have, of which it takes as many as a set of these
+            dimensions makes use of; None: no limit.
+        Raises:
+          UsageError: no set has these dimensions.
+          BudgetError: those that have take more.
+          RunError: the Program's file was cut short or written over since it was read.
+        """
+        wanted = self.dims if dims is None else dict(dims)
+        bound = [one for one in self.sets if one.dims == wanted]
+        if not bound:
+            raise UsageError(
+                f"{self.model_name}: no set of tapes for {wanted}; the Program has "
+                f"{'; '.join(one.label for one in self.sets)}. Choose one of them."
+            )
+        most = None if budget is None else parse_bytes(budget)
+        fitting = [one for one in bound if most is None or one.arena_nbytes <= most]
+        if not fitting:
+            least = min(one.arena_nbytes for one in bound)
+            raise BudgetError(
+                f"{self.model_name}: no set of tapes fits {format_bytes(most or 0)}; the least "
+                f"arena of this length is {format_bytes(least)}. Allow that, or compile again.",
+                least,
+            )
+        found = max(fitting, key=lambda one: one.arena_nbytes)
+        if found.key == self.key:
+            return self
+        check_files(found.tapes)
+        own = found.own() | {"tapes": {name: np.array(t) for name, t in found.tapes.items()}}
+        others = (TapeSet(**self.own()), *(one for one in self.others if one is not found))
+        return replace(self, **own, others=others)
+
+    def joined(self, others: Iterable["Program"]) -> "Program":
+        """This Program with the sets of others of the same model; its own set stays the default.
+
+        Raises:
+          ProgramError: another trains something else, or a set is there twice.
+        """
+        added: list[TapeSet] = []
+        revisions = dict(self.revisions)
+        for other in others:
+            for name in ("threads", "model_name", "limits", "aliases", "onnx"):
+                if getattr(self, name) != getattr(other, name):
+                    raise ProgramError(
+                        f"{self.model_name}: set {other.label}: its {name} is not that of the "
+                        "default set. Compile all sets from one model with one recipe."
+                    )
+            revisions |= other.revisions
+            added += [self._sharing(one) for one in other.sets]
+        program = replace(self, revisions=revisions, others=(*self.others, *added))
+        try:
+            return _consistent(program)
+        except ValueError as error:
+            raise ProgramError(
+                f"{self.model_name}: {error}. Compile all sets from one model with one recipe."
+            ) from None
+
+    def _sharing(self, found: TapeSet) -> TapeSet:
+        """A set whose initial arrays are this Program's, but for constants of its own.
+
+        Raises:
+          ProgramError: a weight starts otherwise.
+        """
+        roles, init = {slot.name: slot.role for slot in found.lasting}, {}
+        for name, array in found.init.items():
+            ours = self.init.get(name)
+            init[name] = array
+            if ours is not None and _same_bytes(ours, array):
+                init[name] = ours
+            elif roles[name] != "constant":
+                raise ProgramError(
+                    f"{self.model_name}: set {found.label}: {name!r} does not start as in the "
+                    "default set. Compile all sets from one model with one seed."
+                )
+        return TapeSet(**{**found.own(), "init": init})
+
     def digest(self) -> str:
         """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors, and
         the same numbers in those that no checkpoint holds.
@@ -234,26 +258,39 @@ class Program:
         verify(PROGRAM, parse(fields), str(path), ProgramError, "It was not written.")
         tensors = {f"tape.{name}": tape for name, tape in self.tapes.items()}
         tensors |= {f"init.{name}": array for name, array in self.init.items()}
+        for number, one in enumerate(self.others, 1):
+            check_files(one.tapes)
+            own = {n: a for n, a in one.init.items() if a is not self.init.get(n)}
+            tensors |= {f"set.{number}.tape.{name}": tape for name, tape in one.tapes.items()}
+            tensors |= {f"set.{number}.init.{name}": array for name, array in own.items()}
         tensors["onnx"] = np.frombuffer(self.onnx, np.uint8)
         meta = {"program": fields}
         write_container(path, tensors, meta, kind=KIND, version=VERSION, links=links)
         return path
 
     def _json(self) -> dict[str, Any]:
-        plain = (
-            "arena_nbytes", "threads", "minibatch", "microbatch", "kernels", "account", "recipe",
-            "limits", "aliases", "model_name", "target_count", "work",
-        )  # fmt: skip
-        out: dict[str, Any] = {name: getattr(self, name) for name in plain}
-        out["persistent"] = [asdict(slot) for slot in self.persistent]
-        if self.mapped:
-            out["mapped"] = [asdict(slot) for slot in self.mapped]
+        plain = ("threads", "limits", "aliases", "model_name")
+        out = _set_json(self) | {name: getattr(self, name) for name in plain}
         if self.revisions:
             out["revisions"] = dict(self.revisions)
-        for name in ("inputs", "outputs"):
-            out[name] = {k: [asdict(s) for s in slots] for k, slots in getattr(self, name).items()}
-        out["targets"] = {k: asdict(slot) for k, slot in self.targets.items()}
+        if self.others:
+            out["sets"] = [_set_json(one) for one in self.others]
         return out
+
+
+def _set_json(found: TapeSet) -> dict[str, Any]:
+    plain = (
+        "arena_nbytes", "minibatch", "microbatch", "kernels", "account", "recipe", "target_count",
+        "work",
+    )  # fmt: skip
+    out: dict[str, Any] = {name: getattr(found, name) for name in plain}
+    out["persistent"] = [asdict(slot) for slot in found.persistent]
+    if found.mapped:
+        out["mapped"] = [asdict(slot) for slot in found.mapped]
+    for name in ("inputs", "outputs"):
+        out[name] = {k: [asdict(s) for s in slots] for k, slots in getattr(found, name).items()}
+    out["targets"] = {k: asdict(slot) for k, slot in found.targets.items()}
+    return out
 
 
 def read_program(path: str | Path, *, links: bool = True) -> Program:
@@ -278,103 +315,114 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
     try:
         fields = parse(meta["program"])
         PROGRAM(fields, "")
-        _check_tensors(tensors)
+        _check_tensors(tensors, len(fields.get("sets", ())))
         return _consistent(_parsed(fields, tensors))
     except (Wrong, ValueError) as error:
         raise ProgramError(f"{path}: {error}. {MOVE}") from None
 
 
 def _consistent(program: Program) -> Program:
-    """What the runtime takes for granted; offsets are checked against the arena it makes.
+    """Every set is sound, and together they are of one Program.
 
     Raises:
       ValueError: names what contradicts.
     """
-    staged = {tape: (*program.inputs[tape], program.targets[tape]) for tape in ("micro", "eval")}
-    for place, group in {"persistent": program.lasting, **staged}.items():
-        for name, count in Counter(slot.name for slot in group).items():
-            if count > 1:
-                raise ValueError(f"{place}: slot {name!r} {count} times")
-    slots = {slot.name: slot for slot in program.lasting}
-    absent = [slot.name for slot in program.mapped if slot.name not in program.init]
-    if absent:
-        raise ValueError(f"mapped: no tensor 'init.{absent[0]}'")
-    control = slots.get("ctl")
-    if control is None or (control.shape, control.dtype) != ((64,), "i64"):
-        raise ValueError("persistent: no control block of 64 words")
-    for name, array in program.init.items():
-        sound = name in slots and slots[name].stored_shape == array.shape
-        format = slots[name].format if sound else None
-        number = array.dtype.kind in "fiu" and format is not None and format.block == 1
-        number = number and slots[name] not in program.mapped
-        if format is None or not (number or array.dtype == format.dtype):
-            raise ValueError(f"tensor 'init.{name}': no slot of its shape")
-    if program.minibatch % program.microbatch:
-        raise ValueError(
-            f"microbatch: {program.microbatch} does not divide the minibatch {program.minibatch}"
-        )
-    whole = [slot for slot in program.outputs["eval"] if slot.shape and slot.shape[0]]
-    for slot in (*staged["micro"], *staged["eval"], *whole):  # others are not kept: `unpredicted`
-        if slot.shape[:1] != (program.microbatch,):
-            raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
+    for one in program.sets:
+        try:
+            check_set(one, program.threads)
+        except ValueError as error:
+            raise ValueError(f"set {one.label}: {error}" if program.others else error) from None
+    check_together(program, program.others)
     limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}
     unknown = sorted(program.limits.keys() - limited - {TARGET})
     if unknown:
         raise ValueError(f"limits: {unknown[0]!r} is no input")
-    if any(t.size != program.microbatch * program.target_count for t in program.targets.values()):
-        raise ValueError(f"target_count: {program.target_count} are not those of the targets")
-    told = {name: program.account.get(name, getattr(program, name)) for name in _COUNTS}
-    for name in _COUNTS:
-        if told[name] != getattr(program, name):
-            raise ValueError(f"account.{name}: {told[name]}, not {getattr(program, name)}")
     return program
 
 
-def _slot(fields: Mapping[str, Any]) -> Slot:
-    return Slot(**{**fields, "shape": tuple(fields["shape"])})
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    x, y = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    return bool(np.array_equal(x, y))
 
 
-def _check_tensors(tensors: Mapping[str, np.ndarray]) -> None:
-    wanted = {**{f"tape.{name}": np.int64 for name in TAPES}, "onnx": np.uint8}
-    for name, dtype in wanted.items():
+def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
+    """Tapes of every set, the model, and initial arrays: nothing is missing, nothing else there."""
+    prefixes = ["", *(f"set.{number}." for number in range(1, others + 1))]
+    wanted = {f"{start}tape.{name}": np.int64 for start in prefixes for name in TAPES}
+    for name, dtype in (wanted | {"onnx": np.uint8}).items():
         found = tensors.get(name)
         if found is None or found.dtype != dtype or found.ndim != 1:
             shown = "none" if found is None else f"{found.dtype} {list(found.shape)}"
             raise Wrong(f"tensor {name}", f"a row of {np.dtype(dtype).name}", shown)
-    others = [name for name in tensors if name not in wanted and not name.startswith("init.")]
-    if others:
-        raise Wrong(f"tensor {others[0][:80]!r}", "no tensor of this name", "one")
+    initial = tuple(f"{start}init." for start in prefixes)
+    for name in tensors.keys() - wanted.keys() - {"onnx"}:
+        if not name.startswith(initial):
+            raise Wrong(f"tensor {name[:80]!r}", "no tensor of this name", "one")
 
 
 def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Program:
-    # Initial arrays stay in the mapped file: the system may take their pages back. What runs is
-    # copied, for the file may be written over.
-    tapes = {name: np.array(tensors[f"tape.{name}"]) for name in TAPES}
-    persistent = tuple(_slot(s) for s in fields["persistent"])
-    mapped = tuple(_slot(s) for s in fields.get("mapped", ()))
-    formats = {slot.name: slot.format for slot in (*persistent, *mapped)}
-    init = {k.removeprefix("init."): v for k, v in tensors.items() if k.startswith("init.")}
-    init = {k: from_file(v, formats[k]) if k in formats else v for k, v in init.items()}
+    default = _set_of(fields, tensors, "", {})
+    # What runs is copied, for the file may be written over; so is another set when it is chosen.
+    default["tapes"] = {name: np.array(tape) for name, tape in default["tapes"].items()}
+    others = []
+    for number, one in enumerate(fields.get("sets", ()), 1):
+        others.append(TapeSet(**_set_of(one, tensors, f"set.{number}.", default["init"])))
     return Program(
-        arena_nbytes=fields["arena_nbytes"],
+        **default,
         threads=fields["threads"],
-        minibatch=fields["minibatch"],
-        microbatch=fields["microbatch"],
-        kernels=tuple((n, v, tuple(s)) for n, v, s in fields["kernels"]),
-        tapes=tapes,
-        persistent=persistent,
-        inputs={k: tuple(_slot(s) for s in v) for k, v in fields["inputs"].items()},
-        targets={k: _slot(s) for k, s in fields["targets"].items()},
-        outputs={k: tuple(_slot(s) for s in v) for k, v in fields["outputs"].items()},
-        init=init,
-        account=fields["account"],
-        recipe=fields["recipe"],
         limits=fields["limits"],
         aliases=fields["aliases"],
         onnx=tensors["onnx"].tobytes(),
         model_name=fields["model_name"],
-        target_count=fields["target_count"],
-        work=fields["work"],
-        mapped=mapped,
         revisions=fields.get("revisions", {}),
+        others=tuple(others),
     )
+
+
+def _set_of(
+    fields: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    prefix: str,
+    shared: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """A set's fields by name.
+
+    Args:
+      prefix: of the names of its tensors.
+      shared: the default set's initial arrays.
+    Raises:
+      Wrong: it brings an array that is no constant.
+    """
+    # Initial arrays stay in the mapped file: the system may take their pages back.
+    persistent = tuple(_slot(s) for s in fields["persistent"])
+    mapped = tuple(_slot(s) for s in fields.get("mapped", ()))
+    slots = {slot.name: slot for slot in (*persistent, *mapped)}
+    start = f"{prefix}init."
+    own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+    for name in own if prefix else ():
+        if name not in slots or slots[name].role != "constant":
+            raise Wrong(f"tensor {start + name[:80]!r}", "a constant of the set", "one of all sets")
+    own = {k: from_file(v, slots[k].format) if k in slots else v for k, v in own.items()}
+    return {
+        "arena_nbytes": fields["arena_nbytes"],
+        "minibatch": fields["minibatch"],
+        "microbatch": fields["microbatch"],
+        "kernels": tuple((n, v, tuple(s)) for n, v, s in fields["kernels"]),
+        "tapes": {name: tensors[f"{prefix}tape.{name}"] for name in TAPES},
+        "persistent": persistent,
+        "inputs": {k: tuple(_slot(s) for s in v) for k, v in fields["inputs"].items()},
+        "targets": {k: _slot(s) for k, s in fields["targets"].items()},
+        "outputs": {k: tuple(_slot(s) for s in v) for k, v in fields["outputs"].items()},
+        "init": {k: v for k, v in shared.items() if k in slots} | own,
+        "account": fields["account"],
+        "recipe": fields["recipe"],
+        "target_count": fields["target_count"],
+        "work": fields["work"],
+        "mapped": mapped,
+    }
+
+
+def _slot(fields: Mapping[str, Any]) -> Slot:
+    return Slot(**{**fields, "shape": tuple(fields["shape"])})

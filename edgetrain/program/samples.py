@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .program import TARGET, WEIGHT, Program, Slot
+from .program import Program
+from .sets import TARGET, WEIGHT, Slot
 
 
 def elements(program: Program, slot: Slot) -> int:

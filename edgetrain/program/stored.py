@@ -21,7 +21,8 @@ from ..kernels.device import layout as device
 from ..units.files import open_regular
 from ..units.sha import sha256
 from .atomic import write_atomically
-from .program import Program, Slot
+from .program import Program
+from .sets import Slot
 
 CONTROL = "ctl"
 _KINDS = {format.number: format for format in FORMATS.values()}

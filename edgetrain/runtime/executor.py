@@ -21,7 +21,7 @@ from ..units.options import typed
 from .arena import Arena
 from .loading.mapping import Placed
 from .loading.tapes import check_program
-from .team import ENTRY, team
+from .team import ENTRY, Team, team
 from .training.signals import Deferral
 
 
@@ -38,25 +38,34 @@ class Executor:
 
     Args:
       threads: workers; at most the Program's.
+      beside: of another set of tapes in the same arena, whose workers run these too.
     Attributes:
       team: the workers.
       memo: how long short tapes took alone and together (kernels/drive/team.py).
       signals: held back while machine code runs.
     """
 
-    def __init__(self, program: Program, arena: Arena, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        arena: Arena,
+        threads: int | None = None,
+        beside: "Executor | None" = None,
+    ) -> None:
         self.threads = program.threads if threads is None else typed("threads", threads, (int,))
         if not 1 <= self.threads <= program.threads:
             raise ProgramError(
                 f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}. "
                 "Give fewer, or compile with as many threads."
             )
-        kernels = check_program(program, arena.nbytes)
+        assert program.arena_nbytes <= arena.nbytes
+        kernels = check_program(program, program.arena_nbytes)
         placed = Placed(program, arena.address, kernels) if program.mapped else None
-        self._base, self._process, self.signals = arena.address, os.getpid(), Deferral()
+        self._base, self._process = arena.address, os.getpid()
         self._pairs = in_pairs(program.recipe)
         self._table, entry = self._load(kernels)
-        self.team = team(entry, self.threads, self.entries)
+        self.signals: Deferral = beside.signals if beside else Deferral()
+        self.team: Team = beside.team if beside else team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}
         self.memo = np.zeros(MEMO_WORDS + TIMES * len(program.tapes), np.int64)
         self.memo[MEMO_WORDS - 1] = len(program.tapes)

@@ -1,8 +1,8 @@
 """A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .loading.program import opened_program
 from .samples.feed import Feed, Filler, fields, fill
 from .samples.staging import stage
 from .turns import Turns
+
+if TYPE_CHECKING:
+    from .executor import Executor
 
 # Why no target of a minibatch counts where none does.
 IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
@@ -68,6 +71,22 @@ class StepResult(NamedTuple):
         return "gradients not finite" if self.counted else self.uncounted
 
 
+class _Opened(NamedTuple):
+    """A set of tapes in the arena: what is filled in and read out, and runs.
+
+    Attributes:
+      tables: strides of workspaces by kernel; pairs (address, bytes) of what a discarded minibatch
+        leaves at zero.
+    """
+
+    program: Program
+    executor: "Executor"
+    staging: dict[str, dict[str, np.ndarray]]
+    outputs: list[np.ndarray]
+    feed: Feed
+    tables: tuple[np.ndarray, np.ndarray]
+
+
 def seen_words(schedule: Schedule) -> dict[str, int]:
     """Names of what a schedule remembers -> words; one that does looks at the last loss too."""
     words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
@@ -81,63 +100,87 @@ class Session(Uncopied):
     Several threads may use one: a call waits until those of others that came before are done. What
     takes several calls, or reads `values` or `state`, does so within `with session.turn`.
 
+    Args:
+      sets: the same Program with other sets of tapes chosen, which `change` may go to: the arena
+        has the bytes of the largest.
     Attributes:
+      program: with the set of tapes that runs now.
       turn: held by the thread that uses the arena.
     """
 
     def __repr__(self) -> str:
         return f"Session({self.program!r})"
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
-        # What makes and loads machine code is not imported before something is to run.
-        from .executor import Executor
-
+    def __init__(
+        self, program: Program, threads: int | None = None, *, sets: Sequence[Program] = ()
+    ) -> None:
         self.program = program = opened_program(program)
-        self.arena = Arena(program.arena_nbytes)
+        self.arena = Arena(max(one.arena_nbytes for one in (program, *sets)))
         self.values = first_values(self.arena, program)
         self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
-        self.executor = Executor(program, self.arena, threads)
-        self.turn, self._driving = Turns(self.executor.signals), False
-        check_instructions(program, self.layers)
-        self._staging = {
-            tape: {name: self.arena.view(s) for name, s in program.staged(tape).items()}
-            for tape in ("micro", "eval")
-        }
-        self._outputs = [self.arena.view(s) for s in program.outputs["eval"]]
+        first = self._opened(program, threads, None)
+        self._sets = {program.key: first}
+        for one in sets:
+            if one.key not in self._sets:
+                self._sets[one.key] = self._opened(one, threads, first.executor)
+        self.turn, self._driving = Turns(first.executor.signals), False
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
-        self._train, self._evaluate = self.executor.entries("drive_train", "drive_evaluate")
-        self.feed = Feed(program.microbatch, self.executor)
-        self._tables = [np.array(strides(program), np.int64), self._zeroed()]
-        self._plan = self._plan_block()
+        self._train, self._evaluate = first.executor.entries("drive_train", "drive_evaluate")
+        self._plan = np.zeros(layout.WORDS, np.int64)
         self._plan_address = self._plan.ctypes.data
+        self._enter(first)
         self.loss = self._judge()
         self._uncounted = uncounted(self.loss)
         self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
         forget()
 
-    def _judge(self) -> Loss:
-        """The loss, which the output must be one for."""
-        loss = Loss.of_json(self.program.recipe["loss"])
-        try:
-            loss.limit(self.program.output_shape)
-        except UsageError as error:
-            raise ProgramError(
-                f"Program {self.program.model_name}: its output is none for the loss "
-                f"{loss.name}: {error} Compile the model again."
-            ) from error
-        return loss
+    def _opened(self, program: Program, threads: int | None, beside: "Executor | None") -> _Opened:
+        """A set of tapes, proved and ready to run in the arena."""
+        # What makes and loads machine code is not imported before something is to run.
+        from .executor import Executor
 
-    def _zeroed(self) -> np.ndarray:
-        """Pairs (address, bytes) of what a discarded minibatch leaves at zero."""
-        pairs = [(self.arena.address + at, nbytes) for at, nbytes in zeroed(self.program)]
-        return np.array(pairs, np.int64).reshape(-1, 2)
+        executor = Executor(program, self.arena, threads, beside)
+        check_instructions(program, self.layers)
+        staging = {
+            tape: {name: self.arena.view(s) for name, s in program.staged(tape).items()}
+            for tape in ("micro", "eval")
+        }
+        outputs = [self.arena.view(s) for s in program.outputs["eval"]]
+        feed = Feed(program.microbatch, executor)
+        zeroes = [(self.arena.address + at, nbytes) for at, nbytes in zeroed(program)]
+        tables = np.array(strides(program), np.int64), np.array(zeroes, np.int64).reshape(-1, 2)
+        return _Opened(program, executor, staging, outputs, feed, tables)
 
-    def _plan_block(self) -> np.ndarray:
-        """The words by which the drive finds all this (kernels/drive/layout.py)."""
-        executor, (strided, zeroes) = self.executor, self._tables
+    def change(self, program: Program) -> None:
+        """Go on with another set of tapes: weights, state and counters stay as they are.
+
+        Args:
+          program: one of the `sets`, or the one that this was opened with.
+        Raises:
+          UsageError: it is none of them, or a minibatch is at work.
+        """
+        with self.turn:
+            self._check_idle("changed")
+            found = self._sets.get(program.key)
+            if found is None:
+                known = "; ".join(one.program.label for one in self._sets.values())
+                raise UsageError(
+                    f"session: the set of tapes for {program.label} was not opened; it has "
+                    f"{known}. Name it among the sets when the session is opened."
+                )
+            constants = {s.name: s for s in found.program.persistent if s.role == "constant"}
+            self.values |= {name: self.arena.view(slot) for name, slot in constants.items()}
+            for name in constants.keys() & found.program.init.keys():
+                self.values[name][...] = found.program.init[name]
+            self._enter(found)
+
+    def _enter(self, found: _Opened) -> None:
+        """Have the drive use a set: the words by which it finds it (kernels/drive/layout.py)."""
+        self.program, self.executor, self._staging, self._outputs, self.feed, tables = found
+        executor, (strided, zeroes) = self.executor, tables
         words = sizes(self.program) | {
             layout.CTL: self.ints.ctypes.data,
             layout.RUN_TAPE: executor.team.run_tape,
@@ -153,9 +196,19 @@ class Session(Uncopied):
             layout.ZERO: zeroes.ctypes.data,
             layout.ZEROS: len(zeroes),
         }
-        plan = np.zeros(layout.WORDS, np.int64)
-        plan[[*words]] = [*words.values()]
-        return plan
+        self._plan[[*words]] = [*words.values()]
+
+    def _judge(self) -> Loss:
+        """The loss, which the output must be one for."""
+        loss = Loss.of_json(self.program.recipe["loss"])
+        try:
+            loss.limit(self.program.output_shape)
+        except UsageError as error:
+            raise ProgramError(
+                f"Program {self.program.model_name}: its output is none for the loss "
+                f"{loss.name}: {error} Compile the model again."
+            ) from error
+        return loss
 
     def buffers(self, tape: str) -> dict[str, np.ndarray]:
         """Staging bytes of a microbatch: inputs by name, and TARGET."""

@@ -23,6 +23,7 @@ from ..losses.cases import LOSS_CASES
 from ..ops import harness
 from ..optim.cases import OPTIMIZER_CASES
 from ..planner import hurried
+from ..program import sets
 from ..upgrades import kinds
 from ..upgrades.nets import write_net
 
@@ -138,11 +139,15 @@ BY_HAND = (
     "rate_step", "reduce_l1", "reduce_sumsq",
 )  # fmt: skip
 RUNS = tuple(f"run {name}" for name in kinds.KINDS)
-ALL = (*NETS, *RUNS)
+# Programs of several sets of tapes.
+SETS: dict[str, Callable[[], Program]] = {"two lengths": sets.lengths, "two arenas": sets.arenas}
+ALL = (*NETS, *SETS, *RUNS)
 
 
 def compiled(name: str) -> Program:
     """The Program of one of ALL."""
+    if name in SETS:
+        return SETS[name]()
     if name in RUNS:
         kind = kinds.KINDS[name.removeprefix("run ")]
         with tempfile.TemporaryDirectory() as folder, hurried():

@@ -64,8 +64,16 @@ def _word(word: int, words: np.ndarray, draw: random.Random) -> int:
     return max(-(2**63), min(2**63 - 1, value))
 
 
+def _a_set(sound: Sound, draw: random.Random) -> tuple[dict[str, Any], str]:
+    """Fields of a set of tapes, and what names of its tensors begin with."""
+    sets = [sound.fields, *sound.fields.get("sets", ())]
+    number = draw.randrange(len(sets))
+    return sets[number], f"set.{number}." if number else ""
+
+
 def _tape(sound: Sound, draw: random.Random) -> None:
-    tapes = [sound.tensors[f"tape.{tape}"] for tape in TAPES]
+    prefix = _a_set(sound, draw)[1]
+    tapes = [sound.tensors[f"{prefix}tape.{tape}"] for tape in TAPES]
     words = draw.choice([tape for tape in tapes if tape.size])
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
         where = draw.randrange(len(words))
@@ -95,7 +103,7 @@ def _leaf(sound: Sound, draw: random.Random) -> None:
 
 
 def _slot(sound: Sound, draw: random.Random) -> None:
-    fields = sound.fields
+    fields = _a_set(sound, draw)[0]
     groups = [fields["persistent"], *fields["inputs"].values(), *fields["outputs"].values()]
     groups.append(list(fields["targets"].values()))
     slots = draw.choice([group for group in groups if group])
@@ -115,7 +123,7 @@ def _slot(sound: Sound, draw: random.Random) -> None:
 
 
 def _initial(sound: Sound, draw: random.Random) -> None:
-    name = draw.choice([n for n in sound.tensors if n.startswith("init.")])
+    name = draw.choice([n for n in sound.tensors if n.startswith("init.") or ".init." in n])
     raw = np.array(sound.tensors[name])
     flat = raw.reshape(-1).view(np.uint8)
     for _ in range(draw.choice((1, 1, 8, 200))):
@@ -125,7 +133,7 @@ def _initial(sound: Sound, draw: random.Random) -> None:
 
 
 def _kernel(sound: Sound, draw: random.Random) -> None:
-    table = sound.fields["kernels"]
+    table = _a_set(sound, draw)[0]["kernels"]
     row = draw.choice(table)
     what = draw.randrange(5)
     if what == 0 and row[2]:
@@ -140,7 +148,29 @@ def _kernel(sound: Sound, draw: random.Random) -> None:
         draw.shuffle(table)
 
 
-_CHANGES = (*[_tape] * 3, *[_leaf] * 2, _slot, *[_initial] * 4, _kernel)
+def _sets(sound: Sound, draw: random.Random) -> None:
+    """Sets of tapes that are there twice, in another order, or have each other's fields or tapes;
+    of a Program of one set, another change."""
+    sets = sound.fields.get("sets")
+    if not sets:
+        return draw.choice((_tape, _leaf, _slot))(sound, draw)
+    one, other = draw.choice([sound.fields, *sets]), draw.choice(sets)
+    what = draw.randrange(4)
+    if what == 0:
+        sets.append(copy.deepcopy(one))
+    elif what == 1:
+        draw.shuffle(sets)
+    elif what == 2:
+        name = draw.choice(sorted(other))
+        one[name], other[name] = other[name], one.get(name)
+    else:
+        tape = draw.choice(TAPES)
+        a, b = f"tape.{tape}", f"set.{draw.randint(1, len(sets))}.tape.{tape}"
+        sound.tensors[a], sound.tensors[b] = sound.tensors[b], sound.tensors[a]
+    return None
+
+
+_CHANGES = (*[_tape] * 3, *[_leaf] * 2, _slot, *[_initial] * 4, _kernel, _sets)
 
 
 def mutant(sound: Sound, draw: random.Random) -> Sound:
@@ -155,10 +185,19 @@ def mutant(sound: Sound, draw: random.Random) -> Sound:
 
 
 def step(path: Path) -> str:
-    """Load a Program and run one step of each kind, on one thread."""
+    """Load a Program and run one step of each kind with each of its sets, on one thread."""
     program = load_program(path)
-    session = Session(program, 1)
-    rng = np.random.default_rng(0)
+    sets = [program.chosen(dims=one.dims, budget=one.arena_nbytes) for one in program.sets]
+    session = Session(program, 1, sets=sets)
+    for one in sets:
+        session.change(one)
+        _steps(session)
+    session.close()
+    return "ran"
+
+
+def _steps(session: Session) -> None:
+    program, rng = session.program, np.random.default_rng(0)
     limits = program.limits
 
     def filled(tape: str) -> bool:
@@ -179,8 +218,6 @@ def step(path: Path) -> str:
     session.evaluate(program.microbatch, lambda _: filled("eval"))
     if not session.arena.slack_is_clean():
         raise AssertionError("bytes before the arena were written")
-    session.close()
-    return "ran"
 
 
 _ROW = "{:24} {:>7} {:>7} {:>7} {:>6} {:>8} {:>6}"

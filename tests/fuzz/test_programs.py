@@ -11,7 +11,7 @@ from . import programs
 from .kernels import alone, calls_of, extremes, faults, few, strain, strained
 from .nets import ALL, BY_HAND, NETS, compiled, parts
 
-SHORT = ("depthwise", "lstm", "sparse", "attention by blocks", "adapters", "slices")
+SHORT = ("depthwise", "lstm", "sparse", "attention by blocks", "adapters", "slices", "two lengths")
 
 
 def _right(found: Iterable[tuple[str, programs.Tally]], least: float) -> None:

@@ -190,7 +190,7 @@ def test_a_newer_format_asks_for_an_upgrade(run: Path) -> None:
     tensors, meta = read_container(path, kind=KIND, versions=VERSIONS)
     tensors = {name: np.array(array) for name, array in tensors.items()}
     write_container(path, tensors, meta, kind=KIND, version=VERSION + 1)
-    with pytest.raises(ProgramError, match="this build reads 3-4. Upgrade edgetrain"):
+    with pytest.raises(ProgramError, match="this build reads 3-5. Upgrade edgetrain"):
         et.migrate(run)
 
 

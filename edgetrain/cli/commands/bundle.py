@@ -29,6 +29,8 @@ def bundle(arguments: Namespace) -> int:
         return 0
     ram, flash = made["ram_nbytes"], made["flash_nbytes"]
     frozen = f"frozen weights {flash['frozen']:,}, " if flash["frozen"] else ""
+    if left_out := made["tapes"]["left_out"]:
+        print(f"tapes  of {made['tapes']['set']}, the default; not those of {'; '.join(left_out)}")
     print(
         f"{made['target']['name']}, for {made['optimised_for']}\n"
         f"RAM    {ram['memory']:,} bytes: arena {ram['arena']:,}, plan {ram['plan']:,}; and a "

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import InputFileError, ParityError, UnsupportedOpError, UsageError
 from ...formats.csr import POOL, layers_of
 from ...optim import Optimizer
+from ...program import TapeSet
 from ...units import format_bytes
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
@@ -88,8 +89,11 @@ def _verified(path: Path) -> dict[str, Any]:
 
     program = load_program(path)
     verify(program)
-    kernels = bound(program.kernels, program.revisions)
-    return {"verified": sum(len(list(decode(t.tolist(), kernels))) for t in program.tapes.values())}
+    count = 0
+    for one in program.sets:
+        kernels = bound(one.kernels, program.revisions)
+        count += sum(len(list(decode(t.tolist(), kernels))) for t in one.tapes.values())
+    return {"verified": count}
 
 
 Found = tuple[dict[str, Any], list[str]]
@@ -148,6 +152,7 @@ def _program(path: Path) -> Found:
         **program.account,
         "recipe": recipe,
         "tape_words": words,
+        "sets": [_set_facts(one) for one in program.sets],
         "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
         "parameters": [
             *(s.name for s in program.persistent if s.role == "parameter" and s.name != POOL),
@@ -163,7 +168,26 @@ def _program(path: Path) -> Found:
         f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
         f"{len(program.kernels)} kernels",
     ]
+    if program.others:
+        lines.append(f"{len(program.sets)} sets of tapes, the default first:")
+        lines += table([_set_row(one) for one in program.sets], "lrrr")
     return facts, lines
+
+
+def _set_facts(found: TapeSet) -> dict[str, Any]:
+    """What tells a set of tapes from the others."""
+    told = ("arena_nbytes", "minibatch", "microbatch", "extra_forward_flops", "steps")
+    own = {name: found.account[name] for name in told}
+    return {"dims": found.dims, **own, "tape_nbytes": found.tape_nbytes}
+
+
+def _set_row(found: TapeSet) -> tuple[str, ...]:
+    return (
+        found.label,
+        f"microbatch {found.microbatch} of {found.minibatch}",
+        f"{found.account['extra_forward_flops']:.2f} of a forward recomputed",
+        f"{found.tape_nbytes:,} bytes of tapes",
+    )
 
 
 def _sparse_lines(recipe: Mapping[str, Any]) -> list[str]:

@@ -88,7 +88,7 @@ def update_tape(
     rows = aligned(spread.nbytes, ALIGN) if spread is not None else 0
     sums = aligned(partials.nbytes, ALIGN) + rows
     mapped = tuple(value for value in values.values() if value.mapped)
-    persistent = tuple(value for value in values.values() if not value.mapped)
+    persistent = _in_place_order([value for value in values.values() if not value.mapped])
     nbytes = sum(aligned(value.nbytes, ALIGN) for value in persistent)
     rewire: list[Call] = []
     if layers and method is not None:
@@ -107,6 +107,12 @@ def update_tape(
         rows,
         mapped,
     )
+
+
+def _in_place_order(values: Sequence[Value]) -> tuple[Value, ...]:
+    """As they lie from the arena's start: constants last, for their shapes may follow a length, and
+    what lives on from step to step lies alike at every length (program/sets.py)."""
+    return tuple(sorted(values, key=lambda value: value.role == "constant"))
 
 
 def _updates(

@@ -1,0 +1,214 @@
+"""Sets of tapes: what a Program has for one length and one size of arena.
+
+A Program may hold several. Weights, state, what is frozen, the model and how it is trained are the
+Program's and stand in it once; tapes, kernels and places of values are the set's own. A set is told
+from the others by its bound dimensions and the bytes of its arena. Whatever lives on from step to
+step lies at one offset in all of them, so that a run may go from one to another between two steps;
+constants alone are a set's own, for their shapes may follow its length. Sets of one length compute
+the same bits: the arena's size is never one of the things that a result depends on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from ..formats import FORMATS, Format
+
+# Of a recipe: what a set may have of its own. The others say what is trained, and how.
+OWN_RECIPE = (
+    "dims", "minibatch", "microbatch", "output_shape", "max_extra_forward", "effort",
+)  # fmt: skip
+# What is filled in besides the model's inputs: targets, and weights of samples where it has any.
+TARGET, WEIGHT = "loss.target", "loss.weight"
+_COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor at a fixed place of the arena: `offset` in bytes, `shape` in elements."""
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    role: str = ""
+
+    @property
+    def size(self) -> int:
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        return self.format.nbytes(self.size)
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Of the array in memory: `shape`, or the blocks that a format puts elements in."""
+        return self.format.stored_shape(self.shape)
+
+    @property
+    def format(self) -> Format:
+        """How its elements lie in memory."""
+        return FORMATS[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TapeSet:
+    """Tapes for one length and one size of arena, and where they find what they touch.
+
+    Attributes:
+      arena_nbytes: of the one allocation that it needs.
+      kernels: (name, variant, storages) by the index that tapes use.
+      tapes: int64 words by tape name.
+      persistent: parameters, buffers, constants, accumulators, state, control block.
+      inputs, targets, outputs: per tape (`micro`, `eval`), what is filled in and read out.
+      init: initial arrays by slot name; every other persistent slot starts at zero.
+      account: the JSON object of `plan --json`.
+      recipe: options it was compiled with; sets differ in OWN_RECIPE alone.
+      work: tape -> kernel -> turns of loops that the compiler counted; see
+      runtime/loading/tapes.py.
+      mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
+        mapped file itself. A tape's word for one is arena_nbytes + `offset`.
+    """
+
+    arena_nbytes: int
+    minibatch: int
+    microbatch: int
+    kernels: tuple[tuple[str, str, tuple[str, ...]], ...]
+    tapes: Mapping[str, np.ndarray]
+    persistent: tuple[Slot, ...]
+    inputs: Mapping[str, tuple[Slot, ...]]
+    targets: Mapping[str, Slot]
+    outputs: Mapping[str, tuple[Slot, ...]]
+    init: Mapping[str, np.ndarray]
+    account: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    target_count: int = 0
+    work: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    mapped: tuple[Slot, ...] = ()
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The model's free dimensions, as they are bound here."""
+        return dict(sorted(self.recipe["dims"].items()))
+
+    @property
+    def key(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """What tells it from other sets: dimensions, bytes of the arena."""
+        return tuple(self.dims.items()), self.arena_nbytes
+
+    @property
+    def label(self) -> str:
+        """Its key, as people read it: "T=64, 1,024 bytes"."""
+        bound = [f"{name}={size}" for name, size in self.dims.items()]
+        return ", ".join([*bound, f"{self.arena_nbytes:,} bytes"])
+
+    @property
+    def tape_nbytes(self) -> int:
+        """Bytes of its tapes: read-only, outside the arena."""
+        return sum(tape.nbytes for tape in self.tapes.values())
+
+    @property
+    def lasting(self) -> tuple[Slot, ...]:
+        """Slots that live from the first step to the last, those outside the arena at the end."""
+        return (*self.persistent, *self.mapped)
+
+    def own(self) -> dict[str, Any]:
+        """Its fields by name, without those of a Program."""
+        return {one.name: getattr(self, one.name) for one in fields(TapeSet)}
+
+
+def check_set(found: TapeSet, threads: int) -> None:
+    """What the runtime takes for granted; offsets are checked against the arena it makes.
+
+    Raises:
+      ValueError: names what contradicts.
+    """
+    staged = {tape: (*found.inputs[tape], found.targets[tape]) for tape in ("micro", "eval")}
+    for place, group in {"persistent": found.lasting, **staged}.items():
+        for name, count in Counter(slot.name for slot in group).items():
+            if count > 1:
+                raise ValueError(f"{place}: slot {name!r} {count} times")
+    _check_arrays(found)
+    if found.minibatch % found.microbatch:
+        raise ValueError(
+            f"microbatch: {found.microbatch} does not divide the minibatch {found.minibatch}"
+        )
+    # Others are not kept: `Program.unpredicted`.
+    whole = [slot for slot in found.outputs["eval"] if slot.shape and slot.shape[0]]
+    for slot in (*staged["micro"], *staged["eval"], *whole):
+        if slot.shape[:1] != (found.microbatch,):
+            raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
+    if any(t.size != found.microbatch * found.target_count for t in found.targets.values()):
+        raise ValueError(f"target_count: {found.target_count} are not those of the targets")
+    known = {name: getattr(found, name) for name in _COUNTS} | {"threads": threads}
+    for name, number in known.items():
+        told = found.account.get(name, number)
+        if told != number:
+            raise ValueError(f"account.{name}: {told}, not {number}")
+
+
+def _check_arrays(found: TapeSet) -> None:
+    slots = {slot.name: slot for slot in found.lasting}
+    absent = [slot.name for slot in found.mapped if slot.name not in found.init]
+    if absent:
+        raise ValueError(f"mapped: no tensor 'init.{absent[0]}'")
+    control = slots.get("ctl")
+    if control is None or (control.shape, control.dtype) != ((64,), "i64"):
+        raise ValueError("persistent: no control block of 64 words")
+    for name, array in found.init.items():
+        sound = name in slots and slots[name].stored_shape == array.shape
+        format = slots[name].format if sound else None
+        number = array.dtype.kind in "fiu" and format is not None and format.block == 1
+        number = number and slots[name] not in found.mapped
+        if format is None or not (number or array.dtype == format.dtype):
+            raise ValueError(f"tensor 'init.{name}': no slot of its shape")
+
+
+def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
+    """Sets of one Program train the same weights in the same way, and no two have one key.
+
+    Raises:
+      ValueError: names the set and what is another's.
+    """
+    keys, same_length = {first.key}, {first.key[0]: first}
+    for found in others:
+        where = f"set {found.label}"
+        for name in first.recipe.keys() | found.recipe.keys():
+            if name not in OWN_RECIPE and first.recipe.get(name) != found.recipe.get(name):
+                raise ValueError(f"{where}: recipe.{name} is not that of the default set")
+        like = same_length.setdefault(found.key[0], found)
+        if (like.minibatch, like.microbatch) != (found.minibatch, found.microbatch):
+            raise ValueError(
+                f"{where}: minibatch {found.minibatch} in microbatches of {found.microbatch}; "
+                f"{like.minibatch} of {like.microbatch} at the same length in another set"
+            )
+        ours, theirs = _shared_slots(first), _shared_slots(found)
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                raise ValueError(f"{where}: slot {name!r} is not that of the default set")
+        if _input_names(first) != _input_names(found):
+            raise ValueError(f"{where}: its inputs are not those of the default set")
+        if found.key in keys:
+            raise ValueError(f"{where}: there are two sets of this length and arena")
+        keys.add(found.key)
+
+
+def _shared_slots(found: TapeSet) -> dict[str, tuple]:
+    """What all sets have at one place, by name. Constants are a set's own, and what is mapped lies
+    behind an arena of its own size."""
+    kept: dict[str, tuple] = {
+        s.name: (s.offset, s.shape, s.dtype, s.role) for s in found.persistent
+    }
+    kept |= {s.name: (None, s.shape, s.dtype, s.role) for s in found.mapped}
+    return {name: about for name, about in kept.items() if about[-1] != "constant"}
+
+
+def _input_names(found: TapeSet) -> dict[str, list[str]]:
+    return {tape: [slot.name for slot in slots] for tape, slots in found.inputs.items()}
