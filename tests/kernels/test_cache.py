@@ -229,7 +229,8 @@ def test_refused_directory_is_left_alone_and_nothing_stays_behind(tmp_path: Path
     "text",
     [
         "__import__('os').getpid()", "n.real", "open('x')", "n[0]", "lambda: 1", "[n]", "n ** n",
-        "1.5", "min(n)", "min(*n)", "min(n, key=n)", "f'{n}'", "(n := 1)", "n if", "",
+        "1.5", "min(n)", "min(*n)", "min(n, key=n)", "f'{n}'", "(n := 1)", "n if", "", "n c",
+        "n is c", "(n", "n)", "not", "'f16", "n if c > 2", "else", "max(n, 1,)", "(" * 10**5 + "n",
     ],
 )  # fmt: skip
 def test_expression_refuses_what_is_not_in_the_grammar(text: str) -> None:
@@ -242,6 +243,9 @@ def test_expression_refuses_what_is_not_in_the_grammar(text: str) -> None:
     [
         "n * c + 3", "n // c - -c % 4", "max(n, 1, c)", "min(n, c) > 0", "0 <= n <= c < 9",
         "n == 6 and c != 3 or not n", "S == 'f16'", "n if c > 4 else c", "(n > 2) == (c > 2)",
+        "n if n > 5 else c if n > 2 else -n", "n - c - 1 - (n - c)", "n * c // 2 % 5 * -(-3)",
+        "not n > 2 and c > 1 or n == 1", "n + (c if S == 'f32' else 1) * 2",
+        "not not n and  c<n<= 7",
     ],
 )  # fmt: skip
 def test_expression_means_what_python_means(text: str) -> None:

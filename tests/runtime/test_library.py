@@ -162,7 +162,7 @@ def test_a_kernel_that_the_library_lacks_has_no_address(installed, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("way", ["api", "command"])
 def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge, tmp_path):
-    """Above a process of numpy, ctypes and the library: 5.4 and 5.8 MB. (Wheels have leaner
+    """Above a process of numpy, ctypes and the library: 5.0 and 5.5 MB. (Wheels have leaner
     sources, and all of the standard library counts there: tests/test_wheels.py.)"""
     high = "\nprint([s for s in open('/proc/self/status') if s.startswith('VmHWM')][0].split()[1])"
     bare = f"import numpy, ctypes\nctypes.CDLL({str(installed / library.LIBRARY)!r})"

@@ -9,31 +9,23 @@ Of groups of integers: `prod(dims)`, `least(dims)`, and `covers(n, origin, dims,
 whether every origin + sum(i * step), 0 <= i < dim, lies in [0, n); steps may be negative.
 """
 
-import ast
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Expression = Callable[[Mapping[str, Any]], Any]
 
-_ARITHMETIC: dict[type, Callable] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_COMPARISONS: dict[type, Callable] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_UNARY: dict[type, Callable] = {ast.Not: operator.not_, ast.USub: operator.neg}
+_PRODUCTS = {"*": operator.mul, "//": operator.floordiv, "%": operator.mod}
+_SUMS = {"+": operator.add, "-": operator.sub}
+_COMPARISONS = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_KEYWORDS = {"if", "else", "and", "or", "not"}
+_WORD = re.compile(r"\d+|'[^'\\]*'|[A-Za-z_]\w*|//|[<>=!]=|\S", re.ASCII)
 
 
 def _covers(n: int, origin: int, *walks: Sequence[int]) -> bool:
@@ -60,10 +52,13 @@ def expression(text: str) -> Expression:
     Raises:
       ValueError: outside the grammar.
     """
+    words = [*_WORD.findall(text), ""][::-1]
     try:
-        return functools.partial(_value, _of(ast.parse(text.strip(), mode="eval").body))
-    except (SyntaxError, KeyError) as error:
-        raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from error
+        tree = _choice(words)
+        _pass(words, "")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from None
+    return functools.partial(_value, tree)
 
 
 class Later:
@@ -103,32 +98,100 @@ def _value(tree: Any, names: Mapping[str, Any]) -> Any:
     return apply(*[_value(part, names) for part in tree[1:]])
 
 
-def _of(node: ast.expr) -> Any:
-    """A tree that takes little room: an int is itself, a str a name, (str, text) a text; (None,
-    test, yes, no) a choice, (all, ...) and (any, ...) stop early; else (function, operands ...)."""
-    match node:
-        case ast.Constant(value=int() as value):
-            return value
-        case ast.Constant(value=str() as value):
-            return str, value
-        case ast.Name(id=name):
-            return name
-        case ast.BinOp(left=left, op=op, right=right):
-            return _ARITHMETIC[type(op)], _of(left), _of(right)
-        case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)], _of(operand)
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _COMPARISONS[type(op)], _of(left), _of(right)
-        case ast.Compare(left=left, ops=[first, *ops], comparators=[middle, *others]):
-            both = [ast.Compare(left, [first], [middle]), ast.Compare(middle, ops, others)]
-            return all, *map(_of, both)
-        case ast.BoolOp(op=op, values=values):
-            return all if isinstance(op, ast.And) else any, *map(_of, values)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return None, _of(test), _of(body), _of(orelse)
-        case ast.Call(func=ast.Name(id=name), args=[_, *_] as args, keywords=[]):
-            function, least = _FUNCTIONS[name]
-            if len(args) < least:
-                raise KeyError(name)
-            return function, *map(_of, args)
-    raise ValueError(f"expression of a kernel's declaration: {ast.unparse(node)!r} is not in it")
+# Below, `words` are those not yet read, the next one last, "" at the end. Each function reads what
+# binds at least as tightly as its name says, as Python does, and returns a tree that takes little
+# room: an int is itself, a str a name, (str, text) a text; (None, test, yes, no) a choice, (all,
+# ...) and (any, ...) stop early; else (function, operands ...).
+
+
+def _taken(words: list[str], *expected: str) -> str:
+    return words.pop() if words[-1] in expected else ""
+
+
+def _pass(words: list[str], expected: str) -> None:
+    if words.pop() != expected:
+        raise ValueError(f"{expected or 'its end'} is expected")
+
+
+def _choice(words: list[str]) -> Any:
+    tree = _either(words)
+    if not _taken(words, "if"):
+        return tree
+    test = _either(words)
+    _pass(words, "else")
+    return None, test, tree, _choice(words)
+
+
+def _either(words: list[str]) -> Any:
+    return _joined(words, "or", any, _both)
+
+
+def _both(words: list[str]) -> Any:
+    return _joined(words, "and", all, _negated)
+
+
+def _joined(words: list[str], word: str, apply: Callable, part: Callable) -> Any:
+    parts = [part(words)]
+    while _taken(words, word):
+        parts.append(part(words))
+    return (apply, *parts) if len(parts) > 1 else parts[0]
+
+
+def _negated(words: list[str]) -> Any:
+    return (operator.not_, _negated(words)) if _taken(words, "not") else _compared(words)
+
+
+def _compared(words: list[str]) -> Any:
+    left, pairs = _sum(words), []
+    while sign := _taken(words, *_COMPARISONS):
+        right = _sum(words)
+        pairs.append((_COMPARISONS[sign], left, right))
+        left = right
+    return (all, *pairs) if len(pairs) > 1 else pairs[0] if pairs else left
+
+
+def _sum(words: list[str]) -> Any:
+    return _folded(words, _SUMS, _product)
+
+
+def _product(words: list[str]) -> Any:
+    return _folded(words, _PRODUCTS, _signed)
+
+
+def _folded(words: list[str], signs: Mapping[str, Callable], part: Callable) -> Any:
+    tree = part(words)
+    while sign := _taken(words, *signs):
+        tree = signs[sign], tree, part(words)
+    return tree
+
+
+def _signed(words: list[str]) -> Any:
+    return (operator.neg, _signed(words)) if _taken(words, "-") else _single(words)
+
+
+def _single(words: list[str]) -> Any:
+    word = words.pop()
+    if word.isdecimal():
+        return int(word)
+    if len(word) > 1 and word[0] == "'":
+        return str, word[1:-1]
+    if word == "(":
+        tree = _choice(words)
+        _pass(words, ")")
+        return tree
+    if not word.isidentifier() or word in _KEYWORDS:
+        raise ValueError(f"{word!r} is not expected" if word else "its end is not expected")
+    return _call(word, words) if _taken(words, "(") else word
+
+
+def _call(name: str, words: list[str]) -> Any:
+    function, least = _FUNCTIONS.get(name, (None, 0))
+    if function is None:
+        raise ValueError(f"{name!r} is no function of it")
+    operands = [_choice(words)]
+    while _taken(words, ","):
+        operands.append(_choice(words))
+    _pass(words, ")")
+    if len(operands) < least:
+        raise ValueError(f"{name!r} takes {least} operands or more")
+    return function, *operands
