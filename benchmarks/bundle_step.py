@@ -52,7 +52,7 @@ def in_c(program: Program, folder: Path) -> subprocess.Popen:
 def in_python(program: Program) -> Callable[[], tuple[float, float]]:
     """A step in this process: (seconds, seconds of processors)."""
     session = Session(program)
-    session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), 1000)
+    session.set_schedule(Schedule(), 1000)
     made_up, microbatches = made_up_filler(session), program.minibatch // program.microbatch
     filled = 0
 

@@ -82,7 +82,8 @@ class _Run:
         self.plan = plan
         self.program: Program = assemble(model, options, plan, {})
         self.session = Session(self.program)
-        self.session.set_rate(0.01, Schedule(), 0)
+        self.session.lr = 0.01
+        self.session.set_schedule(Schedule(), 0)
         self.seconds: list[float] = []
 
     def step(self, data: dict[str, np.ndarray]) -> None:

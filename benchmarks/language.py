@@ -150,7 +150,8 @@ def run_program(case: Case, path: Path) -> dict[str, Any]:
         assert done is not None and not done.skipped
         return done.loss
 
-    session.set_rate(1e-4, Schedule(), 0)
+    session.lr = 1e-4
+    session.set_schedule(Schedule(), 0)
     return timed(step)
 
 

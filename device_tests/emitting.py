@@ -97,7 +97,7 @@ class Case:
         """The Program in memory, at the state it starts from."""
         session = Session(self.program, 1)
         session.reals[control.LOSS_SCALE] = 8.0
-        session.set_rate(self.program.recipe["optimizer"]["lr"], Schedule(), 2 * self.steps)
+        session.set_schedule(Schedule(), 2 * self.steps)
         return session
 
     def expected(self) -> int:

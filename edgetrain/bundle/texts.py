@@ -61,7 +61,7 @@ def header(name: str, image: Image, processor: Target) -> str:
         stored=image.stored_nbytes + 64,
         minibatch=program.minibatch,
         threads=program.threads,
-        lr=float(program.recipe["optimizer"]["lr"]),
+        lr=program.lr,
         inputs=len(inputs),
         input_sizes=sizes,
         output=_output(name, program),

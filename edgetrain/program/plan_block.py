@@ -51,7 +51,7 @@ def control_words(program: Program) -> dict[int, int]:
     reals = {
         control.LOSS_SCALE: program.recipe.get("loss_scale")
         or PRECISIONS[program.recipe["precision"]].loss_scale,
-        control.BASE_LR: program.recipe["optimizer"]["lr"],
+        control.BASE_LR: program.lr,
     }
     words = {word: int(np.float64(value).view(np.int64)) for word, value in reals.items()}
     return {control.SEED: int(program.recipe["seed"]), **words}

@@ -91,6 +91,11 @@ class Program(TapeSet):
         return max((slot.offset + -(-slot.nbytes // 64) * 64 for slot in self.mapped), default=0)
 
     @property
+    def lr(self) -> float:
+        """The optimizer's learning rate, with which a run begins."""
+        return float(self.recipe["optimizer"]["lr"])
+
+    @property
     def sliced(self) -> bool:
         """Whether logits are computed in slices: the output is the best classes of each position,
         the best first, float32 [microbatch, ..., 5], -1 behind the last of fewer."""

@@ -21,7 +21,7 @@ from .arena import Arena
 from .loading.mapping import first_values
 from .loading.patterns import check_instructions, check_pattern, sparse_layers
 from .loading.program import opened_program
-from .samples.feed import Feed, Filler, fields, fill
+from .samples.feed import Feed, Filler, Staging, fields
 from .samples.staging import stage
 from .turns import Turns
 
@@ -134,7 +134,7 @@ class Session(Uncopied):
         self._enter(first)
         self.loss = self._judge()
         self._uncounted = uncounted(self.loss)
-        self.set_rate(program.recipe["optimizer"]["lr"], Constant(), 0)
+        self.set_schedule(Constant(), 0)
         forget()
 
     def _opened(self, program: Program, threads: int | None, beside: "Executor | None") -> _Opened:
@@ -275,8 +275,8 @@ class Session(Uncopied):
             value = seen[name]
             self.reals[word] = math.nan if value is None else value
 
-    def staging(self, source: Source, tape: str) -> dict[str, np.ndarray]:
-        """Source field -> bytes in the arena that it fills.
+    def staging(self, source: Source, tape: str) -> Staging:
+        """What brings a source's samples into the arena.
 
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
@@ -291,18 +291,7 @@ class Session(Uncopied):
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
-        return out
-
-    def fill(
-        self, source: Source, indices: np.ndarray, tape: str, staged: Mapping[str, np.ndarray],
-        **how: Any,
-    ) -> None:  # fmt: skip
-        """Stage samples of a source; `staged` is what `staging` gave.
-
-        Raises:
-          DataError: a value that the model cannot take.
-        """
-        fill(source, indices, staged, self._staging[tape].get(WEIGHT), **how)
+        return Staging(source, out, self._staging[tape].get(WEIGHT))
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
@@ -310,8 +299,17 @@ class Session(Uncopied):
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
-    def set_rate(self, lr: float, schedule: Schedule, total_steps: int) -> None:
-        """What every minibatch from now on computes its learning rate from.
+    @property
+    def lr(self) -> float:
+        """The learning rate that the schedule multiplies: the optimizer's, until it is set."""
+        return float(self.reals[control.BASE_LR])
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self.reals[control.BASE_LR] = value
+
+    def set_schedule(self, schedule: Schedule, total_steps: int) -> None:
+        """What every minibatch from now on multiplies `lr` by.
 
         Args:
           total_steps: of the whole run; rewirings depend on it too.
@@ -319,7 +317,6 @@ class Session(Uncopied):
         with self.turn:
             self.ints[control.TOTAL_STEPS] = total_steps
             self.ints[control.WARMUP] = schedule.warmup_steps
-            self.reals[control.BASE_LR] = lr
             numbers = schedule.numbers()
             self.reals[control.RATE : control.RATE + len(numbers)] = numbers
             at = {"ctl": self.program.slot("ctl").offset}
@@ -367,7 +364,7 @@ class Session(Uncopied):
         whole = -(-count // each) * each
         starts = iter(range(0, count, each))
 
-        def fill(indices: np.ndarray) -> bool | None:
+        def part(indices: np.ndarray) -> bool | None:
             start = next(starts)
             valid = min(each, count - start)
             self.ints[control.COUNT] = valid
@@ -377,7 +374,7 @@ class Session(Uncopied):
             self._check_idle("called")
             self._plan[layout.MINIBATCH] = whole
             try:
-                return self.minibatch(whole, fill)
+                return self.minibatch(whole, part)
             finally:
                 self._plan[layout.MINIBATCH] = self.program.minibatch
 

@@ -184,7 +184,8 @@ SCHEDULES = [
 def test_every_schedule_has_the_bits_of_the_drive_in_python(library, schedule, tmp_path):
     program, total, flash = library.program, 40, Flash(slot_nbytes(library.program))
     session = Session(program, 1)
-    session.set_rate(0.05, schedule, total)
+    session.lr = 0.05
+    session.set_schedule(schedule, total)
     filler, samples = made_up_filler(session), 4 * program.minibatch
     expected = [(r.lr, r.loss) for r in (session.minibatch(samples, filler) for _ in range(16))]
     net = library.net().made_up()

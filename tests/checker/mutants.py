@@ -63,7 +63,8 @@ def result_of(program: Program) -> int:
     one."""
     session = Session(program, 1)
     try:
-        session.set_rate(0.05, Schedule(), STEPS + 1)
+        session.lr = 0.05
+        session.set_schedule(Schedule(), STEPS + 1)
         filler, value = made_up_filler(session), 0
         for _ in range(STEPS):
             session.minibatch(4 * program.minibatch, filler)

@@ -157,15 +157,16 @@ def _is_program(path: Path) -> bool:
     return path.suffix != ".onnx"
 
 
-def _lr_override(arguments: Namespace) -> float | None:
-    """Compiled in where the model is ONNX; the trainer's own where it is a Program."""
-    return getattr(arguments, "lr", None)
+def _other_lr(arguments: Namespace) -> float | None:
+    """Another learning rate than the Program's; of an ONNX model it is compiled into that."""
+    compiled = arguments.model is None or _is_program(Path(arguments.model))
+    return getattr(arguments, "lr", None) if compiled else None
 
 
 def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
     """What the Trainer is told besides its data."""
     return {
-        "lr": _lr_override(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        "lr": _other_lr(arguments), "schedule": rates, "save_steps": arguments.save_steps,
         "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
         "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
         "metrics": arguments.metrics, "callbacks": _callbacks(arguments),

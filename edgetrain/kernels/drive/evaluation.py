@@ -38,7 +38,7 @@ def drive_evaluate():
                 st_f32(out, first * size + e, load_float(storage, value, e))
 
     @inline
-    def fill(plan, first, valid, count):
+    def next_samples(plan, first, valid, count):
         if ld_i64(plan, SOURCE) == FROM_MICROBATCHES:
             for row in range(count):
                 st_i64(ld_i64(plan, INDICES), row, first + row if row < valid else 0)
@@ -62,7 +62,7 @@ def drive_evaluate():
         first, status = 0, DONE
         while first < n and status == DONE:
             valid = min(count, n - first)
-            status = fill(k.plan, first, valid, count)
+            status = next_samples(k.plan, first, valid, count)
             if status == DONE:
                 st_i64(ctl, COUNT, valid)
                 run_whole(k.plan, EVAL)

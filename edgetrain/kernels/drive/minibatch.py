@@ -103,7 +103,7 @@ def _sample(plan, ctl, row):
 
 
 @inline
-def _fill(plan, ctl):
+def _next_samples(plan, ctl):
     """The next sample, or all of a microbatch at once; the callback's status."""
     row, count = ld_i64(plan, ROW), ld_i64(plan, MICROBATCH)
     if ld_i64(plan, SOURCE) == FROM_MICROBATCHES:
@@ -186,7 +186,7 @@ def _advance(plan, ctl, whole):
     if phase == BEGIN:
         _begin(plan, ctl)
     elif phase == FILLING:
-        status = _fill(plan, ctl)
+        status = _next_samples(plan, ctl)
         if status != 0:
             zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
             st_i64(plan, PHASE, BEGIN)

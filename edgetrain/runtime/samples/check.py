@@ -58,7 +58,7 @@ def checked_run(
     """
     session = Session(program, threads)
     try:
-        session.set_rate(program.recipe["optimizer"]["lr"], Schedule(), steps)
+        session.set_schedule(Schedule(), steps)
         filler, before = made_up_filler(session, spike), session.loss_scale
         results = []
         for step in range(steps):

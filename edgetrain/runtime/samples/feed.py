@@ -127,39 +127,49 @@ def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:
         )
 
 
-def _fill_coded(source: Source, indices: np.ndarray, staged, chosen, how) -> None:
-    """`Source.fill` where numpy lacks a buffer's numbers: sample by sample, through float32."""
-    for row in range(len(indices)):
-        part = slice(row, row + 1)
-        wide = {name: np.empty(b[part].shape, np.float32) for name, b in chosen.items()}
-        others = {name: b[part] for name, b in staged.items() if name not in chosen}
-        source.fill(indices[part], others | wide, **how)
-        for name, values in wide.items():
-            chosen[name][part] = of_dtype(chosen[name].dtype).encode(values)
-
-
-def fill(
-    source: Source,
-    indices: np.ndarray,
-    staged: Mapping[str, np.ndarray],
-    weights: np.ndarray | None,
-    **how: Any,
-) -> None:
-    """`Source.fill` of a microbatch, its weights checked.
+class Staging:
+    """Where the samples of a source go in the arena.
 
     Args:
-      weights: where the loss has any: one of `staged`, else the samples get 1 each.
-    Raises:
-      DataError: as in `Source.fill`; a weight below 0.
+      buffers: by field of the source, each [microbatch, ...].
+      weights: of the samples, where the loss has any; unless they are one of `buffers`, 1 each.
     """
-    wide = {name: buffer for name, buffer in staged.items() if coded(buffer)}
-    if wide:
-        _fill_coded(source, indices, staged, wide, how)
-    else:
-        source.fill(indices, staged, **how)
-    if weights is None:
-        return
-    if all(buffer is not weights for buffer in staged.values()):
-        weights[...] = 1
-    name = f"{source.name}: %s: field 'w'"
-    check_weights(weights, lambda row: name % source.where(int(indices[row])))
+
+    def __init__(
+        self, source: Source, buffers: Mapping[str, np.ndarray], weights: np.ndarray | None
+    ) -> None:
+        self._source, self._buffers, self._weights = source, buffers, weights
+        self._coded = {name: buffer for name, buffer in buffers.items() if coded(buffer)}
+
+    def take(self, indices: np.ndarray, **how: Any) -> None:
+        """Stage a microbatch: `Source.fill`, with its weights checked.
+
+        Args:
+          indices: of its samples, int64 [microbatch].
+          how: as `Source.fill` takes it.
+        Raises:
+          DataError: as in `Source.fill`; a weight below 0.
+        """
+        source, weights = self._source, self._weights
+        if self._coded:
+            self._take_coded(indices, how)
+        else:
+            source.fill(indices, self._buffers, **how)
+        if weights is None:
+            return
+        if all(buffer is not weights for buffer in self._buffers.values()):
+            weights[...] = 1
+        name = f"{source.name}: %s: field 'w'"
+        check_weights(weights, lambda row: name % source.where(int(indices[row])))
+
+    def _take_coded(self, indices: np.ndarray, how: Mapping[str, Any]) -> None:
+        """Where numpy lacks a buffer's numbers: sample by sample, through float32."""
+        others = {n: buffer for n, buffer in self._buffers.items() if n not in self._coded}
+        for row in range(len(indices)):
+            part = slice(row, row + 1)
+            wide = {n: np.empty(b[part].shape, np.float32) for n, b in self._coded.items()}
+            plain = {name: buffer[part] for name, buffer in others.items()}
+            self._source.fill(indices[part], plain | wide, **how)
+            for name, values in wide.items():
+                into = self._coded[name]
+                into[part] = of_dtype(into.dtype).encode(values)

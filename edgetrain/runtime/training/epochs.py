@@ -51,22 +51,22 @@ class SourcePasses:
     def run(self) -> StepResult | None:
         """The next step; None where it was discarded."""
         session, source = self._session, self._source
-        buffers = session.staging(source, "micro")
+        staging = session.staging(source, "micro")
         key = self._key(session.step)
 
-        def fill(indices: np.ndarray) -> bool:
+        def filler(indices: np.ndarray) -> bool:
             if self._stopped():
                 return False
-            session.fill(source, indices, "micro", buffers, key=key, train=True)
+            staging.take(indices, key=key, train=True)
             return True
 
         if not self._keep_last:
-            return session.minibatch(source.n, fill)
+            return session.minibatch(source.n, filler)
         microbatch, order = session.program.microbatch, self._samples_of(session.step)
 
         def part(first: int, valid: int) -> bool:
             indices = order[first : first + valid]
-            return fill(indices[np.arange(microbatch) % valid])
+            return filler(indices[np.arange(microbatch) % valid])
 
         return session.given(len(order), part)
 
@@ -75,10 +75,10 @@ class SourcePasses:
         from .skipped import Fed
 
         session, source, step = self._session, self._source, self._session.step - 1
-        buffers, indices = session.staging(source, "eval"), self._samples_of(step)
+        staging, indices = session.staging(source, "eval"), self._samples_of(step)
 
         def put(rows: np.ndarray) -> None:
-            session.fill(source, indices[rows], "eval", buffers, key=self._key(step), train=True)
+            staging.take(indices[rows], key=self._key(step), train=True)
 
         return Fed(indices, put, lambda row: source.where(int(indices[row])))
 

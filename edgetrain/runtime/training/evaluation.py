@@ -40,14 +40,14 @@ def evaluate_source(
       metrics: what else is counted, as in `Metrics`.
     """
     check_source(session, source, "eval")
-    buffers = session.staging(source, "eval")
+    staging = session.staging(source, "eval")
     counted = _counted(metrics, session)
     watch = _Watch(session, counted)
 
     def filler(indices: np.ndarray) -> None:
         watch.take()
         on_batch()
-        session.fill(source, indices, "eval", buffers)
+        staging.take(indices)
         watch.staged(source.n)
 
     with session.turn:

@@ -83,9 +83,10 @@ class Learner(Uncopied):
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = 0
         self.schedule: Schedule = settings.schedule or Constant()
-        own = self.program.recipe["optimizer"]["lr"]
-        self._started_lr: float = own if settings.lr is None else float(settings.lr)
-        self._set_rate(self._started_lr, settings.total_steps or 0)
+        if settings.lr is not None:
+            self.session.lr = float(settings.lr)
+        self._started_lr = self.lr
+        self._set_schedule(settings.total_steps or 0)
 
     def __enter__(self) -> Self:
         return self
@@ -115,26 +116,26 @@ class Learner(Uncopied):
     @property
     def lr(self) -> float:
         """The learning rate that the schedule multiplies; may be set at any time."""
-        return float(self.session.reals[control.BASE_LR])
+        return self.session.lr
 
     @lr.setter
     def lr(self, value: float) -> None:
         lr = finite_number("trainer: lr", value, least=0)
         self.schedule.check_rates(lr)
-        self.session.reals[control.BASE_LR] = lr
+        self.session.lr = lr
 
-    def _set_rate(self, lr: float, steps: int) -> None:
+    def _set_schedule(self, steps: int) -> None:
         schedule = replace(self.schedule, total_steps=steps)
         if schedule.needs_total and not steps:
-            self.session.set_rate(lr, Constant(), 0)  # `fit` is to say how long the run is
+            self.session.set_schedule(Constant(), 0)  # `fit` is to say how long the run is
             return
         if schedule.needs_total and schedule.warmup_steps >= steps:
             raise UsageError(
                 f"warmup_steps {schedule.warmup_steps} of {steps} steps: expected fewer."
             )
-        schedule.check_rates(lr)
+        schedule.check_rates(self.lr)
         self.total_steps, self.schedule = steps, schedule
-        self.session.set_rate(lr, schedule, steps)
+        self.session.set_schedule(schedule, steps)
 
     # Learning step by step; what it needs is imported then, a device may do without.
 
@@ -241,7 +242,8 @@ class Learner(Uncopied):
         self._returns.astray = False
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
-        self.session.set_rate(meta["lr"], self.schedule, self.total_steps)
+        self.session.lr = meta["lr"]
+        self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
 
     def predict(self, x: Any) -> np.ndarray:

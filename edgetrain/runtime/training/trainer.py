@@ -216,7 +216,7 @@ class Trainer(Learner):
                 f"{self._resumed or 'fit'}: the run was started for {self.total_steps} steps, now "
                 f"{steps}; its {depends} depends on it. Go on with the same number."
             )
-        self._set_rate(self.lr, steps or 0)
+        self._set_schedule(steps or 0)
 
     def _one_epoch(self, passes: SourcePasses | BatchPasses) -> Event:
         start, begun, position = time.perf_counter(), self.steps, self._position
