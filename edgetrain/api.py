@@ -32,6 +32,7 @@ from .ops.model import Model, names_file
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
 from .program.trained import write_initial
+from .units import budget_nbytes
 from .units.efforts import QUICK
 from .units.hints import did_you_mean
 from .units.options import check_needs
@@ -125,7 +126,7 @@ def compile(
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
     """
-    return compile_model(_known(model), make_options(**options), budget)
+    return compile_model(_known(model), make_options(**options), budget_nbytes(budget))
 
 
 def _known(model: Model | str | PathLike) -> Model:
@@ -159,7 +160,7 @@ def plan(
     """
     options.setdefault("effort", QUICK)
     chosen, model = make_options(**options), _known(model)
-    found, _, facts = plan_model(model, chosen, budget)
+    found, _, facts = plan_model(model, chosen, budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
 

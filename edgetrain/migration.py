@@ -35,6 +35,7 @@ from .runtime.run.fields import check_run
 from .runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder
 from .runtime.run.lock import LOCK_FILE
 from .runtime.run.resuming import check_recipe
+from .units import budget_nbytes
 from .units.files import sync_directory
 from .units.public import as_path, public
 
@@ -111,16 +112,22 @@ def migrate(
 
 
 def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
-    """The Program of the same recipe by this build; the microbatch stays, for it is in the bits."""
+    """The Program of the same recipe by this build, with all of its sets of tapes.
+
+    Their microbatches stay, for they are in the bits.
+    """
     if model is None or isinstance(model, Model):
         chosen = _stored(old) if model is None else model
     else:
         chosen = load_onnx(model)
-    options = dataclasses.replace(Options.of_recipe(old.recipe), microbatch=old.microbatch)
-    if budget is None:
-        budget = old.account.get("budget_nbytes")
-    new = compile_model(dataclasses.replace(chosen, name=old.model_name), options, budget)
-    return dataclasses.replace(new, init=with_values(new, old))
+    chosen, asked = dataclasses.replace(chosen, name=old.model_name), budget_nbytes(budget)
+    made: dict[tuple, Program] = {}  # a budget for all may leave fewer sets
+    for one in old.sets:
+        options = dataclasses.replace(Options.of_recipe(one.recipe), microbatch=one.microbatch)
+        new = compile_model(chosen, options, asked or one.account.get("budget_nbytes"))
+        made.setdefault(new.key, dataclasses.replace(new, init=with_values(new, old)))
+    first, *others = made.values()
+    return first.joined(others)
 
 
 def _stored(old: Program) -> Model:

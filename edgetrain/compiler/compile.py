@@ -11,7 +11,6 @@ from ..kernels import targets
 from ..kernels.loops import functions
 from ..ops.model import Model, names_file
 from ..program import Program
-from ..units import parse_bytes
 from ..units.efforts import NORMAL, QUICK
 from . import remat
 from .model.samples import samples_of
@@ -26,9 +25,9 @@ from .tapes.meanings import meanings_of
 
 @names_file
 def plan_model(
-    model: Model, options: Options, budget: str | int | None = None
+    model: Model, options: Options, budget: int | None = None
 ) -> tuple[Plan, list[Plan], dict]:
-    """The chosen plan, the whole frontier, and what the account says of both.
+    """The chosen plan within `budget` bytes, the frontier, and what the account says of both.
 
     Rungs that `options` allow and that do not help are left out (plan/allowed.py): what the plans
     were made with is `plan.candidate.options`. What a quick search does not fit into the budget is
@@ -39,23 +38,22 @@ def plan_model(
     """
     start = time.perf_counter()
     functions.begin(units_of(len(model.nodes)))
-    nbytes = None if budget is None else parse_bytes(budget)
     target = targets.get(options.target).processor
     with _collector_resting():
         rungs = settled(model, options)
         options = rungs.options
         found = search_frontier(model, options, target)
-        fits = nbytes is None or any(plan.arena_nbytes <= nbytes for plan in found.plans)
+        fits = budget is None or any(plan.arena_nbytes <= budget for plan in found.plans)
         if options.effort == QUICK and not fits:
             options = replace(options, effort=NORMAL)
             found = search_frontier(model, options, target)
     front = found.plans
     check_not_empty(front, options)
-    plan = choose_plan(model, options, front, nbytes)
+    plan = choose_plan(model, options, front, budget)
     judged = remat.simulate(plan.candidate.train.problem, plan.schedule)
     assert judged == plan.simulation, "the referee measures the chosen schedule otherwise"
     facts = {
-        "budget_nbytes": nbytes,
+        "budget_nbytes": budget,
         "min_budget_nbytes": front[0].arena_nbytes,
         "effort": options.effort,
         "bound_nbytes": found.bound_nbytes,
@@ -80,7 +78,7 @@ def _collector_resting() -> Iterator[None]:
 
 
 @names_file
-def compile_model(model: Model, options: Options, budget: str | int | None = None) -> Program:
+def compile_model(model: Model, options: Options, budget: int | None = None) -> Program:
     """Compile a model for training within `budget` bytes (None: the fastest plan).
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..ir import Graph, Node
 from . import samples
 from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
-from .registry import Call, Op, onnx_rule, register
+from .registry import Call, Op, images, onnx_rule, register
 from .storing import PLAIN
 from .strides import prod, spread
 
@@ -86,7 +86,7 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
     return before, out
 
 
-@onnx_rule("ConvTranspose", weights=(1, 2))
+@onnx_rule("ConvTranspose", weights=(1, 2), joined=images)
 def conv_transpose(context, node) -> None:
     x, w, groups, (kernel, strides, dilations) = weighted(context, node)
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)

@@ -7,11 +7,11 @@ channels are the slices of the input that it reads; backward adds what each slic
 
 from .conv import optional_bias, planar, weighted, window
 from .movement import copy_of
-from .registry import onnx_rule
+from .registry import images, onnx_rule
 from .strides import contiguous, permuted, prod
 
 
-@onnx_rule("Conv", weights=(1, 2))
+@onnx_rule("Conv", weights=(1, 2), joined=images)
 def conv(context, node) -> None:
     x, w, groups, (kernel, strides, dilations) = weighted(context, node, 3)
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations)

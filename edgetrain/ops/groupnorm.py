@@ -7,7 +7,7 @@ from ..ir import Node, Value
 from . import samples
 from .affine import fits, normalise, operand
 from .elementwise import scalar
-from .registry import Op, onnx_rule, register
+from .registry import OnnxNode, Op, images, onnx_rule, register
 from .strides import channels, prod
 
 
@@ -70,7 +70,7 @@ def _group_norm(context, node, x: Value, groups: int, affine: list[Value | None]
     normalise(context, node, "group_norm", x, affine, channels, stat, attrs, along)
 
 
-@onnx_rule("InstanceNormalization", weights=(1, 2))
+@onnx_rule("InstanceNormalization", weights=(1, 2), joined=images)
 def instance_normalization(context, node) -> None:
     x, channels = _image(context, node)
     affine = [operand(context, node, index, neutral) for index, neutral in ((1, 1.0), (2, 0.0))]
@@ -80,7 +80,7 @@ def instance_normalization(context, node) -> None:
     _group_norm(context, node, x, channels, affine)
 
 
-@onnx_rule("GroupNormalization", weights=(1, 2))
+@onnx_rule("GroupNormalization", weights=(1, 2), joined=images)
 def group_normalization(context, node) -> None:
     """Scale and shift are one for each channel from opset 21 on, one for each group before."""
     x, channels = _image(context, node)
@@ -107,7 +107,11 @@ def _each_channel(context, node, value: Value, channels: int, tag: str) -> Value
     return context.named(context.reshaped(node, context.named(wide), (channels,)))
 
 
-@onnx_rule("RMSNormalization", weights=(1,))
+def _normalised(node: OnnxNode, rank: int) -> tuple[range, str]:
+    return range(node.axis(node.attrs.get("axis", -1), rank), rank), "normalised over"
+
+
+@onnx_rule("RMSNormalization", weights=(1,), joined=_normalised)
 def rms_normalization(context, node) -> None:
     x, scale = context.value(node, 0), operand(context, node, 1, 1.0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
@@ -118,7 +122,7 @@ def rms_normalization(context, node) -> None:
     normalise(context, node, "rms_norm", x, [scale], n, (x.size // n,), attrs)
 
 
-@onnx_rule("LayerNormalization", weights=(1, 2))
+@onnx_rule("LayerNormalization", weights=(1, 2), joined=_normalised)
 def layer_normalization(context, node) -> None:
     x = context.value(node, 0)
     scale, bias = operand(context, node, 1, 1.0), operand(context, node, 2, 0.0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from . import samples
-from .registry import Op, onnx_rule, register
+from .registry import Op, images, onnx_rule, register
 from .strides import channels
 
 _FLOATS = ("alpha", "beta", "bias")
@@ -19,7 +19,7 @@ register(Op("lrn", "x -> y", channels, cost=_cost(2), gradient="x dy", samples=s
 register(Op("lrn_bwd", "x dy -> dx", channels, cost=_cost(4), in_place=((0, 1),)))
 
 
-@onnx_rule("LRN")
+@onnx_rule("LRN", joined=images)
 def lrn(context, node) -> None:
     x = context.value(node, 0)
     size = int(node.attrs["size"])

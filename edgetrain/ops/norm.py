@@ -12,7 +12,7 @@ import re
 from ..ir import Node
 from . import samples
 from .affine import affinely
-from .registry import Op, onnx_rule, register
+from .registry import Op, images, onnx_rule, register
 from .strides import channels
 
 # Statistics that the original did not keep, as exporters/torch_graph.py names them.
@@ -78,7 +78,7 @@ for _op in (
     register(_op)
 
 
-@onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4))
+@onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4), joined=images)
 def batch_normalization(context, node) -> None:
     """Trained with batch statistics whatever mode the file was exported in; where its parameters
     are frozen compiler/passes/batch_norm.py makes it run on its running ones.

@@ -9,7 +9,7 @@ import math
 from . import samples
 from .conv import flat, geometry, planar, window
 from .pool_lp import dilated_average
-from .registry import Op, onnx_rule, register
+from .registry import Op, images, onnx_rule, register
 from .strides import prod
 
 
@@ -32,7 +32,7 @@ register(Op("avgpool", "x -> y", _planes, gradient="dy", cost=_window, samples=s
 register(Op("avgpool_bwd", "dy -> dx", _planes))
 
 
-@onnx_rule("MaxPool", "AveragePool")
+@onnx_rule("MaxPool", "AveragePool", joined=images)
 def pool(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape) - 2
@@ -96,7 +96,7 @@ def _volume(context, node, x, numbers, out) -> None:
     context.view(node, made, (n, c, *out))
 
 
-@onnx_rule("GlobalAveragePool", "GlobalMaxPool")
+@onnx_rule("GlobalAveragePool", "GlobalMaxPool", joined=images)
 def global_pool(context, node) -> None:
     x = context.value(node, 0)
     axes = tuple(range(2, len(x.shape)))

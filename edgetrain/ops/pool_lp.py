@@ -8,7 +8,7 @@ import numpy as np
 
 from .conv import geometry, planar, window
 from .elementwise import scalar
-from .registry import onnx_rule
+from .registry import images, onnx_rule
 from .strides import prod
 
 
@@ -85,7 +85,7 @@ def _exponent(node) -> float:
     return p
 
 
-@onnx_rule("LpPool")
+@onnx_rule("LpPool", joined=images)
 def lp_pool(context, node) -> None:
     x, p = context.value(node, 0), _exponent(node)
     attrs, kernel, shape, _ = windows(context, node, x)
@@ -98,7 +98,7 @@ def lp_pool(context, node) -> None:
     rooted(context, node, total, shape, p)
 
 
-@onnx_rule("GlobalLpPool")
+@onnx_rule("GlobalLpPool", joined=images)
 def global_lp_pool(context, node) -> None:
     x, p = context.value(node, 0), _exponent(node)
     axes = tuple(range(2, len(x.shape)))

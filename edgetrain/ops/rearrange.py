@@ -4,7 +4,7 @@ from ..ir import Node
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .movement import copy_of
-from .registry import Op, onnx_rule, register
+from .registry import Op, images, onnx_rule, register
 from .softmax import split_at
 from .strides import permuted
 
@@ -33,7 +33,7 @@ def tile(context, node) -> None:
     context.view(node, out, shape)
 
 
-@onnx_rule("DepthToSpace", "SpaceToDepth")
+@onnx_rule("DepthToSpace", "SpaceToDepth", joined=images)
 def depth_space(context, node) -> None:
     """One permuted copy: channels to blocks of pixels, or back."""
     x, size = context.value(node, 0), int(node.attrs["blocksize"])

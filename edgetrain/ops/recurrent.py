@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import Graph, Node, Value
 from . import samples
-from .registry import Call, Op, onnx_rule, register
+from .registry import Call, OnnxNode, Op, onnx_rule, register
 from .storing import PLAIN
 from .strides import permuted, prod
 
@@ -149,7 +149,11 @@ _ACTIVATIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"],
 _OPTIONS = {"clip": None, "input_forget": 0, "activation_alpha": None, "activation_beta": None}
 
 
-@onnx_rule("LSTM", "GRU", "RNN", weights=(1, 2, 3, 7))
+def _over_time(node: OnnxNode, rank: int) -> tuple[set[int], str]:
+    return set(range(rank)) - {0 if node.attrs.get("layout", 0) == 1 else 1}, "the axis of time"
+
+
+@onnx_rule("LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), joined=_over_time)
 def recurrent(context, node) -> None:
     cell = node.op_type.lower()
     x, w, r = (context.value(node, k) for k in range(3))

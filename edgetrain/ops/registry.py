@@ -5,7 +5,7 @@ ONNX node into ir nodes through an `ImportContext`. A family file fills both tab
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -217,8 +217,24 @@ def _scalars(kernel: str) -> tuple[str, ...]:
     return tuple(name for name, _ in spec.fields if name not in named)
 
 
+# (node, dimensions of its first input) -> axes of that over which elements are taken together, so
+# that samples lie on none of them, and what a message calls these.
+Joined = Callable[[OnnxNode, int], tuple[Collection[int], str]]
+
+
+def no_axes(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+    """Of an op whose axes tell nothing of where samples lie."""
+    return (), ""
+
+
+def images(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+    """Of an op on [samples, channels, ...]."""
+    return range(1, rank), "an axis of channels or of the image"
+
+
 _OPS: dict[str, Op] = {}
 _ONNX: dict[str, Callable[[ImportContext, OnnxNode], None]] = {}
+_JOINED: dict[str, Joined] = {}
 _WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {}
 _BUFFER_SLOTS: dict[str, tuple[int, ...]] = {}
 
@@ -231,17 +247,23 @@ def register(op: Op) -> Op:
     return op
 
 
-def onnx_rule(*op_types: str, weights: tuple[int, ...] = (), buffers: tuple[int, ...] = ()):
+def onnx_rule(
+    *op_types: str,
+    weights: tuple[int, ...] = (),
+    buffers: tuple[int, ...] = (),
+    joined: Joined = no_axes,
+):
     """Register a rule for ONNX op types.
 
     Args:
+      joined: axes over which they take elements together.
       weights: input slots whose initializers are parameters where no metadata says so.
       buffers: input slots whose initializers are running statistics.
     """
 
     def add(rule: Callable[[ImportContext, OnnxNode], None]):
         for op_type in op_types:
-            _ONNX[op_type] = rule
+            _ONNX[op_type], _JOINED[op_type] = rule, joined
             _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
         return rule
 
@@ -266,6 +288,11 @@ def rule(op_type: str) -> Callable[[ImportContext, OnnxNode], None] | None:
 def onnx_names() -> list[str]:
     """ONNX op types that have a rule."""
     return sorted(_ONNX)
+
+
+def joined(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+    """Axes of a node's first input, of `rank` dimensions, without samples; what these axes are."""
+    return _JOINED.get(node.op_type, no_axes)(node, rank)
 
 
 def slots(op_type: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

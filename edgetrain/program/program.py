@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import BudgetError, ProgramError, UsageError
 from ..formats import from_file
-from ..units import format_bytes, parse_bytes
+from ..units import budget_nbytes, format_bytes
 from ..units.public import as_path, public_api
 from ..units.sha import sha256
 from .container import read_container, write_container
@@ -163,7 +163,7 @@ class Program(TapeSet):
                 f"{self.model_name}: no set of tapes for {wanted}; the Program has "
                 f"{'; '.join(one.label for one in self.sets)}. Choose one of them."
             )
-        most = None if budget is None else parse_bytes(budget)
+        most = budget_nbytes(budget)
         fitting = [one for one in bound if most is None or one.arena_nbytes <= most]
         if not fitting:
             least = min(one.arena_nbytes for one in bound)

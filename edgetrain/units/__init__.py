@@ -48,6 +48,15 @@ def parse_bytes(text: str | int) -> int:
     return nbytes
 
 
+def budget_nbytes(budget: str | int | None) -> int | None:
+    """Bytes of a budget as people give it; None: no limit.
+
+    Raises:
+      UsageError: as `parse_bytes`.
+    """
+    return None if budget is None else parse_bytes(budget)
+
+
 def format_bytes(nbytes: int) -> str:
     """`41.3 MiB`, `512 B`: binary units, one decimal, for people."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -276,3 +276,13 @@ def test_a_bundle_has_the_default_set_and_says_what_it_leaves_out(tmp_path, caps
     assert f"tapes  of {default}, the default; not those of {other}" in capsys.readouterr().out
     told = json.loads((tmp_path / "lib" / "MANIFEST.json").read_text())["tapes"]
     assert told == {"set": default, "left_out": [other]}
+
+
+def test_a_run_is_migrated_with_all_of_its_sets(tmp_path):
+    run = tmp_path / "run"
+    with et.Trainer(lengths(), (X[5], Y), run) as trainer:
+        trainer.fit(steps=2)
+    found = load_program(et.migrate(run).path / "program.edge")
+    assert [one.dims for one in found.sets] == [one.dims for one in lengths().sets]
+    with et.Trainer(found, (X[5], Y), run) as trainer:
+        assert trainer.resume() and trainer.steps == 2

@@ -1,4 +1,4 @@
-"""Where the batch lies in a value, where a reshape puts it, and which ops would mix samples."""
+"""Where the batch lies in a value, and where a reshape puts it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,32 +71,3 @@ def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: in
         return (not alone, not tail, not head, factor.axis)
 
     return sorted(found, key=rank)
-
-
-_FIRST = (
-    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool",
-    "GlobalMaxPool", "GlobalLpPool", "BatchNormalization", "InstanceNormalization",
-    "GroupNormalization", "LRN", "DepthToSpace", "SpaceToDepth",
-)  # fmt: skip
-_FROM_AXIS = {"LayerNormalization": -1, "RMSNormalization": -1}
-_ALONG = {"Softmax": -1, "LogSoftmax": -1}
-
-
-def mixes(node: OnnxNode, factors: Sequence[Factor | None], ranks: Sequence[int]) -> str:
-    """How the op would mix samples, "" where it does not."""
-    given, rank = factors[0] if factors else None, ranks[0] if ranks else 0
-    if given is None:
-        return ""
-    op = node.op_type
-    if op in _FIRST:
-        return "" if given.axis == 0 else "an axis of channels or of the image"
-    if op in _FROM_AXIS:
-        first = node.axis(node.attrs.get("axis", _FROM_AXIS[op]), rank)
-        return "normalised over" if given.axis >= first else ""
-    if op in _ALONG:
-        axis = node.axis(node.attrs.get("axis", _ALONG[op]), rank)
-        return "normalised over" if given.axis == axis else ""
-    if op in ("LSTM", "GRU", "RNN"):
-        batch = 0 if node.attrs.get("layout", 0) == 1 else 1
-        return "" if given.axis == batch else "the axis of time"
-    return ""

@@ -9,9 +9,9 @@ import numpy as np
 from ...errors import ModelError
 from ...ops.allowance import Allowance
 from ...ops.model import Model
-from ...ops.registry import OnnxNode
+from ...ops.registry import OnnxNode, joined
 from .context import Context, bound_context
-from .rebatch_layout import VIEWS, Factor, factor_of, mixes, places
+from .rebatch_layout import VIEWS, Factor, factor_of, places
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _ALL = 2**62
@@ -167,8 +167,10 @@ class Lockstep:
             self._resized(trial, node, factors[0])
         else:
             trial.run(node)
-        if batched and (why := mixes(node, factors, self._ranks(trial, node))):
-            raise node.fail(f"the batch is {why}", "samples that do not depend on each other")
+        if factors and factors[0]:
+            axes, what = joined(node, len(trial.probe.shape(node.inputs[0]) or ()))
+            if factors[0].axis in axes:
+                raise node.fail(f"the batch is {what}", "samples that do not depend on each other")
         for name in node.outputs:
             found = self._factor(trial, node, name)
             if found:
@@ -184,9 +186,6 @@ class Lockstep:
         if not name or before is None or after is None:
             return None
         return factor_of(node, before, after, self._baked, self._primes[0])
-
-    def _ranks(self, trial: Trial, node: OnnxNode) -> list[int]:
-        return [len(trial.probe.shape(name) or ()) for name in node.inputs]
 
     # What is written anew.
 
