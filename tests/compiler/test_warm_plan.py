@@ -13,7 +13,7 @@ started = []
 popen = subprocess.Popen
 subprocess.Popen = lambda *args, **more: started.append(args) or popen(*args, **more)
 facts = et.plan(et.load_onnx("examples/digits/model.onnx"), loss="cross_entropy", minibatch=32)
-compilers = {"numba", "llvmlite", "scipy", "edgetrain.kernels.loops.objects"}
+compilers = {"numba", "llvmlite", "scipy", "edgetrain.kernels.loops.text"}
 print(json.dumps([facts["arena_nbytes"], sorted(compilers & set(sys.modules)), len(started)]))
 """
 

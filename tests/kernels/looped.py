@@ -4,15 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Unit, loop
-from edgetrain.kernels.loops.kinds import (
+from edgetrain.kernels.loops.functions import (
     Flags,
     Floats,
     Floats32,
     IntRows,
     Ints,
     Ints32,
+    Unit,
     Words,
+    loop,
 )
 
 LOOPED = Unit("parts of Python", __package__, ("looped",))

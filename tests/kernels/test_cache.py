@@ -14,7 +14,7 @@ from edgetrain.kernels.cache import disk, jit
 from edgetrain.kernels.declaration.expression import expression
 from edgetrain.kernels.emission import lowering, objects
 from edgetrain.kernels.loops import functions
-from edgetrain.kernels.loops import objects as loop_objects
+from edgetrain.kernels.loops import text as loop_text
 
 from . import doubled
 
@@ -125,8 +125,8 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
     chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = []
-    make = loop_objects.object_of
-    monkeypatch.setattr(loop_objects, "object_of", lambda *args: compiled.append(1) or make(*args))
+    make = loop_text.object_of
+    monkeypatch.setattr(loop_text, "object_of", lambda *args: compiled.append(1) or make(*args))
     for _ in range(2):
         unit = functions.Unit("doubling", __package__, ("doubled",))
         entry = unit.entry(doubled.doubled)

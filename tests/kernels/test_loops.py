@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels.cache import jit
-from edgetrain.kernels.loops import functions, objects, text, values
+from edgetrain.kernels.loops import functions, instructions, text
 from tests.kernels import looped
 
 
@@ -50,12 +50,12 @@ def test_loops_are_those_of_python(name: str, number: int) -> None:
 
 def test_an_object_is_the_same_each_time() -> None:
     entries = {"et_memory": looped.memory, "et_control": looped.control}
-    assert objects.object_of(entries, jit.host()) == objects.object_of(entries, jit.host())
+    assert text.object_of(entries, jit.host()) == text.object_of(entries, jit.host())
     assert text.text_of(entries) == text.text_of(entries)
 
 
 def test_what_loops_cannot_be_written_in_is_named_with_its_line() -> None:
-    kinds = [values.INT, values.INT]
+    kinds = [instructions.INT, instructions.INT]
     body = text._Body(looped.memory.function, kinds, lambda *_: (None, ""))
     (statement,) = ast.parse("x = [1, 2]").body
     with pytest.raises(NotImplementedError, match="List in a loop") as caught:

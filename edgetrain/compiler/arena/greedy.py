@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, loop
-from edgetrain.kernels.loops.kinds import Flags, Ints
+from edgetrain.kernels.loops.functions import ZERO, Flags, Ints, loop
 
 from ..profile import profile
 from .lives import Lives

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, loop
-from edgetrain.kernels.loops.kinds import Flags, Floats, Ints, Words
+from edgetrain.kernels.loops.functions import ZERO, Flags, Floats, Ints, Words, loop
 
 from ..profile import distinct
 from .units import GREEDY

@@ -18,8 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, Unit, loop
-from edgetrain.kernels.loops.kinds import FloatRows32, Floats32, IntRows32, Ints
+from edgetrain.kernels.loops.functions import (
+    ZERO,
+    FloatRows32,
+    Floats32,
+    IntRows32,
+    Ints,
+    Unit,
+    loop,
+)
 
 from .rows import rows_of, used
 from .stages import Chain

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, loop
-from edgetrain.kernels.loops.kinds import Flags, Ints, Ints32
+from edgetrain.kernels.loops.functions import ZERO, Flags, Ints, Ints32, loop
 
 from .flat_problem import FlatProblem
 from .units import SEARCH

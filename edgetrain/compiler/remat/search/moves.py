@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import loop
-from edgetrain.kernels.loops.kinds import Floats, Ints
+from edgetrain.kernels.loops.functions import Floats, Ints, loop
 
 from .idle_times import IdleTimes
 

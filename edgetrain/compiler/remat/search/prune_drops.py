@@ -9,8 +9,7 @@ One pass over d drops costs about 2 d evaluations, fewer where stretches of them
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, loop
-from edgetrain.kernels.loops.kinds import Words
+from edgetrain.kernels.loops.functions import ZERO, Words, loop
 
 from .anneal import EVALUATE_WORK, Walk, copy
 from .archive import Archive, offer
