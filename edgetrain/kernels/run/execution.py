@@ -125,8 +125,13 @@ def run_compiled(
     values: Mapping[str, Any],
     nthreads: int = 1,
     lanes: int = 0,
+    address: int = 0,
 ) -> None:
-    """The same as `interpret`, compiled for this processor; nothing is checked."""
+    """The same as `interpret`, compiled for this processor; nothing is checked.
+
+    Args:
+      address: of its code; 0: of what Programs call.
+    """
     spec, words, keep = kernel.spec, [], []
     names = spec.names(values, nthreads, lanes or jit.host().lanes)
     for operand in spec.operands:
@@ -143,7 +148,8 @@ def run_compiled(
         else:
             words.append(int(values[operand.name]))
     symbol = kernel.symbol(storages)
-    entry = _ENTRY(load({symbol: lambda: kernel.object(storages, jit.host())})[symbol])
+    address = address or load({symbol: lambda: kernel.object(storages, jit.host())})[symbol]
+    entry = _ENTRY(address)
     arguments = np.array(words, np.int64)
     for thread in range(nthreads):
         entry(0, arguments.ctypes.data, thread, nthreads)
