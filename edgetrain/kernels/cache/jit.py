@@ -221,6 +221,6 @@ class _Made:
 
     def object(self, target: Target, builtins: bool) -> bytes:
         """Compile it."""
-        from ..emission.objects import emit_object, recipe_for
+        from ..emission.objects import HOST, TARGET, emit_object
 
-        return emit_object(self._text, target, recipe_for(target, builtins=builtins))
+        return emit_object(self._text, target, HOST if builtins else TARGET)

@@ -45,15 +45,6 @@ HOST = Recipe(builtins=True)  # a process has a C library
 TARGET = Recipe()
 LIBRARY = Recipe(apart=True)
 LOOPS = Recipe(level=2, builtins=True, whole=False)
-# At 3, LLVM 22 makes other numbers of the plain lstm_bwd on these processors.
-_LEVELS = {"armv7": 2, "riscv64": 2}
-
-
-def recipe_for(target: Target, *, builtins: bool) -> Recipe:
-    """How a kernel's object is made for a processor."""
-    chosen = HOST if builtins else TARGET
-    levels = (level for start, level in _LEVELS.items() if target.triple.startswith(start))
-    return Recipe(next(levels, chosen.level), chosen.builtins)
 
 
 def emit_object(text: str, target: Target, recipe: Recipe) -> bytes:

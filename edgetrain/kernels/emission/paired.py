@@ -44,9 +44,9 @@ class Paired(Kernel):
         if code is None:
             if not jit.available():
                 raise jit.NotKept(symbol)
-            from .objects import emit_object, recipe_for
+            from .objects import HOST, TARGET, emit_object
 
-            recipe = recipe_for(target, builtins=builtins)
+            recipe = HOST if builtins else TARGET
             code = emit_object(self._text(storages, symbol), target, recipe)
             if identity:
                 disk.write(name, identity, code)
