@@ -129,3 +129,11 @@ def test_a_comment_compiles_nothing_and_a_formula_its_own_kernels(tmp_path: Path
     rule = tmp_path / "edgetrain" / "optim" / "adagrad.py"
     rule.write_text(rule.read_text().replace("states[0] + g * g", "g * g + states[0]"))
     assert compiled(tmp_path) == ["et_adagrad__plain__f32__f32__f32"]
+
+
+def test_objects_are_emitted_in_one_file() -> None:
+    """Passes and code generation are asked for by a recipe; nobody else does either."""
+    room = ROOT / "edgetrain" / "kernels" / "emission"
+    asks = ("create_pass_builder", "machine.emit_object(", ").emit_object(")
+    found = {p.name for p in room.glob("*.py") if any(one in p.read_text() for one in asks)}
+    assert found == {"objects.py", "frames.py"}  # frames: listens to LLVM while it emits

@@ -9,7 +9,7 @@ firmware.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
@@ -22,11 +22,11 @@ from ..targets import in_pairs as computes_in_pairs
 from .builtins import builtins_text, needed
 from .frames import MARK, deepest, emitted
 from .narrow import SYMBOL, narrowed
-from .objects import new_machine, optimise, parsed
+from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of
 from .pair_functions import OPERATIONS
 from .pairs import in_pairs
 from .tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
-from .text import APART, direct, kernel_text, run_passes
+from .text import APART, direct, kernel_text
 
 
 @dataclass(frozen=True)
@@ -84,40 +84,37 @@ def library(
       mapped: symbol of another object's constant, at a multiple of 64, with what the Program maps.
     """
     table = table_of(program)
-    machine = _machine(target)
+    recipe = _for(target, BUNDLE)
     rewritten = in_pairs if computes_in_pairs(program.recipe) else str
-    module = _linked(table, program.threads, target, machine, drive, text, size, rewritten, mapped)
+    texts = _texts(table, program.threads, target, drive, size, rewritten, mapped)
+    module = linked([*texts, text], target, recipe)
     _internalise(module, exports)
-    module = parsed(_marked(module, table, drive, target, size), target, machine)
-    _optimise(module, machine)
-    code, frames = _closed(module, target, machine, size, {mapped})
+    module = finished(_marked(module, table, drive, target, size), target, recipe)
+    code, frames = _closed(module, target, recipe, size, {mapped})
     stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
     return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
 
 
 def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
     """(object, bytes of its sections) of a module that computes nothing."""
-    machine = _machine(target)
-    code = machine.emit_object(parsed(text, target, machine))
+    code = emit_object(text, target, _for(target, DATA))
     return code, sections(code)
 
 
-def _machine(target: Target) -> llvm.TargetMachine:
-    return new_machine(target, target.relocation)
+def _for(target: Target, recipe: Recipe) -> Recipe:
+    return replace(recipe, relocation=target.relocation)
 
 
-def _linked(
+def _texts(
     table: Table,
     threads: int,
     target: Target,
-    machine,
     drive: Sequence[str],
-    text: str,
     size: bool,
     rewritten: Callable[[str], str],
     mapped: str,
-) -> llvm.ModuleRef:
-    """One module of the Program's kernels, its instructions, the drive and the caller's text.
+) -> list[str]:
+    """Texts of the Program's instructions, its kernels and the drive.
 
     Args:
       rewritten: what becomes of the text of a kernel or of the drive.
@@ -137,11 +134,7 @@ def _linked(
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds)
         glue += entry_text(symbol, kinds, alone=threads == 1 and kernel.name == "run_tape")
-    texts = [glue, *own_texts, *(rewritten(kernel_text(k, s, bits)) for k, s in named), text]
-    module = parsed(texts[0], target, machine)
-    for other in texts[1:]:
-        module.link_in(parsed(other, target, machine))
-    return module
+    return [glue, *own_texts, *(rewritten(kernel_text(k, s, bits)) for k, s in named)]
 
 
 def _internalise(module: llvm.ModuleRef, exports: Sequence[str]) -> None:
@@ -204,7 +197,7 @@ def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 def _closed(
-    module: llvm.ModuleRef, target: Target, machine, size: bool, others: set[str]
+    module: llvm.ModuleRef, target: Target, recipe: Recipe, size: bool, others: set[str]
 ) -> tuple[bytes, dict[str, int]]:
     """The object, in which what LLVM calls on this processor is there too, and its frames.
 
@@ -215,7 +208,7 @@ def _closed(
     """
     have: set[str] = set()
     while True:
-        code, frames = emitted(machine, module)
+        code, frames = emitted(machine_of(target, recipe.relocation), module)
         missing = undefined(code) - others
         more = needed(missing) - have
         if not missing <= more:
@@ -226,33 +219,19 @@ def _closed(
         if not more:
             return code, frames
         have |= more
-        module.link_in(_builtins(more, target, machine, size))
+        module.link_in(_builtins(more, target, recipe, size))
 
 
-def _builtins(symbols: set[str], target: Target, machine, size: bool) -> llvm.ModuleRef:
-    first, *texts = builtins_text(symbols, target.pointer_bits)
-    module = parsed(first, target, machine)
-    for text in texts:
-        module.link_in(parsed(text, target, machine))
+def _builtins(symbols: set[str], target: Target, recipe: Recipe, size: bool) -> llvm.ModuleRef:
+    module = linked(builtins_text(symbols, target.pointer_bits), target, recipe)
     _internalise(module, ())
     hot = set() if size else {function.name for function in module.functions}
-    module = parsed(_with_marks(str(module), hot), target, machine)
-    _optimise(module, machine)
-    return module
+    return finished(_with_marks(str(module), hot), target, recipe)
 
 
 def functions(symbols: set[str], target: Target) -> bytes:
     """An object of those of our own functions that cover `symbols`, for others to link."""
-    machine = _machine(target)
+    recipe = _for(target, BUNDLE)
     first, *texts = builtins_text(needed(symbols), target.pointer_bits)
-    module = parsed(first.replace("define internal", "define hidden"), target, machine)
-    for text in texts:
-        module.link_in(parsed(text, target, machine))
-    _optimise(module, machine)
-    return machine.emit_object(module)
-
-
-def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    # At 3 the digits take a tenth fewer instructions, recurrent nets 14 to 81 % more bytes.
-    optimise(module, machine, level=2)
-    run_passes(module, machine, ("global_dead_code_eliminate",))
+    first = first.replace("define internal", "define hidden")
+    return emit_object(str(linked([first, *texts], target, recipe)), target, recipe)

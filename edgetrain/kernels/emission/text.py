@@ -115,7 +115,7 @@ def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
     for variable in module.global_variables:
         if not variable.is_declaration:
             variable.linkage = "internal"
-    run_passes(module, None, SIMPLIFY)
+    objects.run_passes(module, objects.machine_of(jit.host()), SIMPLIFY)
     return str(module)
 
 
@@ -124,14 +124,3 @@ SIMPLIFY = (
     "instruction_combine", "sccp", "simplify_cfg", "dead_code_elimination",
     "global_dead_code_eliminate",
 )  # fmt: skip
-
-
-def run_passes(module: llvm.ModuleRef, machine, names: tuple[str, ...]) -> None:
-    """Run LLVM's passes of these names, one after the other."""
-    machine = objects.machine_of(jit.host()) if machine is None else machine
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    manager = llvm.create_new_module_pass_manager()
-    for name in names:
-        getattr(manager, f"add_{name}_pass")()
-    manager.run(module, builder)
