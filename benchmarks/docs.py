@@ -29,6 +29,7 @@ from . import (
     depth,
     executed,
     figure5,
+    house,
     marks,
     memory,
     nets,
@@ -73,6 +74,7 @@ SECTIONS: dict[str, Section] = {
     ),
     "executed": Section("docs/executed.md", lambda old: executed.lines(), follows=_ALL),
     "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
+    "house": Section("docs/ARCHITECTURE.md", lambda old: house.lines()),
     "reforwarding": Section(
         "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
     ),

@@ -138,7 +138,7 @@ class Module:
         ints, reals = self.session.ints, self.session.reals
         ints[control.TARGETS], reals[control.WEIGHT] = self._counted, 0.0
         reals[control.NOMINAL] = max(1, self._counted)  # gradients are sums of means already
-        reals[control.LR] = reals[control.BASE_LR] = lr
+        self.session.lr = reals[control.LR] = lr
         self.session.executor.run("update")
         ints[control.STEP] += 1
         self._calls = self._counted = 0
